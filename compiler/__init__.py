@@ -1,0 +1,1 @@
+"""Graph in, program out: differentiation, passes, kernels, lifetimes, placement, code."""

@@ -1,0 +1,1 @@
+"""Differentiation: gradients and tangents are more graph."""

@@ -1,0 +1,434 @@
+"""A writer of LLVM IR text: modules, functions, values, loops.
+
+Text is ten times cheaper to make than an object model of the same IR, and the code written here is already in the
+form that the code generator wants (SSA, explicit vectors, no memory for local values), so no IR passes are run.
+
+    module   ::= constants, declarations, functions
+    function ::= blocks of instructions; values are ``Value`` (text and LLVM type)
+    loop     ::= counted, with carried values instead of memory
+
+Types are LLVM's own spelling (``float``, ``<16 x float>``, ``i64``, ``ptr``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from staticgrad.compiler.emit.target import Target
+
+SCALAR_TYPES = {
+    "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
+    "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def memory_type(dtype: np.dtype) -> str:
+    """The LLVM type of one element in memory (bool is a byte, 0 or 1)."""
+    return SCALAR_TYPES[dtype.name]
+
+
+def value_type(dtype: np.dtype) -> str:
+    """The LLVM type of one element in a register (bool is one bit)."""
+    return "i1" if dtype.name == "bool" else SCALAR_TYPES[dtype.name]
+
+
+def vector(element: str, lanes: int) -> str:
+    """``<lanes x element>``, or the element itself for one lane."""
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def element_of(type_: str) -> str:
+    return type_.split(" x ")[1][:-1] if type_.startswith("<") else type_
+
+
+def lanes_of(type_: str) -> int:
+    return int(type_[1:].split(" x ")[0]) if type_.startswith("<") else 1
+
+
+def float_literal(value: float, element: str) -> str:
+    """LLVM writes both float widths as the bits of a double; a float literal must be exactly representable."""
+    if element == "float":
+        value = float(np.float32(value))
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """An SSA value or a literal, with its LLVM type."""
+
+    text: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.text}"
+
+
+def integer(value: int, type_: str = "i64") -> Value:
+    return Value(str(int(value)), type_)
+
+
+Index = Value | int
+
+
+class Module:
+    """One LLVM module: functions, the intrinsics they declare, constant data. Equal functions are written once."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._declarations: dict[str, str] = {}
+        self._globals: dict[str, str] = {}
+        self._functions: dict[str, str] = {}
+        self._shared: dict[object, str] = {}
+
+    def declare(self, name: str, result: str, params: Sequence[str]) -> None:
+        self._declarations.setdefault(name, f"declare {result} @{name}({', '.join(params)})")
+
+    def function(self, name: str, params: Sequence[str], result: str = "void", *, internal: bool = True) -> Function:
+        """Open a function; it belongs to the module once ``Function.finish`` is called."""
+        return Function(self, name, params, result, internal)
+
+    def shared(self, key: object) -> str | None:
+        """The name of the function that was added under ``key``, if there is one: equal kernels are shared."""
+        return self._shared.get(key)
+
+    def share(self, key: object, name: str) -> str:
+        self._shared[key] = name
+        return name
+
+    def unique(self, stem: str) -> str:
+        """A function name that is not taken yet."""
+        name, n = stem, 1
+        while name in self._functions:
+            name, n = f"{stem}.{n}", n + 1
+        return name
+
+    def add(self, name: str, text: str) -> None:
+        if name in self._functions:
+            raise ValueError(f"function {name} is defined twice")
+        self._functions[name] = text
+
+    def table(self, name: str, array: np.ndarray) -> Value:
+        """A constant array in the module; returns its address."""
+        element = memory_type(array.dtype)
+        if element in ("float", "double"):
+            items = ", ".join(f"{element} {float_literal(float(v), element)}" for v in array.ravel())
+        else:
+            items = ", ".join(f"{element} {int(v)}" for v in array.ravel())
+        self._globals[name] = f"@{name} = internal constant [{array.size} x {element}] [{items}], align 64"
+        return Value(f"@{name}", "ptr")
+
+    def text(self) -> str:
+        parts = (*self._globals.values(), *self._declarations.values(), *self._functions.values())
+        return "\n".join(parts) + "\n"
+
+
+@dataclass(slots=True)
+class Loop:
+    """A counted loop while it is written; after it, ``results`` holds the carried values."""
+
+    index: Value
+    carried: list[Value]
+    results: list[Value] = field(default_factory=list)
+    _next: list[Value] | None = None
+
+    def next(self, *values: Value) -> None:
+        """The carried values of the next turn, in the order of ``carry``."""
+        self._next = list(values)
+
+
+class Function:
+    """A function under construction. Every method that makes a value returns it."""
+
+    def __init__(self, module: Module, name: str, params: Sequence[str], result: str, internal: bool) -> None:
+        self.module = module
+        self.target = module.target
+        self.name = name
+        self.result = result
+        self._internal = internal
+        self.params = [Value(f"%p{i}", type_.split(" ")[0]) for i, type_ in enumerate(params)]
+        self._header = ", ".join(f"{type_} %p{i}" for i, type_ in enumerate(params))
+        self._lines: list[str] = ["entry:"]
+        self._count = 0
+        self._block = "entry"
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def line(self, text: str) -> None:
+        self._lines.append("  " + text)
+
+    def emit(self, type_: str, text: str) -> Value:
+        """Write ``%new = text`` and return the new value, of LLVM type ``type_``."""
+        value = Value(self._name(), type_)
+        self._lines.append(f"  {value.text} = {text}")
+        return value
+
+    def label(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def block(self, label: str) -> None:
+        """Start a block; the block before it must have been ended by a branch."""
+        self._lines.append(f"{label}:")
+        self._block = label
+
+    def branch(self, label: str) -> None:
+        self.line(f"br label %{label}")
+
+    def branch_if(self, condition: Value, then: str, otherwise: str) -> None:
+        self.line(f"br i1 {condition.text}, label %{then}, label %{otherwise}")
+
+    @property
+    def current_block(self) -> str:
+        return self._block
+
+    def ret(self, value: Value | None = None) -> None:
+        self.line("ret void" if value is None else f"ret {value}")
+
+    def finish(self) -> str:
+        """Close the function (a void one gets its ``ret``), add it to the module and return its name."""
+        if self.result == "void" and not self._lines[-1].startswith("  ret"):
+            self.ret()
+        linkage = "internal " if self._internal else ""
+        body = "\n".join(self._lines)
+        self.module.add(self.name, f"define {linkage}{self.result} @{self.name}({self._header}) #0 {{\n{body}\n}}")
+        return self.name
+
+    # -- constants and vectors ----------------------------------------------------------------------------------
+
+    def const(self, value: float | int | bool, type_: str) -> Value:
+        """A literal of a scalar or vector type (every lane the same)."""
+        element = element_of(type_)
+        if element in ("float", "double"):
+            literal = float_literal(float(value), element)
+        elif element == "i1":
+            literal = "true" if value else "false"
+        else:
+            bits = int(element[1:])
+            literal = str((int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)))
+        lanes = lanes_of(type_)
+        return Value(literal if lanes == 1 else f"splat ({element} {literal})", type_)
+
+    def lane_numbers(self, type_: str) -> Value:
+        """``<0, 1, 2, …>`` of an integer vector type (0 for a scalar)."""
+        element, lanes = element_of(type_), lanes_of(type_)
+        if lanes == 1:
+            return Value("0", type_)
+        return Value("<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", type_)
+
+    def splat(self, scalar: Value, lanes: int) -> Value:
+        """A vector with ``scalar`` in every lane."""
+        if lanes == 1:
+            return scalar
+        type_ = vector(scalar.type, lanes)
+        if not scalar.text.startswith(("%", "@")):
+            return Value(f"splat ({scalar})", type_)
+        one = self.emit(type_, f"insertelement {type_} poison, {scalar}, i64 0")
+        zero_mask = f"<{lanes} x i32> zeroinitializer"
+        return self.emit(type_, f"shufflevector {one}, {type_} poison, {zero_mask}")
+
+    def extract(self, value: Value, lane: Index) -> Value:
+        if lanes_of(value.type) == 1:
+            return value
+        return self.emit(element_of(value.type), f"extractelement {value}, {self._index(lane)}")
+
+    def insert(self, value: Value, scalar: Value, lane: Index) -> Value:
+        return self.emit(value.type, f"insertelement {value}, {scalar}, {self._index(lane)}")
+
+    def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
+        other = f"{a.type} poison" if b is None else str(b)
+        mask = ", ".join(f"i32 {lane}" for lane in lanes)
+        type_ = vector(element_of(a.type), len(lanes))
+        return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
+
+    @staticmethod
+    def _index(index: Index) -> Value:
+        return index if isinstance(index, Value) else integer(index)
+
+    # -- arithmetic ---------------------------------------------------------------------------------------------
+
+    def binary(self, op: str, a: Value, b: Value) -> Value:
+        """``op`` is LLVM's: fadd, fsub, fmul, fdiv, add, sub, mul, and, or, xor, shl, lshr, ashr, …"""
+        return self.emit(a.type, f"{op} {a}, {b.text}")
+
+    def compare(self, op: str, a: Value, b: Value) -> Value:
+        """``op`` is the whole predicate: ``fcmp olt``, ``icmp slt``, …"""
+        return self.emit(vector("i1", lanes_of(a.type)), f"{op} {a}, {b.text}")
+
+    def select(self, condition: Value, a: Value, b: Value) -> Value:
+        return self.emit(a.type, f"select {condition}, {a}, {b}")
+
+    def cast(self, op: str, a: Value, element: str) -> Value:
+        """``op`` is LLVM's: fptrunc, fpext, sitofp, uitofp, sext, zext, trunc, bitcast, …; to lanes of ``element``."""
+        type_ = vector(element, lanes_of(a.type))
+        return self.emit(type_, f"{op} {a} to {type_}")
+
+    def intrinsic(self, name: str, result: str, *args: Value) -> Value:
+        """Call ``@name`` (spelled whole, such as ``llvm.sqrt.v16f32``), declaring it when first used."""
+        self.module.declare(name, result, [a.type for a in args])
+        return self.call(name, result, *args)
+
+    def suffix(self, type_: str) -> str:
+        """The overload suffix of an intrinsic for ``type_``: v16f32, f64, i32, …"""
+        element, lanes = element_of(type_), lanes_of(type_)
+        short = {"float": "f32", "double": "f64"}.get(element, element)
+        return short if lanes == 1 else f"v{lanes}{short}"
+
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
+        """a*b + c: one rounding where the machine has the instruction, else a product and a sum."""
+        if self.target.fma:
+            return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
+        return self.binary("fadd", self.binary("fmul", a, b), c)
+
+    def call(self, name: str, result: str, *args: Value) -> Value:
+        text = f"call {result} @{name}({', '.join(map(str, args))})"
+        if result == "void":
+            self.line(text)
+            return Value("", "void")
+        return self.emit(result, text)
+
+    # -- index arithmetic (i64), folded where both sides are known ----------------------------------------------
+
+    def add(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if a == 0:
+            return b
+        if b == 0:
+            return a
+        return self.binary("add nsw", self._index(a), self._index(b))
+
+    def mul(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if a == 0 or b == 0:
+            return 0
+        if a == 1:
+            return b
+        if b == 1:
+            return a
+        return self.binary("mul nsw", self._index(a), self._index(b))
+
+    def sub(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return a - b
+        return a if b == 0 else self.binary("sub nsw", self._index(a), self._index(b))
+
+    def min(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return self.intrinsic("llvm.smin.i64", "i64", self._index(a), self._index(b))
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def offset(self, pointer: Value, index: Index, element: str) -> Value:
+        """The address of element ``index`` behind ``pointer``."""
+        if index == 0:
+            return pointer
+        return self.emit("ptr", f"getelementptr {element}, {pointer}, {self._index(index)}")
+
+    def load(self, type_: str, pointer: Value) -> Value:
+        """A scalar or vector, aligned to its element only."""
+        return self.emit(type_, f"load {type_}, {pointer}, align {_align(type_)}")
+
+    def store(self, value: Value, pointer: Value) -> None:
+        self.line(f"store {value}, {pointer}, align {_align(value.type)}")
+
+    def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
+        """Lanes where ``mask`` is off are zero and their memory is not touched."""
+        name = f"llvm.masked.load.{self.suffix(type_)}.p0"
+        self.module.declare(name, type_, ["ptr", mask.type, type_])
+        args = f"ptr align {_align(type_)} {pointer.text}, {mask}, {type_} zeroinitializer"
+        return self.emit(type_, f"call {type_} @{name}({args})")
+
+    def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
+        self.module.declare(name, "void", [value.type, "ptr", mask.type])
+        self.line(f"call void @{name}({value}, ptr align {_align(value.type)} {pointer.text}, {mask})")
+
+    def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
+        """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
+        lanes = lanes_of(pointers.type)
+        type_ = vector(element, lanes)
+        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
+        name = f"llvm.masked.gather.{self.suffix(type_)}.v{lanes}p0"
+        self.module.declare(name, type_, [pointers.type, mask.type, type_])
+        args = f"{pointers.type} align {_align(type_)} {pointers.text}, {mask}, {type_} zeroinitializer"
+        return self.emit(type_, f"call {type_} @{name}({args})")
+
+    def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
+        """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
+        lanes = lanes_of(pointers.type)
+        mask = self.const(True, vector("i1", lanes)) if mask is None else mask
+        name = f"llvm.masked.scatter.{self.suffix(value.type)}.v{lanes}p0"
+        self.module.declare(name, "void", [value.type, pointers.type, mask.type])
+        self.line(f"call void @{name}({value}, {pointers.type} align {_align(value.type)} {pointers.text}, {mask})")
+
+    # -- control ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def loop(
+        self, start: Index, stop: Index, step: Index = 1, carry: Sequence[Value] = (), *, nonempty: bool = False
+    ) -> Iterator[Loop]:
+        """``for index in range(start, stop, step)`` with carried values.
+
+        Inside, set them with ``loop.next(...)``; after it, ``loop.results`` are their last values (the initial ones
+        where the loop does not turn). ``nonempty`` promises at least one turn; it is found out for constants.
+        """
+        if isinstance(start, int) and isinstance(stop, int):
+            if start >= stop:
+                raise ValueError("an empty loop: ask before opening it")
+            nonempty = True
+        first, last, by = self._index(start), self._index(stop), self._index(step)
+        before, body, done = self._block, self.label("loop"), self.label("done")
+        if nonempty:
+            self.branch(body)
+        else:
+            self.branch_if(self.compare("icmp slt", first, last), body, done)
+        self.block(body)
+        index = Value(self._name(), "i64")
+        carried = [Value(self._name(), value.type) for value in carry]
+        at = len(self._lines)
+        loop = Loop(index, carried, [])
+        yield loop
+        following = loop._next if loop._next is not None else []
+        if len(following) != len(carried):
+            raise ValueError("the loop carries values but its body did not set the next ones")
+        advanced = self.binary("add nsw", index, by)
+        again = self.compare("icmp slt", advanced, last)
+        end = self._block
+        self.branch_if(again, body, done)
+        phis = [f"  {index.text} = phi i64 [ {first.text}, %{before} ], [ {advanced.text}, %{end} ]"]
+        for phi, initial, value in zip(carried, carry, following, strict=True):
+            phis.append(f"  {phi.text} = phi {phi.type} [ {initial.text}, %{before} ], [ {value.text}, %{end} ]")
+        self._lines[at:at] = phis
+        self.block(done)
+        if nonempty:
+            loop.results = following
+        else:
+            loop.results = [
+                self.emit(i.type, f"phi {i.type} [ {i.text}, %{before} ], [ {value.text}, %{end} ]")
+                for i, value in zip(carry, following, strict=True)
+            ]
+
+    @contextlib.contextmanager
+    def when(self, condition: Value) -> Iterator[None]:
+        """Run the body only where ``condition`` (i1) holds; no values leave it."""
+        then, done = self.label("then"), self.label("endif")
+        self.branch_if(condition, then, done)
+        self.block(then)
+        yield
+        self.branch(done)
+        self.block(done)
+
+
+def _align(type_: str) -> int:
+    return {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}.get(element_of(type_), 8)

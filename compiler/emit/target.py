@@ -1,0 +1,70 @@
+"""What the machine offers to the emitter: vector width, registers, features.
+
+``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
+A target is a plain value: everything that depends on the machine is chosen from it at compile time.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.errors import StaticGradError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator."""
+
+    name: str
+    vector_bytes: int
+    registers: int
+    masked: bool  # masked loads and stores are single instructions
+    fma: bool  # a fused multiply-add is one instruction
+    cpu: str
+    features: str
+
+    def lanes(self, dtype: np.dtype) -> int:
+        """How many elements of ``dtype`` one register holds."""
+        return max(1, self.vector_bytes // max(dtype.itemsize, 1))
+
+
+AVX512_NEEDS = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma", "f16c", "bmi", "bmi2")
+AVX2_NEEDS = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+
+
+def _enabled(names: tuple[str, ...]) -> str:
+    return ",".join(f"+{name}" for name in names)
+
+
+GENERIC = Target("generic", 16, 16, masked=False, fma=False, cpu="", features="")
+AVX2 = Target("avx2", 32, 16, masked=False, fma=True, cpu="x86-64-v3", features=_enabled(AVX2_NEEDS))
+AVX512 = Target("avx512", 64, 32, masked=True, fma=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS))
+TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}
+
+
+@functools.cache
+def _host_features() -> frozenset[str]:
+    import llvmlite.binding as llvm
+
+    return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def _runs_here(target: Target) -> bool:
+    needs = {"avx512": AVX512_NEEDS, "avx2": AVX2_NEEDS}.get(target.name, ())
+    return _host_features().issuperset(needs)
+
+
+def current_target() -> Target:
+    """The target that programs are compiled for now: the forced one, else the widest that this machine runs."""
+    forced = config.get("TARGET")
+    if not forced:
+        return next(target for target in TARGETS.values() if _runs_here(target))
+    if forced not in TARGETS:
+        raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: expected one of {', '.join(TARGETS)}")
+    if not _runs_here(TARGETS[forced]):
+        raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: this processor lacks its instructions")
+    return TARGETS[forced]

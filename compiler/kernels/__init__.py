@@ -1,0 +1,1 @@
+"""Primitive graph in, Program out: which nodes share a kernel, and what each kernel does."""

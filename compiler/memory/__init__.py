@@ -1,0 +1,1 @@
+"""Intervals and sizes in, offsets out: lifetimes, placement, the independent checker."""

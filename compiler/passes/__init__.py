@@ -1,0 +1,1 @@
+"""Graph to graph: each pass a small value in one visible list."""

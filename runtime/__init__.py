@@ -1,0 +1,1 @@
+"""Program in, answers out: sessions, executables, tapes, state."""

@@ -1,0 +1,60 @@
+"""Switches for people who debug: one typed table, read from the environment, unknown names refused."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+PREFIX = "STATICGRAD_"
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """An environment variable ``STATICGRAD_<name>``: its default, the values it may have (none: any), its meaning."""
+
+    name: str
+    default: str
+    values: tuple[str, ...]
+    doc: str
+
+
+SWITCHES = {
+    switch.name: switch
+    for switch in (
+        Switch("BACKEND", "compiled", ("compiled", "reference"), "`reference` runs the NumPy interpreter instead"),
+        Switch("TARGET", "", ("", "avx512", "avx2", "generic"), "force the instruction set of compiled programs"),
+        Switch("MEMORY", "plan", ("plan", "none", "poison"),
+               "`none` shares no memory between buffers, `poison` fills dead ranges with NaN patterns"),
+        Switch("DISABLE", "", (), "comma-separated names of passes to leave out"),
+        Switch("VERIFY", "0", ("0", "1"), "verify the graph after each pass and the plan after placement"),
+        Switch("PRINT_AFTER", "", (), "comma-separated names of passes after which the graph is printed"),
+        Switch("DUMP_DIR", "", (), "write every stage of every compilation into a numbered file there"),
+        Switch("DEBUG", "0", ("0", "1", "2", "3", "4", "5"), "how much of a compilation is told on stderr"),
+        Switch("THREADS", "", (), "the default of `Session(num_threads=)`"),
+        Switch("CACHE", "1", ("0", "1"), "keep compiled programs on disk"),
+        Switch("CACHE_DIR", "", (), "where compiled programs are kept"),
+    )
+}  # fmt: skip
+
+
+def get(name: str) -> str:
+    """The value of a switch now; a value that it does not know is refused."""
+    switch = SWITCHES[name]
+    value = os.environ.get(PREFIX + name, switch.default)
+    if switch.values and value not in switch.values:
+        allowed = ", ".join(repr(v) for v in switch.values if v)
+        raise ValueError(f"{PREFIX}{name}={value!r}: expected one of {allowed}")
+    return value
+
+
+def names(name: str) -> frozenset[str]:
+    """The value of a switch that holds comma-separated names."""
+    return frozenset(part.strip() for part in get(name).split(",") if part.strip())
+
+
+def refuse_unknown() -> None:
+    """A misspelt switch would silently do nothing: raise for every unknown ``STATICGRAD_`` variable."""
+    unknown = sorted(key for key in os.environ if key.startswith(PREFIX) and key[len(PREFIX) :] not in SWITCHES)
+    if unknown:
+        known = ", ".join(PREFIX + name for name in SWITCHES)
+        raise ValueError(f"unknown switch {', '.join(unknown)}; known are {known}")

@@ -1,0 +1,119 @@
+"""The errors users see, and the source line that each one names.
+
+A message reads: what is wrong with which tensor, then ``expected`` and ``actual``, then where the user declared it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_ROOTS = tuple(
+    os.path.join(path, "")
+    for path in {
+        os.path.dirname(os.path.abspath(__file__)),
+        os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "compiler"),
+        os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "runtime"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the user's program."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def text(self) -> str:
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        text = self.text
+        return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+
+
+_override = threading.local()
+
+
+@contextlib.contextmanager
+def at_source(source: SourceLine | None) -> Iterator[None]:
+    """What is declared in this block belongs to ``source``: derived nodes keep the line of their primal."""
+    before = getattr(_override, "source", None)
+    _override.source = source
+    try:
+        yield
+    finally:
+        _override.source = before
+
+
+def user_source() -> SourceLine | None:
+    """The innermost line outside this package, or the one that ``at_source`` set."""
+    override: SourceLine | None = getattr(_override, "source", None)
+    if override is not None:
+        return override
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_ROOTS):
+            return SourceLine(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+class StaticGradError(Exception):
+    """The base of every error of this package. ``source`` is the user's line that declared what is at fault."""
+
+    def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
+        self.source = source
+        super().__init__(message if source is None else f"{message}\n  declared at {source}")
+
+
+class GraphError(StaticGradError, ValueError):
+    """A bad declaration: shapes, dtypes, tensors of two graphs, a finalized graph."""
+
+    def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
+        super().__init__(message, source=source if source is not None else user_source())
+
+
+class GradientError(StaticGradError, RuntimeError):
+    """A gradient was asked for where there is none."""
+
+
+class BuffersFreedError(StaticGradError, RuntimeError):
+    """A backward would read values that an earlier backward gave back."""
+
+
+class StateChangedError(StaticGradError, RuntimeError):
+    """A variable that a tape saved has changed since."""
+
+
+class FeedError(StaticGradError, ValueError):
+    """A missing, doubled or foreign feed, or one of a wrong shape or dtype."""
+
+
+class FetchError(StaticGradError, ValueError):
+    """Something was fetched that is not a tensor or an op of this graph."""
+
+
+class BoundsError(StaticGradError, IndexError):
+    """An index or a class label out of range."""
+
+
+class NumericsError(StaticGradError, FloatingPointError):
+    """``check_numerics=True``: the first op that made a NaN or an infinity."""
+
+
+class FormatError(StaticGradError, ValueError):
+    """A damaged or foreign file."""
+
+
+class PromotionWarning(UserWarning):
+    """A float32 tensor was raised to float64 by a NumPy scalar."""

@@ -1,0 +1,1 @@
+"""Neural functions and layers."""
