@@ -1,0 +1,69 @@
+"""The kernels that multiply matrices: contraction and convolution, with an elementwise epilogue.
+
+    Contraction ::= C[b, m, n] = Σ_k A[b, m, k]·B[b, k, n]
+    Convolution ::= forward | input_grad | weight_grad of a two-dimensional convolution (cross-correlation)
+
+Every operand is described by element strides, so transposes and layouts are absorbed here; sizes are constants.
+An epilogue is a ranged nest over the result's indices, called for each finished part of the result while it is in
+cache. Its argument 0 is the raw result (as if it lay at C's strides), the others are arguments of the kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from staticgrad.compiler.kernels.nest import Nest
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """C = A·B for each point of ``batch``. Arguments of the kernel: A, B, C, then the epilogue's from number 1 on.
+
+    With an epilogue, its outer dimensions are ``(*batch, m, n)``. ``store_raw`` says that C is a real argument that
+    receives the raw product (the epilogue then reads it there); without it C is not passed and the raw product lives
+    in scratch memory until the epilogue has read it.
+    """
+
+    dtype: np.dtype
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a_strides: tuple[int, ...]  # (*batch, m, k)
+    b_strides: tuple[int, ...]  # (*batch, k, n)
+    c_strides: tuple[int, ...]  # (*batch, m, n)
+    epilogue: Nest | None = None
+    store_raw: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """y[n, o, p, q] = Σ x[n, c, p·stride + i·dilation − pad, …]·w[o, c, i, j], or one of its two transposes.
+
+    ``direction``: ``forward`` reads x, w and writes y; ``input_grad`` reads y, w and writes x; ``weight_grad`` reads
+    x, y and writes w. Arguments of the kernel in that order, then the epilogue's from number 1 on; the epilogue's
+    outer dimensions are the result's indices in the order given here (n, o, p, q / n, c, h, w / o, c, i, j).
+    """
+
+    direction: Literal["forward", "input_grad", "weight_grad"]
+    dtype: np.dtype
+    batch: int
+    channels: int
+    height: int
+    width: int
+    filters: int
+    kernel: tuple[int, int]
+    out_height: int
+    out_width: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]  # before each axis; what is read behind the end is zero too
+    dilation: tuple[int, int]
+    groups: int
+    x_strides: tuple[int, int, int, int]  # n, c, h, w
+    w_strides: tuple[int, int, int, int]  # o, c, i, j
+    y_strides: tuple[int, int, int, int]  # n, o, p, q
+    epilogue: Nest | None = None
+    store_raw: bool = True

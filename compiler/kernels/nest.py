@@ -1,0 +1,107 @@
+"""The nest: one loop nest with a straight-line body. Pointwise, reduce, row, gather, scatter, window, transpose and
+random kernels are all nests; what tells them apart is their dimensions and their accesses.
+
+    Nest    ::= outer dims × inner dims, arguments, body
+    body    ::= Instr*                          SSA: an instruction's number is its place in the body
+    Instr   ::= Constant | Iota | Load | Compute | Reduce | Store
+    Access  ::= argument + offset + Σ stride·index + Σ stride·value
+
+Dimensions are numbered outer first, then inner. A value is a *row* value if it does not vary along the inner
+dimensions (it is computed once for each outer point), else an *element* value. ``Reduce`` takes an element value
+over all inner dimensions and gives a row value. What follows from a reduction and is an element value belongs to a
+later sweep over the inner dimensions: softmax is one nest of three sweeps. Without inner dimensions every value is a
+row value and the nest is pointwise.
+
+The order of the iterations is the emitter's to choose, except that stores with ``mode="add"`` to equal addresses must
+all count. No two iterations store to one address otherwise. An argument may be both loaded and stored (an update in
+place): then each address is loaded and stored by the same iteration, the load first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """An element of argument ``arg``: ``offset + Σ strides[d]·index[d] + Σ stride·value`` elements from its start."""
+
+    arg: int
+    offset: int
+    strides: tuple[int, ...]  # one for each dimension of the nest
+    terms: tuple[tuple[int, int], ...] = ()  # (number of an int64 value, stride): indirect access
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number, the same everywhere."""
+
+    value: float | int | bool
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Iota:
+    """The index along one dimension of the nest, as int64."""
+
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read memory. With ``guard`` (the number of a bool value) memory is read only where it holds, else 0."""
+
+    access: Access
+    dtype: np.dtype
+    guard: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """One elementwise op of the op table, applied to earlier values."""
+
+    op: str
+    attrs: Any
+    args: tuple[int, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Combine an element value over all inner dimensions. max and min give NaN if any element is NaN."""
+
+    kind: ReduceKind
+    arg: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write a value (or add it to what is there). With ``guard`` only where that bool value holds."""
+
+    access: Access
+    value: int
+    mode: Literal["set", "add"] = "set"
+    guard: int | None = None
+
+
+Instr = Constant | Iota | Load | Compute | Reduce | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A kernel: see the grammar in the module's docstring. ``args`` are the dtypes of its pointer arguments."""
+
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    args: tuple[np.dtype, ...]
+    body: tuple[Instr, ...]
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return self.outer + self.inner
