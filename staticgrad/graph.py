@@ -1,0 +1,590 @@
+"""The graph that a user declares, and that the compiler rewrites.
+
+    Graph  ::= Node*                             in SSA order: operands come before their users
+    Node   ::= outputs = op(inputs; attributes)  [after nodes]  @ source line
+    Tensor ::= an output of a node, with its TensorType
+
+Only declarations extend a graph. The compiler works on graphs of its own, into which it copies what a program needs.
+What is kept beside the nodes: names, the hooks and retained set of tensors, the place count of random ops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from staticgrad.errors import GraphError, SourceLine, user_source
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.types import DTypeLike, Shape, Size, TensorType, dtype_of, is_floating, is_weak, scalar_dtype
+
+Hook = Callable[["Tensor"], "Tensor | None"]
+
+
+class Node:
+    """One op of a graph. Fetching a node runs it; its tensors are ``outputs``."""
+
+    __slots__ = ("attrs", "blocked", "control", "graph", "inputs", "name", "op", "outputs", "serial", "source")
+
+    def __init__(
+        self,
+        graph: Graph,
+        op: Op,
+        inputs: tuple[Tensor, ...],
+        attrs: Any,
+        types: tuple[TensorType, ...],
+        name: str,
+        control: tuple[Node, ...],
+        source: SourceLine | None,
+        blocked: bool,
+    ) -> None:
+        self.graph = graph
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs
+        self.name = name
+        self.control = control  # nodes that run before this one, whether it reads them or not
+        self.source = source
+        self.blocked = blocked  # declared under no_grad: values pass, gradients do not
+        self.serial = len(graph.nodes)
+        self.outputs = tuple(Tensor(self, index, type_) for index, type_ in enumerate(types))
+
+    def __repr__(self) -> str:
+        return f"<op {self.name!r} {self.op.name}>"
+
+
+class GradFn:
+    """The backward node of a declared op, in PyTorch's form."""
+
+    __slots__ = ("_tensor",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def name(self) -> str:
+        """``MulBackward0``, ``AccumulateGrad``, …"""
+        return "AccumulateGrad" if self._tensor.is_leaf else self._tensor.op.op.backward_name
+
+    @property
+    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
+        """``(backward node, index of the output it belongs to)`` for each operand; ``(None, 0)`` without gradient."""
+        if self._tensor.is_leaf:
+            return ()
+        return tuple(
+            (GradFn(x), 0 if x.is_leaf else x.index) if x.requires_grad else (None, 0)
+            for x in self._tensor.op.inputs
+            if is_floating(x.dtype)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GradFn) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> object:
+        return self._tensor if self._tensor.is_leaf else self._tensor.op
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class HookHandle:
+    """Removes the hook that it was returned for."""
+
+    def __init__(self, tensor: Tensor, key: int) -> None:
+        self._tensor = tensor
+        self._key = key
+
+    def remove(self) -> None:
+        if self._tensor._hooks.pop(self._key, None) is not None:
+            self._tensor.graph.touch()
+
+
+class Tensor:
+    """A value of the graph: a name for what a run computes, not an array."""
+
+    __slots__ = ("__weakref__", "_hooks", "_requires", "index", "op", "requires_grad", "retains_grad", "type")
+    __array_priority__ = 1000
+    __array_ufunc__ = None
+
+    def __init__(self, op: Node, index: int, type_: TensorType) -> None:
+        self.op = op
+        self.index = index
+        self.type = type_
+        self.requires_grad = False
+        self.retains_grad = False
+        self._requires = False  # set by requires_grad_, which makes the tensor a leaf
+        self._hooks: dict[int, Hook] = {}
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def size(self) -> Size:
+        return self.type.size
+
+    @property
+    def graph(self) -> Graph:
+        return self.op.graph
+
+    @property
+    def name(self) -> str:
+        return self.op.name if self.index == 0 else f"{self.op.name}:{self.index}"
+
+    @property
+    def source(self) -> SourceLine | None:
+        return self.op.source
+
+    @property
+    def is_leaf(self) -> bool:
+        """As in PyTorch: true without ``requires_grad``, and for what a gradient ends at."""
+        return not self.requires_grad or self._requires or not self.op.inputs
+
+    @property
+    def grad_fn(self) -> GradFn | None:
+        return None if self.is_leaf else GradFn(self)
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name!r} {self.type}>"
+
+    # -- gradients ----------------------------------------------------------------------------------------------
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Ask for this leaf's gradient (or stop asking). Ops declared from now on see it.
+
+        Raises:
+            GraphError: the tensor is not floating, or it is no leaf and shall stop requiring its gradient.
+        """
+        if requires_grad and not is_floating(self.dtype):
+            raise GraphError(
+                f"only floating-point tensors can require gradients: {self.name!r} is {self.dtype.name}",
+                source=self.source,
+            )
+        if not self.is_leaf:
+            if not requires_grad:
+                raise GraphError(f"{self.name!r} is no leaf: use detach() to cut its gradient", source=self.source)
+            return self
+        self.requires_grad = self._requires = requires_grad
+        self.graph.touch()
+        return self
+
+    def retain_grad(self) -> None:
+        """Keep this tensor's gradient after a backward, as for leaves.
+
+        Raises:
+            GradientError: the tensor does not require a gradient.
+        """
+        from staticgrad.errors import GradientError
+
+        if not self.requires_grad:
+            raise GradientError(f"can't retain_grad on {self.name!r}: it does not require grad", source=self.source)
+        if not self.is_leaf and not self.retains_grad:
+            self.retains_grad = True
+            self.graph.touch()
+
+    def register_hook(self, hook: Hook) -> HookHandle:
+        """Call ``hook(grad)`` with the symbolic gradient whenever one is derived through this tensor.
+
+        What it returns replaces the gradient; None leaves it. Hooks run in the order of registration.
+
+        Raises:
+            GradientError: the tensor does not require a gradient.
+        """
+        from staticgrad.errors import GradientError
+
+        if not self.requires_grad:
+            raise GradientError(
+                f"cannot register a hook on {self.name!r}: it does not require grad", source=self.source
+            )
+        key = self.graph.touch()
+        self._hooks[key] = hook
+        return HookHandle(self, key)
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        return tuple(self._hooks.values())
+
+    def detach(self) -> Tensor:
+        return FUNCTIONS.stop_gradient(self)  # type: ignore[no-any-return]
+
+    # -- what it is not -----------------------------------------------------------------------------------------
+
+    def _no_value(self, what: str) -> NoReturn:
+        raise TypeError(
+            f"{what} needs the value of {self.name!r}, which has none before a run: fetch it with a session"
+            f" (sess.run(x, feeds)), or use an op (sg.where, sg.cond, …)"
+        )
+
+    def __bool__(self) -> bool:
+        self._no_value("bool()")
+
+    def __float__(self) -> float:
+        self._no_value("float()")
+
+    def __int__(self) -> int:
+        self._no_value("int()")
+
+    def __index__(self) -> int:
+        self._no_value("an index")
+
+    def __iter__(self) -> Iterator[Tensor]:
+        self._no_value("iteration")
+
+    def __len__(self) -> int:
+        if not self.shape or not isinstance(self.shape[0], int):
+            self._no_value("len()")
+        return self.shape[0]
+
+    def __array__(self, *_: object, **__: object) -> NoReturn:
+        self._no_value("np.asarray()")
+
+    def __contains__(self, _: object) -> bool:
+        self._no_value("in")
+
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        raise TypeError("tensors are values and can't be assigned to: use sg.scatter(x, index, updates)")
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        return FUNCTIONS.getitem(self, index)  # type: ignore[no-any-return]
+
+    @property
+    def T(self) -> Tensor:
+        return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))  # type: ignore[no-any-return]
+
+    @property
+    def mT(self) -> Tensor:
+        return FUNCTIONS.matrix_transpose(self)  # type: ignore[no-any-return]
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
+
+    def astype(self, dtype: DTypeLike) -> Tensor:
+        return FUNCTIONS.astype(self, dtype)  # type: ignore[no-any-return]
+
+
+def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Any) -> Tensor:
+        if not _liftable(other):
+            return NotImplemented
+        function = FUNCTIONS.__getattr__(name)
+        return function(other, self) if reflected else function(self, other)  # type: ignore[no-any-return]
+
+    return method
+
+
+def _method(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)  # type: ignore[no-any-return]
+
+    method.__name__ = name
+    method.__doc__ = f"``sg.{name}`` of this tensor."
+    return method
+
+
+def _liftable(value: Any) -> bool:
+    return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple))
+
+
+BINARY_OPERATORS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
+    "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+UNARY_OPERATORS = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
+METHODS = (
+    "sum", "mean", "max", "min", "prod", "var", "std", "any", "all", "argmax", "argmin", "logsumexp", "squeeze",
+    "flatten", "exp", "log", "sqrt", "tanh", "clip", "take", "permute_dims", "relu", "sigmoid", "softmax", "abs", "pow",
+)  # fmt: skip
+
+for _operator, _function in BINARY_OPERATORS.items():
+    setattr(Tensor, f"__{_operator}__", _binary(_function))
+    setattr(Tensor, f"__r{_operator}__", _binary(_function, reflected=True))
+for _operator, _function in COMPARISONS.items():
+    setattr(Tensor, f"__{_operator}__", _binary(_function))
+for _operator, _function in UNARY_OPERATORS.items():
+    setattr(Tensor, f"__{_operator}__", _method(_function))
+for _function in METHODS:
+    setattr(Tensor, _function, _method(_function))
+
+
+# -- the graph ----------------------------------------------------------------------------------------------------
+
+
+class Graph:
+    """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.version = 0  # grows with every declaration, hook and change of what requires a gradient
+        self.finalized = False
+        self.random_ops = 0
+        self.variables: dict[str, Tensor] = {}
+        self._names: dict[str, int] = {}
+        self._lifted: dict[int, tuple[object, Tensor]] = {}
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> Graph:
+        _state.graphs.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _state.graphs.pop()
+
+    def touch(self) -> int:
+        self.version += 1
+        return self.version
+
+    def finalize(self) -> None:
+        """Refuse every further op: building nodes inside a loop is found at once."""
+        self.finalized = True
+
+    def unique_name(self, name: str) -> str:
+        """The name, or the name with ``_1``, ``_2``, … where it is taken."""
+        if name not in self._names:
+            self._names[name] = 0
+            return name
+        while True:
+            self._names[name] += 1
+            candidate = f"{name}_{self._names[name]}"
+            if candidate not in self._names:
+                self._names[candidate] = 0
+                return candidate
+
+    def add(
+        self,
+        op: Op,
+        inputs: Sequence[Tensor] = (),
+        attrs: Any = NO_ATTRIBUTES,
+        *,
+        name: str | None = None,
+        types: tuple[TensorType, ...] | None = None,
+        control: Sequence[Node] = (),
+    ) -> Node:
+        """Declare an op. Its types follow from the op's rule unless they are handed in.
+
+        Raises:
+            GraphError: the op's rule refuses the operands, they belong to another graph, or the graph is final.
+        """
+        if self.finalized:
+            raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
+        for x in inputs:
+            if x.op.graph is not self:
+                raise GraphError(
+                    f"{op.name}: operand {x.name!r} belongs to another graph than the one it is used in", source=None
+                )
+        if types is None:
+            inferred = op.infer(attrs, *(x.type for x in inputs))
+            types = inferred if isinstance(inferred, tuple) else (inferred,)
+        with self._lock:
+            blocked = not _state.grad_enabled
+            node = Node(
+                self,
+                op,
+                tuple(inputs),
+                attrs,
+                types,
+                self.unique_name(name or op.name),
+                (*control, *_state.control),
+                user_source(),
+                blocked,
+            )
+            if not blocked and op.differentiable and any(x.requires_grad for x in inputs):
+                for y in node.outputs:
+                    y.requires_grad = is_floating(y.dtype)
+            self.nodes.append(node)
+            self.version += 1
+        return node
+
+    def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
+        """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph."""
+        same = all(x.type == y.type for x, y in zip(inputs, node.inputs, strict=True))
+        types: tuple[TensorType, ...]
+        if same:
+            types = tuple(y.type for y in node.outputs)
+        else:
+            inferred = node.op.infer(node.attrs, *(x.type for x in inputs))
+            types = inferred if isinstance(inferred, tuple) else (inferred,)
+        new = Node(
+            self, node.op, tuple(inputs), node.attrs, types, node.name, tuple(control), node.source, node.blocked
+        )
+        self.nodes.append(new)
+        return new
+
+    def __str__(self) -> str:
+        from staticgrad.text import print_graph
+
+        return print_graph(self)
+
+    def __repr__(self) -> str:
+        return f"<graph of {len(self.nodes)} ops>"
+
+    def to_networkx(self) -> Any:
+        """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``."""
+        import networkx as nx
+
+        view = nx.MultiDiGraph()
+        for node in self.nodes:
+            view.add_node(node.name, op=node.op.name, outputs=[str(y.type) for y in node.outputs])
+            for position, x in enumerate(node.inputs):
+                view.add_edge(x.op.name, node.name, operand=position, output=x.index)
+            for before in node.control:
+                view.add_edge(before.name, node.name, operand=None, output=None)
+        return view
+
+
+# -- what is current in this thread -------------------------------------------------------------------------------
+
+
+@dataclass
+class _State(threading.local):
+    graphs: list[Graph] = field(default_factory=list)
+    default: Graph = field(default_factory=Graph)
+    grad_enabled: bool = True
+    control: tuple[Node, ...] = ()
+
+
+_state = _State()
+
+
+def get_default_graph() -> Graph:
+    """The graph that ops are declared into now: that of the innermost ``with graph:``, else the thread's own."""
+    return _state.graphs[-1] if _state.graphs else _state.default
+
+
+def reset_default_graph() -> None:
+    """Start a new implicit graph for this thread."""
+    _state.default = Graph()
+
+
+@contextlib.contextmanager
+def _grad_mode(enabled: bool) -> Iterator[None]:
+    before, _state.grad_enabled = _state.grad_enabled, enabled
+    try:
+        yield
+    finally:
+        _state.grad_enabled = before
+
+
+def no_grad() -> contextlib.AbstractContextManager[None]:
+    """What is declared inside passes values but no gradients."""
+    return _grad_mode(False)
+
+
+def enable_grad() -> contextlib.AbstractContextManager[None]:
+    """Undo ``no_grad`` for a block inside it."""
+    return _grad_mode(True)
+
+
+@contextlib.contextmanager
+def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
+    """What is declared inside runs after ``nodes``, and sees the variables that they write."""
+    added = tuple(n.op if isinstance(n, Tensor) else n for n in nodes)
+    before, _state.control = _state.control, (*_state.control, *added)
+    try:
+        yield
+    finally:
+        _state.control = before
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[None]:
+    """Declare without the surrounding block's control dependencies and gradient mode (used while deriving)."""
+    control, enabled = _state.control, _state.grad_enabled
+    _state.control, _state.grad_enabled = (), True
+    try:
+        yield
+    finally:
+        _state.control, _state.grad_enabled = control, enabled
+
+
+# -- lifting ------------------------------------------------------------------------------------------------------
+
+
+def graph_of(values: Sequence[object]) -> Graph:
+    """The graph of the first tensor among ``values``, else the current one."""
+    for value in values:
+        if isinstance(value, Tensor):
+            return value.op.graph
+        if isinstance(value, Node):
+            return value.graph
+    return get_default_graph()
+
+
+def lift(value: object, graph: Graph, dtype: np.dtype | None = None) -> Tensor:
+    """A tensor for anything that can be an operand. ``dtype`` is what a Python scalar becomes.
+
+    Raises:
+        GraphError: the value is no number, array or tensor.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Node):
+        if len(value.outputs) != 1:
+            raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
+        return value.outputs[0]
+    if is_weak(value):
+        return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))  # type: ignore[no-any-return]
+    if isinstance(value, np.ndarray):
+        known = graph._lifted.get(id(value))
+        if known is None or known[0] is not value:
+            with graph:
+                known = (value, FUNCTIONS.constant(value))
+            graph._lifted[id(value)] = known
+        return known[1]
+    if isinstance(value, (np.generic, list, tuple)):
+        return FUNCTIONS.constant(value)  # type: ignore[no-any-return]
+    raise GraphError(f"{value!r} cannot be used as a tensor")
+
+
+def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...]:
+    """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
+    graph = graph_of(values)
+    with graph:
+        strong = [lift(v, graph) for v in values if not is_weak(v)]
+        dtype = promote([x.dtype for x in strong], [v for v in values if is_weak(v)], what)
+        result = []
+        for value in values:
+            x = lift(value, graph, dtype)
+            result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
+    return tuple(result)
+
+
+def promote(strong: list[np.dtype], weak: Sequence[bool | int | float], what: str) -> np.dtype:
+    """NumPy 2's promotion (NEP 50); float factories are float32 where only Python scalars meet."""
+    if not strong:
+        kinds = [scalar_dtype(v) for v in weak]
+        return next(d for d in (dtype_of("float32"), dtype_of("int64"), dtype_of("bool")) if d in kinds)
+    for value in weak:
+        if type(value) is int and strong and all(d.kind in "iu" for d in strong):
+            info = np.iinfo(np.result_type(*strong))
+            if not info.min <= value <= info.max:
+                raise GraphError(f"{what}: the Python integer {value} is out of bounds for {info.dtype}")
+    dtype = np.result_type(*strong)
+    if any(type(v) is float for v in weak) and dtype.kind != "f":
+        return dtype_of("float64")
+    if any(type(v) is int for v in weak) and dtype.kind == "b":
+        return dtype_of("int64")
+    return dtype_of(dtype)

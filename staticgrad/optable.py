@@ -1,0 +1,178 @@
+"""The op table: one entry an op, and everything about the op in that entry.
+
+    Op ::= name, doc, type rule, NumPy reference,
+           how it is computed    (scalar: one element over a ScalarBuilder | expand: into other ops | primitive: a kernel)
+           how it is derived     (partials | linear vjp | vjp and jvp | through its expansion | not differentiable)
+           cases                 where tests may sample it
+
+Four forms carry all ops. *Elementwise*: ``scalar`` and ``partials``; vjp and jvp follow from the partials.
+*Linear*: the vjp is given, the jvp is the op itself. *Composed*: an expansion, optionally with a vjp of its own.
+*Primitive*: vjp and jvp written out. "Not differentiable" is said (``differentiable=False``), never omitted.
+
+Rules are written with the op namespace they are handed (``o.exp(x)``), so an entry needs to import no other op. What
+the derivative reads — what the op *saves* — follows from its rule and is declared nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+
+from staticgrad.types import TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.scalar import ScalarBuilder
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAttributes:
+    """The attributes of an op that has none."""
+
+
+NO_ATTRIBUTES = NoAttributes()
+
+
+class Primal(Protocol):
+    """What a derivative rule sees of the node that it derives: tensors of the graph in which it writes."""
+
+    @property
+    def inputs(self) -> Sequence[Any]: ...
+    @property
+    def outputs(self) -> Sequence[Any]: ...
+    @property
+    def attrs(self) -> Any: ...
+
+
+class Namespace:
+    """The public functions that declare ops, by name. Filled when the modules of ``staticgrad.ops`` are imported."""
+
+    def __init__(self) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        try:
+            return self.__dict__["_functions"][name]  # type: ignore[no-any-return]
+        except KeyError:
+            raise AttributeError(f"no op function named {name!r}") from None
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._functions
+
+    def names(self) -> list[str]:
+        return sorted(self._functions)
+
+    def register(self, function: Callable[..., Any], name: str | None = None) -> None:
+        name = name or function.__name__
+        if name in self._functions:
+            raise ValueError(f"op function {name} is defined twice")
+        self._functions[name] = function
+
+
+FUNCTIONS = Namespace()
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def public(function: F) -> F:
+    """Make a function part of the op namespace under its own name."""
+    FUNCTIONS.register(function)
+    return function
+
+
+# -- where tests may sample ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values for one operand: uniform in [low, high], no nearer than ``margin`` to a kink. Integers are inclusive."""
+
+    low: float = -2.0
+    high: float = 2.0
+    kinks: tuple[float, ...] = ()
+    margin: float = 0.05
+
+
+REAL = Range()
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One way to call an op: operand shapes, attributes, where each operand is sampled, the operands' dtypes.
+
+    ``dtypes`` None means: every operand has the tested dtype. A dtype in the tuple fixes that operand's. ``distinct``
+    asks for values without near ties (max, sort). ``differentiable`` lists the operands that finite differences vary
+    (None: every floating one).
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    attrs: Any = NO_ATTRIBUTES
+    ranges: tuple[Range, ...] | None = None
+    dtypes: tuple[np.dtype | None, ...] | None = None
+    distinct: bool = False
+    differentiable: tuple[int, ...] | None = None
+
+
+# -- the entry ----------------------------------------------------------------------------------------------------
+
+TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """An entry of the table. Fields that are functions take the attributes first:
+
+    ``infer(attrs, *types)``, ``reference(attrs, *arrays)``, ``scalar(builder, attrs, *values)``; derivative rules take
+    the namespace and the primal node: ``vjp(o, node, *cotangents)`` gives a cotangent or None for each input (an
+    output that nobody needs has the cotangent None), ``jvp(o, node, *tangents)`` gives a tangent or None for each
+    output (an input that does not vary has the tangent None), ``partials(o, node)`` gives dy/dx for each input as a
+    zero-argument callable, or None where it is zero; ``expand(o, node)`` gives the outputs in terms of other ops.
+    """
+
+    name: str
+    doc: str
+    infer: TypeRule
+    reference: Callable[..., Any]
+    scalar: Callable[[ScalarBuilder[Any], Any, Any], Any] | Callable[..., Any] | None = None
+    expand: Callable[[Namespace, Primal], Sequence[Any]] | None = None
+    partials: Callable[[Namespace, Primal], Sequence[Callable[[], Any] | None]] | None = None
+    vjp: Callable[..., Sequence[Any]] | None = None
+    jvp: Callable[..., Sequence[Any]] | None = None
+    differentiable: bool = True
+    linear: bool = False  # in all differentiable inputs together: the jvp is the op itself
+    effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
+    view: bool = False  # the result is the operand's memory under another index map
+    dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
+    cases: tuple[Case, ...] = ()
+    grad_name: str = ""  # the name of its backward node without "Backward0"; default: the op's in camel case
+    tolerance: float = 1.0  # of compiled against reference, in units of the test's default
+    tags: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def elementwise(self) -> bool:
+        return self.scalar is not None
+
+    @property
+    def backward_name(self) -> str:
+        stem = self.grad_name or "".join(part.capitalize() for part in self.name.split("_"))
+        return f"{stem}Backward0"
+
+
+OPS: dict[str, Op] = {}
+
+
+def register(op: Op) -> Op:
+    """Add an entry to the table; its name must be new."""
+    if op.name in OPS:
+        raise ValueError(f"op {op.name} is defined twice")
+    derived = op.partials or op.vjp or op.jvp or op.expand
+    if op.differentiable and not derived:
+        raise ValueError(f"op {op.name}: give a derivative, or say differentiable=False")
+    if not (op.scalar or op.expand or "primitive" in op.tags):
+        raise ValueError(f"op {op.name}: say how it is computed")
+    OPS[op.name] = op
+    return op

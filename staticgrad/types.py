@@ -1,0 +1,327 @@
+"""What a tensor is before it has values: dtype and shape.
+
+    TensorType ::= dtype, shape
+    shape      ::= (size, …)
+    size       ::= int | Dim                    a Dim is a polynomial over sizes that the feeds of a call bind
+
+Dtypes are NumPy's. Promotion is NumPy 2's (NEP 50): Python scalars are weak, everything else is strong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import FeedError, GraphError
+
+bool_ = np.dtype("bool")
+uint8 = np.dtype("uint8")
+int32 = np.dtype("int32")
+int64 = np.dtype("int64")
+float32 = np.dtype("float32")
+float64 = np.dtype("float64")
+
+DTYPES: tuple[np.dtype, ...] = (bool_, uint8, int32, int64, float32, float64)
+
+DTypeLike = npt.DTypeLike
+
+
+def dtype_of(dtype: DTypeLike) -> np.dtype:
+    """The dtype that ``np.dtype`` understands, if programs can hold it."""
+    try:
+        result = np.dtype(dtype)
+    except TypeError as error:
+        raise GraphError(f"{dtype!r} is not a dtype") from error
+    if result not in DTYPES:
+        raise GraphError(f"dtype {result} is not supported: expected one of {', '.join(d.name for d in DTYPES)}")
+    return result
+
+
+def is_floating(dtype: np.dtype) -> bool:
+    return dtype.kind == "f"
+
+
+def is_integer(dtype: np.dtype) -> bool:
+    return dtype.kind in "iu"
+
+
+def scalar_dtype(value: object) -> np.dtype | None:
+    """The dtype of a Python scalar where nothing else decides: float32, int64, bool. None for everything else."""
+    if type(value) is bool:
+        return bool_
+    if type(value) is int:
+        return int64
+    if type(value) is float:
+        return float32
+    return None
+
+
+def is_weak(value: object) -> TypeGuard[bool | int | float]:
+    """Whether ``value`` is a Python scalar, which takes the dtype of its partner (NEP 50)."""
+    return type(value) in (bool, int, float)
+
+
+# -- sizes --------------------------------------------------------------------------------------------------------
+
+Monomial = tuple["Atom", ...]
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that feeds bind. Two symbols are the same size only if they are the same symbol."""
+
+    serial: int
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """``numerator // denominator`` of sizes."""
+
+    numerator: Dim
+    denominator: Dim
+
+    def __str__(self) -> str:
+        return f"({self.numerator} // {self.denominator})"
+
+
+Atom = Symbol | Quotient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dim:
+    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` and ``==``."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __str__(self) -> str:
+        parts = []
+        for monomial, factor in self.terms:
+            names = "*".join(map(str, monomial))
+            parts.append(str(factor) if not names else names if factor == 1 else f"{factor}*{names}")
+        return " + ".join(parts) or "0"
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __add__(self, other: Size) -> Size:
+        return _combine(_terms(self), _terms(other), 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        return _combine(_terms(self), _terms(other), -1)
+
+    def __rsub__(self, other: Size) -> Size:
+        return _combine(_terms(other), _terms(self), -1)
+
+    def __mul__(self, other: Size) -> Size:
+        products: dict[Monomial, int] = {}
+        for (m1, f1), (m2, f2) in itertools.product(_terms(self).items(), _terms(other).items()):
+            key = tuple(sorted((*m1, *m2), key=str))
+            products[key] = products.get(key, 0) + f1 * f2
+        return _normal(products)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Size) -> Size:
+        if other == 1:
+            return self
+        whole = self._divide_exactly(other)
+        if whole is not None:
+            return whole
+        denominator = other if isinstance(other, Dim) else Dim((((), other),))
+        return Dim((((Quotient(self, denominator),), 1),))
+
+    def _divide_exactly(self, other: Size) -> Size | None:
+        divisor = _terms(other)
+        if len(divisor) != 1:
+            return 1 if self == other else None
+        ((below, factor),) = divisor.items()
+        result: dict[Monomial, int] = {}
+        for monomial, coefficient in self.terms:
+            rest = list(monomial)
+            for atom in below:
+                if atom not in rest:
+                    return None
+                rest.remove(atom)
+            if coefficient % factor:
+                return None
+            result[tuple(rest)] = coefficient // factor
+        return _normal(result)
+
+    def __index__(self) -> int:
+        raise TypeError(f"the size {self} is known only when the graph is fed; use sg.shape(x) for its value in a run")
+
+
+Size = int | Dim
+Shape = tuple[Size, ...]
+
+
+def _terms(size: Size) -> dict[Monomial, int]:
+    return dict(size.terms) if isinstance(size, Dim) else ({(): int(size)} if size else {})
+
+
+def _combine(a: dict[Monomial, int], b: dict[Monomial, int], sign: int) -> Size:
+    total = dict(a)
+    for monomial, factor in b.items():
+        total[monomial] = total.get(monomial, 0) + sign * factor
+    return _normal(total)
+
+
+def _normal(terms: dict[Monomial, int]) -> Size:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if set(kept) == {()}:
+        return kept[()]
+    return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), str(item[0])))))
+
+
+def dim(name: str) -> Dim:
+    """A size that several placeholders share; the feeds of a call bind it and are checked against each other."""
+    return Dim((((Symbol(next(_serial), name),), 1),))
+
+
+Bindings = Mapping[Symbol, int]
+
+
+def bind_size(size: Size, bindings: Bindings) -> int:
+    """The size with its symbols replaced; raises ``KeyError`` for an unbound symbol."""
+    if not isinstance(size, Dim):
+        return size
+    total = 0
+    for monomial, factor in size.terms:
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                factor *= bindings[atom]
+            else:
+                factor *= bind_size(atom.numerator, bindings) // bind_size(atom.denominator, bindings)
+        total += factor
+    return total
+
+
+def bind(value: Any, bindings: Bindings) -> Any:
+    """Replace every Dim inside a shape, a tuple or a frozen dataclass of attributes."""
+    if isinstance(value, Dim):
+        return bind_size(value, bindings)
+    if type(value) is tuple:
+        return tuple(bind(item, bindings) for item in value)
+    if is_dataclass(value) and not isinstance(value, type) and getattr(value, "holds_sizes", True):
+        changed = {f.name: bind(getattr(value, f.name), bindings) for f in fields(value) if f.init}
+        if any(changed[name] is not getattr(value, name) for name in changed):
+            return replace(value, **changed)
+    return value
+
+
+def unify(size: Size, actual: int, bindings: dict[Symbol, int], what: str) -> None:
+    """Learn symbols from a fed size, or check it against what is known."""
+    if isinstance(size, Dim) and len(size.terms) == 1 and size.terms[0][1] == 1 and len(size.terms[0][0]) == 1:
+        atom = size.terms[0][0][0]
+        if isinstance(atom, Symbol) and atom not in bindings:
+            bindings[atom] = actual
+            return
+    try:
+        expected = bind_size(size, bindings)
+    except KeyError:
+        return  # a derived size whose symbols another feed binds; its use is checked when types are inferred again
+    if expected != actual:
+        raise FeedError(f"{what}: expected size {size}{'' if size == expected else f' = {expected}'}, actual {actual}")
+
+
+# -- tensor types -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Dtype and shape of a tensor."""
+
+    shape: Shape
+    dtype: np.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> Size:
+        return product(self.shape)
+
+    @property
+    def static(self) -> bool:
+        return all(isinstance(size, int) for size in self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+def product(shape: Shape) -> Size:
+    total: Size = 1
+    for size in shape:
+        total = total * size
+    return total
+
+
+def sizes(shape: Shape) -> tuple[int, ...]:
+    """A shape that holds no Dims, as ints; the compiler sees only such shapes."""
+    for size in shape:
+        if isinstance(size, Dim):
+            raise GraphError(f"the size {size} is not bound")
+    return shape  # type: ignore[return-value]
+
+
+def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
+    """NumPy's rule; a Dim never broadcasts as 1, and equals only itself until it is bound."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result: list[Size] = []
+    for axis in range(-rank, 0):
+        size: Size = 1
+        for shape in shapes:
+            if len(shape) < -axis or shape[axis] == 1:
+                continue
+            other = shape[axis]
+            if size == 1 or (isinstance(size, Dim) and isinstance(other, int)):
+                size = other if size == 1 else _same(size, other, shapes, what)
+            elif size != other:
+                size = _same(size, other, shapes, what)
+        result.append(size)
+    return tuple(result)
+
+
+def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        listed = " and ".join(str(shape) for shape in shapes)
+        raise GraphError(f"{what}: shapes {listed} do not broadcast: sizes {a} and {b}")
+    return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
+
+
+def normalize_axis(axis: int, ndim: int, what: str) -> int:
+    """An axis in [0, ndim), from one that may count from the end."""
+    if not -ndim <= axis < ndim:
+        raise GraphError(f"{what}: axis {axis} is out of range for a tensor of {ndim} dimensions")
+    return axis % ndim
+
+
+def normalize_axes(axis: int | tuple[int, ...] | None, ndim: int, what: str) -> tuple[int, ...]:
+    """Sorted distinct axes in [0, ndim); None means all."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
+    result = tuple(sorted(normalize_axis(int(a), ndim, what) for a in axes))
+    if len(set(result)) != len(result):
+        raise GraphError(f"{what}: repeated axis in {axis}")
+    return result
