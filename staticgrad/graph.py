@@ -106,6 +106,29 @@ class HookHandle:
             self._tensor.graph.touch()
 
 
+def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
+    def method(self: Tensor, other: Any) -> Tensor:
+        if not _liftable(other):
+            return NotImplemented
+        function = FUNCTIONS.__getattr__(name)
+        return function(other, self) if reflected else function(self, other)  # type: ignore[no-any-return]
+
+    return method
+
+
+def _method(name: str) -> Callable[..., Tensor]:
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)  # type: ignore[no-any-return]
+
+    method.__name__ = name
+    method.__doc__ = f"``sg.{name}`` of this tensor."
+    return method
+
+
+def _liftable(value: Any) -> bool:
+    return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple))
+
+
 class Tensor:
     """A value of the graph: a name for what a run computes, not an array."""
 
@@ -283,51 +306,65 @@ class Tensor:
     def astype(self, dtype: DTypeLike) -> Tensor:
         return FUNCTIONS.astype(self, dtype)  # type: ignore[no-any-return]
 
-
-def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        if not _liftable(other):
-            return NotImplemented
-        function = FUNCTIONS.__getattr__(name)
-        return function(other, self) if reflected else function(self, other)  # type: ignore[no-any-return]
-
-    return method
-
-
-def _method(name: str) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)  # type: ignore[no-any-return]
-
-    method.__name__ = name
-    method.__doc__ = f"``sg.{name}`` of this tensor."
-    return method
-
-
-def _liftable(value: Any) -> bool:
-    return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple))
-
-
-BINARY_OPERATORS = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "floordiv": "floor_divide",
-    "mod": "remainder", "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or",
-    "xor": "bitwise_xor", "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
-}  # fmt: skip
-COMPARISONS = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-UNARY_OPERATORS = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
-METHODS = (
-    "sum", "mean", "max", "min", "prod", "var", "std", "any", "all", "argmax", "argmin", "logsumexp", "squeeze",
-    "flatten", "exp", "log", "sqrt", "tanh", "clip", "take", "permute_dims", "relu", "sigmoid", "softmax", "abs", "pow",
-)  # fmt: skip
-
-for _operator, _function in BINARY_OPERATORS.items():
-    setattr(Tensor, f"__{_operator}__", _binary(_function))
-    setattr(Tensor, f"__r{_operator}__", _binary(_function, reflected=True))
-for _operator, _function in COMPARISONS.items():
-    setattr(Tensor, f"__{_operator}__", _binary(_function))
-for _operator, _function in UNARY_OPERATORS.items():
-    setattr(Tensor, f"__{_operator}__", _method(_function))
-for _function in METHODS:
-    setattr(Tensor, _function, _method(_function))
+    __add__ = _binary("add")
+    __radd__ = _binary("add", reflected=True)
+    __sub__ = _binary("subtract")
+    __rsub__ = _binary("subtract", reflected=True)
+    __mul__ = _binary("multiply")
+    __rmul__ = _binary("multiply", reflected=True)
+    __truediv__ = _binary("divide")
+    __rtruediv__ = _binary("divide", reflected=True)
+    __floordiv__ = _binary("floor_divide")
+    __rfloordiv__ = _binary("floor_divide", reflected=True)
+    __mod__ = _binary("remainder")
+    __rmod__ = _binary("remainder", reflected=True)
+    __pow__ = _binary("pow")
+    __rpow__ = _binary("pow", reflected=True)
+    __matmul__ = _binary("matmul")
+    __rmatmul__ = _binary("matmul", reflected=True)
+    __and__ = _binary("bitwise_and")
+    __rand__ = _binary("bitwise_and", reflected=True)
+    __or__ = _binary("bitwise_or")
+    __ror__ = _binary("bitwise_or", reflected=True)
+    __xor__ = _binary("bitwise_xor")
+    __rxor__ = _binary("bitwise_xor", reflected=True)
+    __lshift__ = _binary("bitwise_left_shift")
+    __rlshift__ = _binary("bitwise_left_shift", reflected=True)
+    __rshift__ = _binary("bitwise_right_shift")
+    __rrshift__ = _binary("bitwise_right_shift", reflected=True)
+    __eq__ = _binary("equal")  # type: ignore[assignment]
+    __ne__ = _binary("not_equal")  # type: ignore[assignment]
+    __lt__ = _binary("less")
+    __le__ = _binary("less_equal")
+    __gt__ = _binary("greater")
+    __ge__ = _binary("greater_equal")
+    __neg__ = _method("negative")
+    __pos__ = _method("positive")
+    __abs__ = _method("abs")
+    __invert__ = _method("bitwise_invert")
+    sum = _method("sum")
+    mean = _method("mean")
+    max = _method("max")
+    min = _method("min")
+    prod = _method("prod")
+    var = _method("var")
+    std = _method("std")
+    any = _method("any")
+    all = _method("all")
+    argmax = _method("argmax")
+    argmin = _method("argmin")
+    logsumexp = _method("logsumexp")
+    squeeze = _method("squeeze")
+    flatten = _method("flatten")
+    exp = _method("exp")
+    log = _method("log")
+    sqrt = _method("sqrt")
+    tanh = _method("tanh")
+    clip = _method("clip")
+    take = _method("take")
+    permute_dims = _method("permute_dims")
+    abs = _method("abs")
+    pow = _method("pow")
 
 
 # -- the graph ----------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-
 from staticgrad.compiler.kernels.nest import Nest
 
 

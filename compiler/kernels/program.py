@@ -1,0 +1,143 @@
+"""The program: kernels over planned buffers, and everything that whoever runs it must hand over.
+
+    Program  ::= slots, steps, buffers with offsets, checks, LLVM text
+    Step     ::= kernel applied to operands | check | call out
+    Operand  ::= a slot (memory of the caller) or a buffer in the arena, plus its dtype
+
+The compiled entry is ``i32 @main(ptr slots, ptr arena)``: ``slots`` is a table of pointers in the order of
+``Program.slots``, ``arena`` is 64-byte aligned memory of ``arena_bytes``. It returns 0, or 1 + the number of the
+check or callback that failed; then no state has been written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staticgrad.errors import SourceLine
+from staticgrad.optable import Array
+from staticgrad.types import TensorType
+
+# -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSlot:
+    """The fed array number ``index``; read only."""
+
+    index: int
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSlot:
+    """Where result number ``index`` is written; fresh memory or the caller's ``out``."""
+
+    index: int
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class StateSlot:
+    """A variable of the session, by name. ``written`` says that the program changes it in place."""
+
+    name: str
+    type: TensorType
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GradSlot:
+    """An accumulated gradient of the session, by the key that the tape gave it. ``fresh`` says whether the program
+    sets it (no gradient yet) or adds to it."""
+
+    key: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConstantSlot:
+    """An array of the program's own."""
+
+    value: Array
+
+
+@dataclass(frozen=True, slots=True)
+class KeySlot:
+    """int64[2]: the session's seed and the run number, from which random numbers follow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CallbackSlot:
+    """A Python function called in the middle of a run: the address of ``i32 (*)(ptr operands)``, where ``operands`` is
+    a table of pointers, inputs first, then outputs. ``function`` gets NumPy arrays and returns a sequence of them.
+    A non-zero return ends the run."""
+
+    function: Callable[..., Any]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    source: SourceLine | None
+
+
+Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot
+
+
+# -- what can go wrong in a run -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Why a run ended early. For ``bounds`` the extremes that were found lie in the arena at ``offset`` as int64[2]
+    (smallest and largest index), allowed is [0, size). ``assertion`` and ``numerics`` carry their message."""
+
+    kind: Literal["bounds", "assertion", "numerics", "callback"]
+    message: str
+    source: SourceLine | None
+    size: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BufferPlan:
+    """One buffer of the arena: live from step ``first`` until before step ``last``, and why."""
+
+    name: str
+    nbytes: int
+    offset: int
+    first: int
+    last: int
+    reason: str
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """What one step does: for reports."""
+
+    name: str
+    family: str
+    flops: int
+    bytes: int
+    source: SourceLine | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """Compiled, but not loaded: a value without addresses."""
+
+    slots: tuple[Slot, ...]
+    arena_bytes: int
+    lower_bound_bytes: int
+    buffers: tuple[BufferPlan, ...]
+    checks: tuple[Check, ...]
+    costs: tuple[KernelCost, ...]
+    graph_text: str
+    kernels_text: str
+    llvm_text: str
+    target: str
+    draws: bool  # takes random numbers: counts as a run of the session's random state
+
+    @property
+    def writes_state(self) -> bool:
+        return any(isinstance(slot, StateSlot) and slot.written for slot in self.slots)

@@ -1,0 +1,69 @@
+"""The region: the part of a user's graph that one program computes, on its way through the compiler.
+
+Comes in: a declared graph, fetches, feeds with their sizes (``cut``), or a derived graph (tapes). Goes out: a private
+graph in which every size is a number, whose sources are placeholders, variables and constants, and which holds only
+what is needed. Every pass takes a region and gives one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from staticgrad.errors import at_source
+from staticgrad.graph import Graph, Node, Tensor
+
+Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """``feeds`` are placeholder tensors in the order of the call, ``fetches`` the tensors to hand out, ``effects`` the
+    nodes that run for what they do, in order."""
+
+    graph: Graph
+    feeds: tuple[Tensor, ...]
+    fetches: tuple[Tensor, ...]
+    effects: tuple[Node, ...] = ()
+
+
+def needed_nodes(fetches: Sequence[Tensor], effects: Sequence[Node]) -> set[Node]:
+    """Every node that the fetches and effects depend on, through operands and control edges."""
+    stack = [*(x.op for x in fetches), *effects]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        for before in (*(x.op for x in node.inputs), *node.control):
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return seen
+
+
+def rebuild(region: Region, visit: Visit) -> Region:
+    """Copy a region node by node. ``visit(node, new_inputs)`` runs with the new graph current and gives the tensors
+    that stand for the node's outputs, or None to copy the node. What nothing needs any more is left behind."""
+    needed = needed_nodes(region.fetches, region.effects)
+    needed.update(x.op for x in region.feeds)
+    graph = Graph()
+    tensors: dict[Tensor, Tensor] = {}
+    nodes: dict[Node, tuple[Node, ...]] = {}
+    with graph:
+        for node in region.graph.nodes:
+            if node not in needed:
+                continue
+            inputs = tuple(tensors[x] for x in node.inputs)
+            control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
+            start = len(graph.nodes)
+            with at_source(node.source):
+                outputs = visit(node, inputs)
+            if outputs is None:
+                outputs = graph.clone(node, inputs, control).outputs
+            elif control:
+                for new in graph.nodes[start:]:
+                    new.control = tuple(dict.fromkeys((*new.control, *control)))
+            tensors.update(zip(node.outputs, outputs, strict=True))
+            made = tuple(graph.nodes[start:])
+            nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
+    effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes[node] if new.op.effect))
+    return Region(graph, tuple(tensors[x] for x in region.feeds), tuple(tensors[x] for x in region.fetches), effects)

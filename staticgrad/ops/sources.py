@@ -1,0 +1,315 @@
+"""Where values come from: placeholders, variables, constants, filled and counting tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import FeedError, GraphError
+from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.optable import Array, Case, Op, public, register
+from staticgrad.types import (
+    DTYPES,
+    DTypeLike,
+    Shape,
+    Size,
+    TensorType,
+    dim,
+    dtype_of,
+    float32,
+    int64,
+    is_weak,
+    scalar_dtype,
+)
+
+PRIMITIVE = frozenset({"primitive"})
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAttributes:
+    """Type of a placeholder."""
+
+    shape: Shape
+    dtype: np.dtype
+
+
+def _fed(attrs: SourceAttributes) -> Array:
+    raise FeedError("a placeholder has no value of its own: it must be fed")
+
+
+PLACEHOLDER = register(
+    Op(
+        "placeholder",
+        "A tensor that must be fed.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=_fed,
+        vjp=lambda o, node, ct: (),
+        tags=PRIMITIVE,
+    )
+)
+
+
+def as_shape(shape: Any, what: str, *, free: bool = False) -> Shape:
+    """A tuple of sizes from an int, a Dim or a sequence. With ``free``, each None becomes a new symbol."""
+    items = (shape,) if isinstance(shape, Size | np.integer) or shape is None else tuple(shape)
+    result: list[Size] = []
+    for position, item in enumerate(items):
+        if item is None and free:
+            result.append(dim(f"{what}.{position}"))
+        elif isinstance(item, Size) and not isinstance(item, bool):
+            result.append(item)
+        elif isinstance(item, np.integer):
+            result.append(int(item))
+        else:
+            raise GraphError(f"{what}: a shape holds sizes, not {item!r}")
+    for size in result:
+        if isinstance(size, int) and size < 0:
+            raise GraphError(f"{what}: negative size in shape {tuple(result)}")
+    return tuple(result)
+
+
+@public
+def placeholder(
+    shape: Any, dtype: DTypeLike = float32, *, name: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A tensor that must be fed.
+
+    Args:
+        shape: sizes; ``None`` is a size of its own that the feeds of a call bind, ``sg.dim`` one that several share.
+        requires_grad: a leaf whose gradient a tape's backward accumulates.
+
+    Raises:
+        GraphError: an unsupported dtype, or an integer tensor that shall require a gradient.
+    """
+    graph = get_default_graph()
+    type_ = SourceAttributes(as_shape(shape, name or "placeholder", free=True), dtype_of(dtype))
+    node = graph.add(PLACEHOLDER, (), type_, name=name)
+    x = node.outputs[0]
+    if requires_grad:
+        x.requires_grad_()
+    return x
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VariableAttributes:
+    """A variable: the key of its state, its type, and how its first value is made.
+
+    ``initial(rng)`` gives the first value from a generator that belongs to the variable alone.
+    """
+
+    key: str
+    shape: Shape
+    dtype: np.dtype
+    initial: Callable[[np.random.Generator], Array]
+    trainable: bool = True
+
+    holds_sizes = False
+
+
+def _stateful(attrs: VariableAttributes) -> Array:
+    raise FeedError(f"the value of variable {attrs.key!r} belongs to a session")
+
+
+VARIABLE = register(
+    Op(
+        "variable",
+        "The value of a variable at the start of the run.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=_stateful,
+        vjp=lambda o, node, ct: (),
+        tags=PRIMITIVE,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantAttributes:
+    """An array, compared by its bits."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    data: bytes
+
+    @property
+    def value(self) -> Array:
+        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+
+
+CONSTANT = register(
+    Op(
+        "constant",
+        "An array that is part of the program.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=lambda a: a.value,
+        vjp=lambda o, node, ct: (),
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def constant(value: Any, dtype: DTypeLike | None = None, *, name: str | None = None) -> Tensor:
+    """A tensor with a fixed value; the array is copied.
+
+    Without ``dtype`` Python floats are float32, ints int64, bools bool; arrays keep theirs.
+    """
+    if isinstance(value, Tensor):
+        raise GraphError(f"constant: {value.name!r} is a tensor already")
+    if dtype is None and is_weak(value):
+        dtype = scalar_dtype(value)
+    if dtype is None and isinstance(value, (list, tuple)):
+        array = np.asarray(value)
+        kinds = {type(item) for item in _leaves(value)}
+        if kinds and kinds <= {bool, int, float} and array.dtype == np.float64:
+            dtype = float32
+    array = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype_of(dtype))
+    attrs = ConstantAttributes(dtype_of(array.dtype), array.shape, np.ascontiguousarray(array).tobytes())
+    return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+@dataclass(frozen=True, slots=True)
+class FullAttributes:
+    """One number in every place."""
+
+    shape: Shape
+    dtype: np.dtype
+    value: float | int | bool
+
+
+FULL = register(
+    Op(
+        "full",
+        "A tensor filled with one number.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=lambda a: np.full(a.shape, a.value, a.dtype),
+        vjp=lambda o, node, ct: (),
+        tags=PRIMITIVE,
+        dtypes=DTYPES,
+        cases=(Case((), FullAttributes((2, 3), float32, 1.5)), Case((), FullAttributes((), int64, 7))),
+    )
+)
+
+
+@public
+def full(shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor filled with one number (a tensor as ``fill_value`` is broadcast)."""
+    from staticgrad.optable import FUNCTIONS
+
+    if isinstance(fill_value, Tensor):
+        x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
+        return FUNCTIONS.broadcast_to(x, shape)  # type: ignore[no-any-return]
+    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or dtype_of(np.asarray(fill_value).dtype)
+    attrs = FullAttributes(as_shape(shape, "full"), kind, np.asarray(fill_value).astype(kind).item())
+    return get_default_graph().add(FULL, (), attrs).outputs[0]
+
+
+@public
+def zeros(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+    """A tensor of zeros."""
+    return full(shape, 0, dtype=dtype)
+
+
+@public
+def ones(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+    """A tensor of ones."""
+    return full(shape, 1, dtype=dtype)
+
+
+@public
+def zeros_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Zeros of the shape (and dtype, unless given) of ``x``."""
+    x = lift(x, get_default_graph())
+    with x.graph:
+        return full(x.shape, 0, dtype=x.dtype if dtype is None else dtype)
+
+
+@public
+def ones_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Ones of the shape (and dtype, unless given) of ``x``."""
+    x = lift(x, get_default_graph())
+    with x.graph:
+        return full(x.shape, 1, dtype=x.dtype if dtype is None else dtype)
+
+
+@public
+def full_like(x: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """One number in the shape (and dtype, unless given) of ``x``."""
+    x = lift(x, get_default_graph())
+    with x.graph:
+        return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class IotaAttributes:
+    """Counting along one axis."""
+
+    shape: Shape
+    dtype: np.dtype
+    axis: int
+
+
+def _iota(attrs: IotaAttributes) -> Array:
+    shape = [1] * len(attrs.shape)
+    shape[attrs.axis] = -1
+    line = np.arange(attrs.shape[attrs.axis]).astype(attrs.dtype)
+    return np.broadcast_to(line.reshape(shape), attrs.shape).copy()
+
+
+IOTA = register(
+    Op(
+        "iota",
+        "The index along one axis, as a value.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=_iota,
+        differentiable=False,
+        tags=PRIMITIVE,
+        dtypes=(float32,),
+        cases=(Case((), IotaAttributes((3, 4), float32, 1)), Case((), IotaAttributes((5,), int64, 0))),
+    )
+)
+
+
+@public
+def iota(shape: Any, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor:
+    """``0, 1, 2, …`` along ``axis``, the same along the others."""
+    sizes = as_shape(shape, "iota")
+    return get_default_graph().add(IOTA, (), IotaAttributes(sizes, dtype_of(dtype), axis % len(sizes))).outputs[0]
+
+
+@public
+def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None) -> Tensor:
+    """Evenly spaced numbers as in ``np.arange``; a lone Dim counts up to a size that feeds bind."""
+    from staticgrad.optable import FUNCTIONS
+
+    if stop is None:
+        start, stop = 0, start
+    if not isinstance(stop, (int, float, np.generic)):
+        span = stop - start
+        kind = int64 if dtype is None else dtype_of(dtype)
+        count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
+        return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)  # type: ignore[no-any-return]
+    array = np.arange(start, stop, step)
+    if dtype is None and array.dtype == np.float64:
+        dtype = float32
+    return constant(array if dtype is None else array.astype(dtype_of(dtype)))
+
+
+@public
+def linspace(start: float, stop: float, num: int, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
+    """``num`` evenly spaced numbers from ``start`` to ``stop``."""
+    return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
+
+
+@public
+def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
+    """Ones on the diagonal number ``k``, zeros elsewhere."""
+    return constant(np.eye(n_rows, n_cols, k).astype(dtype_of(dtype)))
