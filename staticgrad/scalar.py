@@ -1,0 +1,210 @@
+"""How one element is computed, without saying on what machine.
+
+An entry of the op table hands a function of a ``ScalarBuilder`` and of one value for each operand, and gets the value
+of one element: ``lambda b, x, y: b.add(x, y)``. Each backend has its own builder; values are opaque but for ``dtype``.
+
+Values are of dtype bool, int32, int64, uint8, float32 or float64, and inside an expression also uint32 and uint64.
+Operands of one call have one dtype and the result has it too, except where a method says otherwise. Every method is
+total: for each input there is a result and nothing traps. Where NumPy gives a result, it is this one (integers wrap
+around); where NumPy only warns or depends on the machine, the result is x86's.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+
+class ScalarValue(Protocol):
+    """What is known about every backend's value."""
+
+    @property
+    def dtype(self) -> np.dtype: ...
+
+
+V = TypeVar("V", bound=ScalarValue)
+
+
+class ScalarBuilder(Protocol[V]):
+    """The operations on one element. See the module's docstring for what holds for all of them."""
+
+    # -- constants and conversions
+
+    def const(self, value: float | int | bool, dtype: np.dtype) -> V: ...
+
+    def cast(self, x: V, dtype: np.dtype) -> V:
+        """NumPy's ``astype``. To bool: ``x != 0``, NaN is True. Float to integer truncates; NaN, infinities and what
+        is out of range give the smallest integer (uint8 and uint32: the low bits of what a wider integer gives)."""
+        ...
+
+    # -- arithmetic
+
+    def add(self, x: V, y: V) -> V:
+        """x + y; of bools: or."""
+        ...
+
+    def sub(self, x: V, y: V) -> V:
+        """x - y; of bools: exclusive or."""
+        ...
+
+    def mul(self, x: V, y: V) -> V:
+        """x · y; of bools: and."""
+        ...
+
+    def neg(self, x: V) -> V: ...
+
+    def abs(self, x: V) -> V: ...
+
+    def sign(self, x: V) -> V:
+        """-1, 0 or 1; NaN for NaN."""
+        ...
+
+    def div(self, x: V, y: V) -> V:
+        """True division of floats."""
+        ...
+
+    def floor_divide(self, x: V, y: V) -> V:
+        """``np.floor_divide``; of integers, by zero is 0 and the smallest by -1 is the smallest."""
+        ...
+
+    def remainder(self, x: V, y: V) -> V:
+        """``np.remainder``, with the sign of ``y``; of integers, by zero is 0."""
+        ...
+
+    def minimum(self, x: V, y: V) -> V:
+        """The smaller; NaN if either is NaN."""
+        ...
+
+    def maximum(self, x: V, y: V) -> V:
+        """The larger; NaN if either is NaN."""
+        ...
+
+    def fma(self, x: V, y: V, z: V) -> V:
+        """x·y + z of floats: rounded once where the machine has the instruction, else twice."""
+        ...
+
+    # -- comparison and choice: comparisons give bool, false for NaN except ``ne``
+
+    def eq(self, x: V, y: V) -> V: ...
+
+    def ne(self, x: V, y: V) -> V: ...
+
+    def lt(self, x: V, y: V) -> V: ...
+
+    def le(self, x: V, y: V) -> V: ...
+
+    def gt(self, x: V, y: V) -> V: ...
+
+    def ge(self, x: V, y: V) -> V: ...
+
+    def select(self, condition: V, x: V, y: V) -> V:
+        """``x`` where the bool ``condition`` holds, else ``y``; both are computed."""
+        ...
+
+    def logical_and(self, x: V, y: V) -> V: ...
+
+    def logical_or(self, x: V, y: V) -> V: ...
+
+    def logical_xor(self, x: V, y: V) -> V: ...
+
+    def logical_not(self, x: V) -> V: ...
+
+    # -- bits of integers and bools
+
+    def bit_and(self, x: V, y: V) -> V: ...
+
+    def bit_or(self, x: V, y: V) -> V: ...
+
+    def bit_xor(self, x: V, y: V) -> V: ...
+
+    def bit_not(self, x: V) -> V: ...
+
+    def shift_left(self, x: V, count: V) -> V:
+        """0 where ``count`` is negative or not below the width."""
+        ...
+
+    def shift_right(self, x: V, count: V) -> V:
+        """Arithmetic for signed dtypes; a ``count`` that is negative or not below the width shifts everything out."""
+        ...
+
+    # -- classification and rounding of floats
+
+    def isnan(self, x: V) -> V: ...
+
+    def isfinite(self, x: V) -> V: ...
+
+    def isinf(self, x: V) -> V: ...
+
+    def floor(self, x: V) -> V: ...
+
+    def ceil(self, x: V) -> V: ...
+
+    def trunc(self, x: V) -> V: ...
+
+    def round(self, x: V) -> V:
+        """To the nearest integer, halves to the even one."""
+        ...
+
+    # -- elementary functions of floats
+
+    def exp(self, x: V) -> V: ...
+
+    def expm1(self, x: V) -> V: ...
+
+    def log(self, x: V) -> V: ...
+
+    def log1p(self, x: V) -> V: ...
+
+    def sqrt(self, x: V) -> V: ...
+
+    def rsqrt(self, x: V) -> V:
+        """1 / sqrt(x)."""
+        ...
+
+    def tanh(self, x: V) -> V: ...
+
+    def sigmoid(self, x: V) -> V:
+        """1 / (1 + exp(-x)), accurate also where the result is tiny."""
+        ...
+
+    def erf(self, x: V) -> V: ...
+
+    def erfc(self, x: V) -> V: ...
+
+    def erfinv(self, x: V) -> V: ...
+
+    def sin(self, x: V) -> V: ...
+
+    def cos(self, x: V) -> V: ...
+
+    def tan(self, x: V) -> V: ...
+
+    def asin(self, x: V) -> V: ...
+
+    def acos(self, x: V) -> V: ...
+
+    def atan(self, x: V) -> V: ...
+
+    def sinh(self, x: V) -> V: ...
+
+    def cosh(self, x: V) -> V: ...
+
+    def pow(self, x: V, y: V) -> V:
+        """x to the power y. Floats: every special case of IEEE 754 ``pow``. Integers: exact, wrapping around; a
+        negative exponent gives the truncated power: 1 for x = 1, ±1 for x = -1, else 0."""
+        ...
+
+    # -- random bits
+
+    def threefry(self, key0: V, key1: V, counter_hi: V, counter_lo: V) -> tuple[V, V]:
+        """Threefry-2x32 with 20 rounds (Salmon et al., SC'11) of uint32 values: two words of random bits."""
+        ...
+
+    def bits_to_unit(self, word: V) -> V:
+        """uint32 to float32, uniform in [0, 1): the upper 24 bits, divided by 2**24."""
+        ...
+
+    def bits_to_unit64(self, word0: V, word1: V) -> V:
+        """Two uint32 to float64, uniform in [0, 1): 53 bits (27 of ``word0``, 26 of ``word1``), divided by 2**53."""
+        ...
