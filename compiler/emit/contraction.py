@@ -1,0 +1,428 @@
+"""Contraction kernels: a ``Contraction`` comes in, a function of the module goes out.
+
+    void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch)
+
+C is passed where ``store_raw`` says so. The plan of a kernel is made once from its sizes and strides:
+
+1. *Orientation.* Tiles are written with contiguous rows; where C is contiguous along m, Cᵀ = Bᵀ·Aᵀ is computed. Where
+   it is contiguous along neither, a block is computed in scratch memory and copied out.
+2. *Columns* are cut into blocks of ``columns_per_block`` panels. B is read in place if its rows are contiguous and few
+   row panels use it, else packed for a whole column block, all of k, through register transposes where needed.
+3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks of at most ``DEPTH_BLOCK``; the
+   partial sums of a group stay in C (or scratch), in cache, until its last k. A is read in place, whichever of its
+   axes is contiguous, but packed if neither is or if its rows lie a multiple of a page apart (they would fall into
+   the same few lines of the first cache).
+4. After its last k a group calls the epilogue for its rows and the columns of the block.
+
+Vectors times matrices have no columns to fill a register with: where both operands are contiguous along k, they are
+dot products instead (``emit_dots``). The order of summation depends on sizes and target alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.microkernel import (
+    Layout,
+    Matrix,
+    TileOperands,
+    Tiling,
+    aligned_bytes,
+    call_epilogue,
+    call_tile,
+    choose_tiling,
+    copy_matrix,
+    fill_zero,
+    multiply_add,
+    pack_panels,
+    round_up,
+    span,
+    tile_lanes,
+)
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction
+
+ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
+DEPTH_BLOCK = 384  # k of one pass over a tile: a panel of B of 48 columns is 72 KB
+PACKED_BYTES = 2 << 20  # of B at most, for one column block
+RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
+IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
+PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What the emitter needs to know; sizes and strides are those of the orientation that is computed."""
+
+    kernel: Contraction
+    swapped: bool  # Cᵀ is computed: m, n and A, B have changed places
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]  # strides of (m, k)
+    b: tuple[int, int]  # strides of (k, n)
+    c: tuple[int, int]  # strides of (m, n); of the scratch block if the raw result is not stored
+    dots: bool
+    tiling: Tiling
+    layout: Layout
+    pack_a: bool
+    pack_b: bool
+    b_outside: bool  # B is the same for every batch: packed before the batch loops
+    via_scratch: bool  # C has no contiguous axis
+    panels_per_group: int
+    columns_per_block: int
+    depth_block: int
+    tile_stride: int  # row stride of the scratch block of C
+    b_bytes: int
+    a_bytes: int
+    c_bytes: int
+
+    @property
+    def a_row(self) -> int:
+        """Row stride of packed A: an odd number of cache lines, so that rows fall into different sets."""
+        line = max(1, 64 // self.kernel.dtype.itemsize)
+        lines = -(-self.depth_block // line)
+        return (lines | 1) * line
+
+
+def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
+    """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
+    if kernel.store_raw:
+        return kernel.c_strides
+    plan = _plan(kernel, target)
+    return (0,) * len(kernel.batch) + ((plan.c[1], plan.c[0]) if plan.swapped else plan.c)
+
+
+def scratch_bytes(kernel: Contraction, target: Target) -> int:
+    """The scratch memory that the kernel needs: a multiple of 64 bytes."""
+    if 0 in (kernel.m, kernel.n, *kernel.batch):
+        return 0
+    plan = _plan(kernel, target)
+    return plan.b_bytes + plan.a_bytes + plan.c_bytes
+
+
+def _unit(size: int, stride: int) -> int:
+    """The stride of an axis; one of length one may have any, so it is contiguous."""
+    return 1 if size == 1 else stride
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(kernel: Contraction, target: Target) -> _Plan:
+    """Decide everything that depends on sizes, strides and the target alone."""
+    dtype, m, n, k = kernel.dtype, kernel.m, kernel.n, kernel.k
+    a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))
+    b = (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1]))
+    c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1]))
+    stored = kernel.store_raw
+    swapped = _prefers_swap(m, n, a, b, c if stored else None)
+    if swapped:
+        m, n, a, b, c = n, m, (b[1], b[0]), (a[1], a[0]), (c[1], c[0])
+    dots = n == 1 and a[1] == 1 and k >= 2 * tile_lanes(target, dtype) and dtype.kind == "f"
+    via_scratch = stored and c[1] != 1 and not dots
+    tiling = choose_tiling(target, dtype, m, n, k)
+    layout: Layout = "rows" if a[1] == 1 else "columns"
+    size = dtype.itemsize
+    page_rows = a[1] == 1 and m >= 2 * tiling.rows and a[0] * size % PAGE == 0 and k * size >= 512
+    pack_a = not dots and k > 0 and (1 not in a or (page_rows and tiling.column_panels > 1))
+    layout = "rows" if pack_a else layout
+    pack_b = not dots and k > 0 and _packs_b(tiling, b, k)
+    depth_blocks = max(1, -(-k // DEPTH_BLOCK))
+    depth_block = round_up(-(-k // depth_blocks), 8) if depth_blocks > 1 else k
+    columns = tiling.column_panels
+    if pack_b:
+        most = max(4, PACKED_BYTES // (k * tiling.width * size))
+        columns = -(-columns // -(-columns // most))
+    rows = ROW_BLOCK
+    block_width = min(columns * tiling.width, round_up(n, tiling.lanes))
+    if via_scratch or not stored:
+        rows = max(tiling.rows, min(rows, RAW_BYTES // (block_width * size)))
+    groups = -(-tiling.row_panels // max(1, rows // tiling.rows))
+    per_group = -(-tiling.row_panels // groups)
+    tile_stride = 1 if n == 1 else block_width + (16 if block_width * size % PAGE == 0 else 0)
+    if not stored:
+        c = (tile_stride, 1)
+    plan = _Plan(kernel, swapped, m, n, k, a, b, c, dots, tiling, layout, pack_a, pack_b,
+                 not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1),
+                 via_scratch, per_group, columns, depth_block, tile_stride, 0, 0, 0)  # fmt: skip
+    return _with_scratch(plan)
+
+
+def _b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
+    return (kernel.a_strides if swapped else kernel.b_strides)[:-2]
+
+
+def _a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
+    return (kernel.b_strides if swapped else kernel.a_strides)[:-2]
+
+
+def _with_scratch(plan: _Plan) -> _Plan:
+    """The plan with the sizes of its three scratch areas."""
+    dtype, tiling = plan.kernel.dtype, plan.tiling
+    rows = min(plan.m, plan.panels_per_group * tiling.rows)
+    b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b else 0
+    if plan.dots and plan.b[0] != 1:
+        b = plan.k
+    a = rows * plan.a_row if plan.pack_a else 0
+    c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
+    return replace(
+        plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)
+    )
+
+
+def _prefers_swap(
+    m: int, n: int, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int] | None
+) -> bool:
+    """Whether to compute Cᵀ. ``c`` is None if the raw result is not stored: then its layout is free."""
+    if n == 1 and m == 1:
+        return False
+    if n == 1:  # a column: dots over rows of A, or a row of Cᵀ if A is contiguous along m
+        return a[1] != 1 and a[0] == 1 and (c is None or c[0] == 1)
+    if m == 1:  # a row: along n, or dots over the columns of B
+        return b[1] != 1 and b[0] == 1
+    return c is not None and c[1] != 1 and c[0] == 1
+
+
+def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
+    """B is packed unless its rows are contiguous and reading them strided is cheaper than a copy."""
+    if b[1] != 1:
+        return True
+    if tiling.edge and not tiling.masked:
+        return True  # whole vectors are read behind the edge
+    size = tiling.dtype.itemsize
+    if tiling.row_panels <= 2:
+        return False
+    aliased = b[0] * size % PAGE == 0 and k > 64
+    return aliased or k * tiling.n * size > IN_PLACE_BYTES
+
+
+# -- emission ---------------------------------------------------------------------------------------------------
+
+
+def emit_contraction(module: Module, kernel: Contraction, name: str, epilogue: str | None) -> None:
+    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
+    extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
+    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1))
+    if 0 not in (kernel.m, kernel.n, *kernel.batch):
+        _Emitter(f, _plan(kernel, module.target), epilogue).emit()
+    f.finish()
+
+
+@contextlib.contextmanager
+def nested_spans(f: Function, sizes: Sequence[int]) -> Iterator[list[Index]]:
+    """Loops over all points of ``sizes`` (all positive)."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(span(f, 0, size)) for size in sizes]
+
+
+class _Emitter:
+    """Writes the loops of one plan."""
+
+    def __init__(self, f: Function, plan: _Plan, epilogue: str | None) -> None:
+        kernel = plan.kernel
+        self.f = f
+        self.plan = plan
+        self.epilogue = epilogue
+        self.element = memory_type(kernel.dtype)
+        self.a, self.b = (f.params[1], f.params[0]) if plan.swapped else (f.params[0], f.params[1])
+        scratch = f.params[-1]
+        self.packed_b = scratch
+        self.packed_a = f.offset(scratch, plan.b_bytes, "i8")
+        self.tile = f.offset(scratch, plan.b_bytes + plan.a_bytes, "i8")
+        self.c = f.params[2] if kernel.store_raw else self.tile
+        self.extra = f.params[3 if kernel.store_raw else 2 : -1]
+
+    def _at(self, base: Value, *terms: tuple[Index, Index]) -> Value:
+        total: Index = 0
+        for index, stride in terms:
+            total = self.f.add(total, self.f.mul(index, stride))
+        return self.f.offset(base, total, self.element)
+
+    def emit(self) -> None:
+        plan, f = self.plan, self.f
+        if plan.dots:
+            with nested_spans(f, plan.kernel.batch) as batch:
+                self._dots(batch)
+        elif plan.pack_b and plan.b_outside:
+            with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
+                end = self._block_end(first)
+                self._pack_b(first, end, [0] * len(plan.kernel.batch))
+                with nested_spans(f, plan.kernel.batch) as batch:
+                    self._column_block(batch, first, end)
+        else:
+            with nested_spans(f, plan.kernel.batch) as batch:
+                with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
+                    end = self._block_end(first)
+                    if plan.pack_b:
+                        self._pack_b(first, end, batch)
+                    self._column_block(batch, first, end)
+
+    def _block_end(self, first: Index) -> Index:
+        return self.f.min(self.f.add(first, self.plan.columns_per_block), self.plan.tiling.column_panels)
+
+    def _operand(self, base: Value, strides: Sequence[int], batch: list[Index]) -> Value:
+        return self._at(base, *zip(batch, strides))
+
+    def _pack_b(self, first: Index, end: Index, batch: list[Index]) -> None:
+        plan = self.plan
+        base = self._operand(self.b, _b_batch(plan.kernel, plan.swapped), batch)
+        pack_panels(self.f, plan.tiling, self.packed_b, Matrix(base, *plan.b), plan.k, first, end)
+
+    def _column_block(self, batch: list[Index], first: Index, end: Index) -> None:
+        """All rows of one block of columns."""
+        plan, f = self.plan, self.f
+        with span(f, 0, plan.tiling.row_panels, plan.panels_per_group) as top:
+            bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
+            rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
+            columns = (f.mul(first, plan.tiling.width), f.min(f.mul(end, plan.tiling.width), plan.n))
+            if plan.k == 0:
+                self._depth(batch, (first, end), (top, bottom), rows[0], columns[0], 0)
+            else:
+                with span(f, 0, plan.k, plan.depth_block) as start:
+                    self._depth(batch, (first, end), (top, bottom), rows[0], columns[0], start)
+            if plan.via_scratch:
+                target = self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1]))
+                size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
+                copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), Matrix(self.tile, plan.tile_stride, 1),
+                            *size)  # fmt: skip
+            self._finish(batch, rows, columns)
+
+    def _c(self, batch: list[Index]) -> Value:
+        return self._operand(self.c, self.plan.kernel.c_strides[:-2], batch)
+
+    def _finish(self, batch: list[Index], rows: tuple[Index, Index], columns: tuple[Index, Index]) -> None:
+        """Call the epilogue for a block that is complete."""
+        if self.epilogue is None:
+            return
+        plan, f = self.plan, self.f
+        raw = self.c
+        if not plan.kernel.store_raw:  # as if the whole result lay around the block
+            skipped = f.add(f.mul(rows[0], plan.c[0]), f.mul(columns[0], plan.c[1]))
+            raw = f.offset(self.tile, f.sub(0, skipped), self.element)
+        ranges = [(index, f.add(index, 1)) for index in batch]
+        ranges += [columns, rows] if plan.swapped else [rows, columns]
+        call_epilogue(f, self.epilogue, [raw, *self.extra], ranges)
+
+    def _depth(
+        self,
+        batch: list[Index],
+        columns: tuple[Index, Index],
+        panels: tuple[Index, Index],
+        row0: Index,
+        column0: Index,
+        start: Index,
+    ) -> None:
+        """Add one block of k to all tiles of a group of row panels and a block of column panels."""
+        plan, f = self.plan, self.f
+        tiling, kernel = plan.tiling, plan.kernel
+        depth = f.min(plan.depth_block, f.sub(plan.k, start))
+        a = self._operand(self.a, _a_batch(kernel, plan.swapped), batch)
+        a = self._at(a, (row0, plan.a[0]), (start, plan.a[1]))
+        a_row, a_stride = plan.a[0], plan.a[0] if plan.layout == "rows" else plan.a[1]
+        if plan.pack_a:
+            rows = f.sub(tiling.row_start(f, panels[1]), row0)
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_a, plan.a_row, 1), Matrix(a, *plan.a), rows, depth)
+            a, a_row, a_stride = self.packed_a, plan.a_row, plan.a_row
+        in_tile = plan.via_scratch or not kernel.store_raw
+        c_stride = plan.tile_stride if in_tile else plan.c[0]
+        c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
+        if plan.pack_b:
+            b_panel, b_stride = plan.k * tiling.width, tiling.width
+            b = self._at(self.packed_b, (start, b_stride))
+        else:
+            b_panel, b_stride = tiling.width, plan.b[0]
+            b = self._operand(self.b, _b_batch(kernel, plan.swapped), batch)
+            b = self._at(b, (start, b_stride), (column0, 1))
+        with span(f, *columns) as j:
+            along = f.sub(j, columns[0])
+            b_at, c_at = self._at(b, (along, b_panel)), self._at(c, (along, tiling.width))
+            with span(f, *panels) as i:
+                row = f.sub(tiling.row_start(f, i), row0)
+                accumulate: Index = 0
+                if isinstance(start, Value):
+                    accumulate = start
+                at = TileOperands(self._at(a, (row, a_row)), a_stride, b_at, b_stride,
+                                  self._at(c_at, (row, c_stride)), c_stride, depth, accumulate)  # fmt: skip
+                call_tile(f, tiling, plan.layout, i, j, at)
+
+    def _dots(self, batch: list[Index]) -> None:
+        plan, f, kernel = self.plan, self.f, self.plan.kernel
+        x = self._operand(self.b, _b_batch(kernel, plan.swapped), batch)
+        if plan.b[0] != 1:
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, 1), Matrix(x, plan.b[0], 1), plan.k, 1)
+            x = self.packed_b
+        a = self._operand(self.a, _a_batch(kernel, plan.swapped), batch)
+        with span(f, 0, plan.tiling.row_panels, plan.panels_per_group) as top:
+            bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
+            rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
+            y = self._at(self._c(batch), (rows[0], plan.c[0])) if kernel.store_raw else self.tile
+            emit_dots(f, kernel.dtype, Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1), x,
+                      Matrix(y, plan.c[0], 1), f.sub(rows[1], rows[0]), plan.k)  # fmt: skip
+            self._finish(batch, rows, (0, 1))
+
+
+# -- dot products -----------------------------------------------------------------------------------------------
+
+DOT_ROWS = 4
+
+
+def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows: Index, depth: int) -> None:
+    """``y[r] = Σ_k a[r, k]·x[k]`` with a and x contiguous along k; ``y.row`` is the stride of y.
+
+    Four rows at a time with two vectors of k each keep eight sums going: x is loaded once for four rows, and the
+    floor is the two loads a cycle that the rows of a need.
+    """
+    name = _dot_kernel(f.module, dtype)
+    values = [v if isinstance(v, Value) else integer(v) for v in (a.row, y.row, rows, depth)]
+    f.call(name, "void", a.base, values[0], x, y.base, *values[1:])
+
+
+def _dot_kernel(module: Module, dtype: np.dtype) -> str:
+    """``(a, a_row, x, y, y_row, rows, depth)``. A runt of rows is computed with its last row repeated."""
+    key = ("dots", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"dots.{dtype.name}"), ("ptr", "i64", "ptr", "ptr", "i64", "i64", "i64"))
+    a, a_row, x, y, y_row, rows, depth = f.params
+    element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
+    type_ = vector(element, lanes)
+    last = f.binary("sub", rows, integer(1))
+    pairs = f.binary("and", depth, integer(-2 * lanes))
+    with f.loop(0, rows, DOT_ROWS) as outer:
+        numbers = [f.min(f.add(outer.index, i), last) for i in range(DOT_ROWS)]
+        lines = [f.offset(a, f.mul(r, a_row), element) for r in numbers]
+        zeros = [f.const(0, type_)] * (2 * DOT_ROWS)
+        with f.loop(0, pairs, 2 * lanes, carry=zeros) as main:
+            sums = list(main.carried)
+            for half in range(2):
+                k = f.add(main.index, half * lanes)
+                x_now = f.load(type_, f.offset(x, k, element))
+                for i, line in enumerate(lines):
+                    s = 2 * i + half
+                    sums[s] = multiply_add(f, dtype, f.load(type_, f.offset(line, k, element)), x_now, sums[s])
+            main.next(*sums)
+        totals = [sum_lanes(f, f.binary("fadd", *main.results[2 * i : 2 * i + 2])) for i in range(DOT_ROWS)]
+        with f.loop(pairs, depth, carry=totals) as rest:
+            x_one = f.load(element, f.offset(x, rest.index, element))
+            ones = [f.load(element, f.offset(line, rest.index, element)) for line in lines]
+            rest.next(*(multiply_add(f, dtype, one, x_one, t) for one, t in zip(ones, rest.carried)))
+        for number, total in zip(numbers, rest.results):
+            f.store(total, f.offset(y, f.mul(number, y_row), element))
+    return module.share(key, f.finish())
+
+
+def sum_lanes(f: Function, value: Value) -> Value:
+    """The sum of a float vector's lanes, halves first."""
+    lanes = lanes_of(value.type)
+    while lanes > 2:
+        lanes //= 2
+        low = f.shuffle(value, None, range(lanes))
+        high = f.shuffle(value, None, range(lanes, 2 * lanes))
+        value = f.binary("fadd", low, high)
+    return f.binary("fadd", f.extract(value, 0), f.extract(value, 1)) if lanes == 2 else value

@@ -1,0 +1,549 @@
+"""The one matrix microkernel, and the copies that bring operands into the form it reads.
+
+In: a ``Tile`` (how many rows and vectors of C stay in registers). Out: the name of a function of the module,
+emitted once however many contractions, convolutions and shapes use it:
+
+    void @tile(ptr A, i64 a, ptr B, i64 b, ptr C, i64 c, i64 K, i64 blocks, i64 a_block, i64 b_block,
+               i64 accumulate, i64 last)
+
+    C[i, j] (+)= Σ_{s < blocks} Σ_{k < K} A_s[i, k]·B_s[k, j]      0 <= i < rows, 0 <= j < vectors·lanes
+
+``A_s`` is A moved on by ``s·a_block`` elements; one of its axes is contiguous and the other has stride ``a``:
+``layout="rows"`` has k contiguous, ``layout="columns"`` has i contiguous. Rows of ``B_s`` are contiguous, ``b``
+elements apart; rows of C are contiguous, ``c`` elements apart. ``accumulate`` 0 overwrites C. With ``edge`` the last
+vector has ``last`` valid lanes (0 … lanes); the others are neither stored nor, where the target has masks, read.
+The batch of strided blocks is what makes one function serve both products and convolutions (a block is one row of
+the filter); see Georganas et al., "High-performance deep learning via a single building block" (IPDPS 2020).
+
+Registers: ``rows·vectors`` accumulators, ``vectors`` rows of B, one broadcast element of A. Of AVX-512's 32 that is
+8·3 + 3 + 1 = 28 (8×48 float32, 8×24 float64), of AVX2's 16 it is 6·2 + 2 + 1 = 15 (6×16, 6×8), of the 16 of a
+machine without fused multiply-add 4·2 + 2 + 1 + a product = 12 (4×8, 4×4). The floor is two multiply-adds of
+``lanes`` elements each cycle: 8×48 takes 24/2 = 12 cycles for each k, in which it also loads 8 + 3 operands of the
+24 that two load ports could bring and issues about 40 of at least 72 µops; so k needs no unrolling, and the code
+stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds has a latency of four
+cycles: tiles of less than eight accumulators are bound by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.target import Target
+
+Layout = Literal["rows", "columns"]
+
+MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
+
+
+def tile_lanes(target: Target, dtype: np.dtype) -> int:
+    """How many elements of ``dtype`` one vector of a tile holds."""
+    return min(target.lanes(dtype), MAX_LANES)
+
+
+def round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def aligned_bytes(elements: int, dtype: np.dtype) -> int:
+    """The bytes of ``elements``, rounded up to whole cache lines."""
+    return round_up(elements * dtype.itemsize, 64)
+
+
+# -- tiles ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The part of C that one call of a microkernel keeps in registers: ``rows`` × ``vectors`` vectors."""
+
+    dtype: np.dtype
+    rows: int
+    vectors: int
+    layout: Layout
+    edge: bool
+
+
+def microkernel(module: Module, tile: Tile) -> str:
+    """The name of the microkernel for ``tile`` in ``module``, emitted when first asked for."""
+    key = ("microkernel", tile)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' if tile.edge else ''}"
+    return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
+
+
+class _TileWriter:
+    """Loads and stores of one tile: vector ``j`` of a row is masked if it is the last one of an edge tile."""
+
+    def __init__(self, f: Function, tile: Tile, last: Value) -> None:
+        self.f = f
+        self.tile = tile
+        self.element = memory_type(tile.dtype)
+        self.lanes = tile_lanes(f.target, tile.dtype)
+        self.type = vector(self.element, self.lanes)
+        self.mask: Value | None = None
+        if tile.edge:
+            numbers = f.lane_numbers(vector("i64", self.lanes))
+            self.mask = f.compare("icmp slt", numbers, f.splat(last, self.lanes))
+
+    def _at(self, row: Value, j: int) -> Value:
+        return self.f.offset(row, j * self.lanes, self.element)
+
+    def _masked(self, j: int) -> Value | None:
+        return self.mask if j == self.tile.vectors - 1 else None
+
+    def load_c(self, row: Value, j: int) -> Value:
+        mask = self._masked(j)
+        if mask is None:
+            return self.f.load(self.type, self._at(row, j))
+        return self.f.masked_load(self.type, self._at(row, j), mask)
+
+    def load_b(self, row: Value, j: int) -> Value:
+        # Without masks in the machine the edge of B is packed, padded with zeros: its whole vectors may be read.
+        mask = self._masked(j) if self.f.target.masked else None
+        if mask is None:
+            return self.f.load(self.type, self._at(row, j))
+        return self.f.masked_load(self.type, self._at(row, j), mask)
+
+    def store_c(self, value: Value, row: Value, j: int) -> None:
+        mask = self._masked(j)
+        if mask is None:
+            self.f.store(value, self._at(row, j))
+        else:
+            self.f.masked_store(value, self._at(row, j), mask)
+
+
+def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> Value:
+    """a·b + c in the arithmetic of ``dtype``: fused for floats, wrapping for integers, or-of-ands for bools."""
+    if dtype.kind == "f":
+        return f.fma(a, b, c)
+    if dtype.kind == "b":
+        return f.binary("or", f.binary("and", a, b), c)
+    return f.binary("add", f.binary("mul", a, b), c)
+
+
+_TILE_PARAMS = ("ptr", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
+
+
+def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
+    f = module.function(name, _TILE_PARAMS)
+    a, a_stride, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
+    writer = _TileWriter(f, tile, last)
+    element = writer.element
+    c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
+    sums = _initial_sums(writer, c_rows, accumulate)
+    with f.loop(0, blocks, carry=[a, b, *sums]) as block:
+        a_now, b_now, *sums = block.carried
+        # Row pointers are made once a block; inside, one shared index of k addresses all of them.
+        a_rows = [f.offset(a_now, f.mul(i, a_stride), element) for i in range(tile.rows)]
+        moving = [a_now, b_now] if tile.layout == "columns" else [b_now]
+        with f.loop(0, count, carry=[*moving, *sums]) as inner:
+            pointers, sums = inner.carried[: len(moving)], inner.carried[len(moving) :]
+            b_vectors = [writer.load_b(pointers[-1], j) for j in range(tile.vectors)]
+            for i in range(tile.rows):
+                at = f.offset(a_rows[i], inner.index, element)
+                if tile.layout == "columns":
+                    at = f.offset(pointers[0], i, element)
+                scalar = f.splat(f.load(element, at), writer.lanes)
+                for j in range(tile.vectors):
+                    s = i * tile.vectors + j
+                    sums[s] = multiply_add(f, tile.dtype, scalar, b_vectors[j], sums[s])
+            steps = [a_stride, b_stride] if tile.layout == "columns" else [b_stride]
+            inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, steps)), *sums)
+        sums = inner.results[len(moving) :]
+        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
+    for s, value in enumerate(block.results[2:]):
+        writer.store_c(value, c_rows[s // tile.vectors], s % tile.vectors)
+    return f.finish()
+
+
+def _initial_sums(writer: _TileWriter, c_rows: list[Value], accumulate: Value) -> list[Value]:
+    """What the accumulators start with: C, or zeros."""
+    f, tile = writer.f, writer.tile
+    start, load, ready = f.current_block, f.label("load"), f.label("ready")
+    f.branch_if(f.compare("icmp ne", accumulate, integer(0)), load, ready)
+    f.block(load)
+    loaded = [writer.load_c(row, j) for row in c_rows for j in range(tile.vectors)]
+    f.branch(ready)
+    f.block(ready)
+    zero = f.const(0, writer.type).text
+    return [f.emit(v.type, f"phi {v.type} [ {zero}, %{start} ], [ {v.text}, %{load} ]") for v in loaded]
+
+
+# -- tilings ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How an m × n result is cut into tiles.
+
+    The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
+    ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes.
+    """
+
+    dtype: np.dtype
+    m: int
+    n: int
+    lanes: int
+    rows: int
+    tall: int
+    row_panels: int
+    vectors: int
+    column_panels: int
+    last_vectors: int
+    last_lanes: int
+    masked: bool
+
+    @property
+    def width(self) -> int:
+        """The columns of a whole panel."""
+        return self.vectors * self.lanes
+
+    @property
+    def edge(self) -> bool:
+        """Some vector is not whole."""
+        return self.last_lanes != self.lanes
+
+    def heights(self) -> tuple[int, ...]:
+        """The row counts that occur, the taller first."""
+        return tuple(h for h, some in ((self.rows, self.tall), (self.rows - 1, self.row_panels - self.tall)) if some)
+
+    def column_kinds(self) -> tuple[tuple[int, bool], ...]:
+        """(vectors, edge) of the inner column panels and of the last one; equal ones where one function serves."""
+        last = (self.last_vectors, self.edge)
+        if self.column_panels == 1:
+            return (last, last)
+        shared = self.masked and self.last_vectors == self.vectors
+        return (last if shared else (self.vectors, False), last)
+
+    def variants(self) -> int:
+        """How many microkernels the tiling needs."""
+        return len(self.heights()) * len(set(self.column_kinds()))
+
+    def row_start(self, f: Function, panel: Index) -> Index:
+        """The first row of row panel ``panel`` (``row_panels`` gives m)."""
+        if self.tall == self.row_panels:
+            return f.min(f.mul(panel, self.rows), self.m)
+        return f.add(f.mul(panel, self.rows - 1), f.min(panel, self.tall))
+
+
+def _most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
+    """The tallest tile of so many vectors that spills no register."""
+    if dtype.kind != "f":
+        return max(1, 4 // vectors)
+    temporaries = 1 if target.fma else 2
+    rows = (target.registers - 1 - temporaries - vectors) // vectors
+    return min(rows, 14)
+
+
+def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
+    """Cycles of one tile: multiply-adds, loads and issue slots against their ports, the latency of the chain, and B
+    from the second cache (half a vector a cycle) where its panel is too long to stay in the first. The small last
+    terms prefer, of tiles bound by arithmetic, those that move less between the caches."""
+    fmas = rows * vectors
+    b_cycles = vectors * (2.0 if depth * vectors > 256 else 1.0)
+    cycles = max(fmas / 2, (rows + vectors) / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 4.0)
+    return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
+
+
+def _tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool) -> Tiling:
+    lanes = tile_lanes(target, dtype)
+    row_panels = -(-m // rows)
+    rows = -(-m // row_panels)
+    n_vectors = -(-n // lanes)
+    column_panels = -(-n_vectors // vectors)
+    last_vectors = n_vectors - (column_panels - 1) * vectors
+    last_lanes = n - (n_vectors - 1) * lanes
+    if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
+        last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
+    return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
+                  last_vectors, last_lanes, target.masked)  # fmt: skip
+
+
+def _tiling_cost(tiling: Tiling, depth: int) -> float:
+    inner, last = tiling.column_kinds()
+    cycles = 0.0
+    for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
+        if panels:
+            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth)
+            cycles += panels * (a_row + _tile_cycles(height, last[0], depth))
+    return cycles * (1 + 0.03 * (tiling.variants() - 1))  # each further function is 5 ms of compilation
+
+
+@functools.lru_cache(maxsize=4096)
+def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> Tiling:
+    """The tiling of an m × n result (both positive) over ``depth`` terms with the least estimated time.
+
+    Row panels are balanced (never a runt); of tilings of about equal speed the one with fewer functions wins.
+    """
+    most_vectors = min(8 if target.registers > 16 else 3, -(-n // tile_lanes(target, dtype)))
+    candidates = []
+    for vectors in range(1, most_vectors + 1):
+        for rows in range(1, min(m, _most_rows(target, dtype, vectors)) + 1):
+            for fold in (False, True) if target.masked else (False,):
+                tiling = _tiling(target, dtype, m, n, rows, vectors, fold)
+                candidates.append((_tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
+    return min(candidates, key=lambda entry: entry[:5])[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class TileOperands:
+    """Where one tile's operands lie: pointers, strides in elements, and the batch of blocks that is summed."""
+
+    a: Value
+    a_stride: Index
+    b: Value
+    b_stride: Index
+    c: Value
+    c_stride: Index
+    depth: Index
+    accumulate: Index = 0
+    blocks: Index = 1
+    a_block: Index = 0
+    b_block: Index = 0
+
+
+def call_tile(
+    f: Function, tiling: Tiling, layout: Layout, row_panel: Index, column_panel: Index, at: TileOperands
+) -> None:
+    """Call the microkernel for one tile of a tiling; the panels may be known only at run time."""
+    inner, last = tiling.column_kinds()
+    names = [
+        [microkernel(f.module, Tile(tiling.dtype, rows, kind[0], layout, kind[1])) for kind in (inner, last)]
+        for rows in tiling.heights()
+    ]
+    end = tiling.column_panels - 1
+    by_column = [_choose(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
+    function = by_column[0] if len(by_column) == 1 else _choose(f, row_panel, tiling.tall, *by_column)
+    valid = _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_lanes))
+    integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
+    tail = ", ".join(str(_value(i)) for i in integers)
+    operands = f"{at.a}, {_value(at.a_stride)}, {at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
+    f.line(f"call void {function.text}({operands}, {tail}, {valid})")
+
+
+def _value(index: Index) -> Value:
+    return index if isinstance(index, Value) else integer(index)
+
+
+def _choose(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
+    """``below`` where ``index < limit``, else ``otherwise``."""
+    if below == otherwise:
+        return below
+    if isinstance(index, int):
+        return below if index < limit else otherwise
+    return f.select(f.compare("icmp slt", index, integer(limit)), below, otherwise)
+
+
+# -- loops over constants ---------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Index]:
+    """``f.loop`` that is no loop where it turns once: then the index is ``start`` itself.
+
+    Constants must not be an empty range; a range known at run time may be.
+    """
+    if isinstance(start, int) and isinstance(stop, int) and start < stop <= start + step:
+        yield start
+        return
+    loop: Loop
+    with f.loop(start, stop, step) as loop:
+        yield loop.index
+
+
+# -- copies -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A matrix in memory: the address of its first element, strides of its rows and columns in elements."""
+
+    base: Value
+    row: Index
+    column: Index
+
+
+def copy_matrix(f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
+    """``to[r, c] = source[r, c]``: by vectors where columns are contiguous on both sides, through register
+    transposes where rows are contiguous on one side and columns on the other, else element by element."""
+    if rows == 0 or columns == 0:
+        return
+    side = _transpose_side(dtype)
+    if to.column == 1 and source.column == 1:
+        _call_copy(f, _row_copy(f.module, dtype), to.base, to.row, source.base, source.row, rows, columns)
+    elif to.row == 1 and source.row == 1:
+        _call_copy(f, _row_copy(f.module, dtype), to.base, to.column, source.base, source.column, columns, rows)
+    elif side and to.column == 1 and source.row == 1 and _at_least(rows, side) and _at_least(columns, side):
+        _call_copy(f, _transpose(f.module, dtype), to.base, to.row, source.base, source.column, rows, columns)
+    elif side and to.row == 1 and source.column == 1 and _at_least(rows, side) and _at_least(columns, side):
+        _call_copy(f, _transpose(f.module, dtype), to.base, to.column, source.base, source.row, columns, rows)
+    else:
+        _call_copy(f, _strided_copy(f.module, dtype), to.base, to.row, to.column,
+                   source.base, source.row, source.column, rows, columns)  # fmt: skip
+
+
+def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
+    """Set ``count`` elements from ``to`` on to zero."""
+    if count != 0:
+        _call_copy(f, _zero_fill(f.module, dtype), to, count)
+
+
+def _at_least(size: Index, least: int) -> bool:
+    return isinstance(size, int) and size >= least
+
+
+def _call_copy(f: Function, name: str, *args: Index) -> None:
+    f.call(name, "void", *(_value(a) for a in args))
+
+
+def _transpose_side(dtype: np.dtype) -> int:
+    """The side of the square that 16-byte registers transpose; 0 for elements that are moved one by one."""
+    return {4: 4, 8: 2}.get(dtype.itemsize, 0)
+
+
+def _row_copy(module: Module, dtype: np.dtype) -> str:
+    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides."""
+    key = ("copy rows", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"copy_rows.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+    to, to_row, source, source_row, rows, columns = f.params
+    element, lanes = memory_type(dtype), f.target.lanes(dtype)
+    type_ = vector(element, lanes)
+    whole = f.binary("and", columns, integer(-lanes))
+    with f.loop(0, rows, carry=[to, source]) as row:
+        to_now, source_now = row.carried
+        with f.loop(0, whole, lanes) as main:
+            value = f.load(type_, f.offset(source_now, main.index, element))
+            f.store(value, f.offset(to_now, main.index, element))
+        if f.target.masked:
+            with f.when(f.compare("icmp slt", whole, columns)):
+                left = f.splat(f.binary("sub", columns, whole), lanes)
+                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+                value = f.masked_load(type_, f.offset(source_now, whole, element), mask)
+                f.masked_store(value, f.offset(to_now, whole, element), mask)
+        else:
+            with f.loop(whole, columns) as rest:
+                f.store(f.load(element, f.offset(source_now, rest.index, element)),
+                        f.offset(to_now, rest.index, element))  # fmt: skip
+        row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
+    return module.share(key, f.finish())
+
+
+def _strided_copy(module: Module, dtype: np.dtype) -> str:
+    """``(to, to_row, to_column, source, source_row, source_column, rows, columns)``: any strides, one by one."""
+    key = ("copy strided", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    params = ("ptr", "i64", "i64", "ptr", "i64", "i64", "i64", "i64")
+    f = module.function(module.unique(f"copy_strided.{dtype.name}"), params)
+    to, to_row, to_column, source, source_row, source_column, rows, columns = f.params
+    element = memory_type(dtype)
+    with f.loop(0, rows, carry=[to, source]) as row:
+        to_now, source_now = row.carried
+        with f.loop(0, columns, carry=[to_now, source_now]) as column:
+            to_at, source_at = column.carried
+            f.store(f.load(element, source_at), to_at)
+            column.next(f.offset(to_at, to_column, element), f.offset(source_at, source_column, element))
+        row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
+    return module.share(key, f.finish())
+
+
+def _transpose(module: Module, dtype: np.dtype) -> str:
+    """``(to, to_row, source, source_column, rows, columns)``: ``to[r·to_row + c] = source[c·source_column + r]``.
+
+    Squares of 4×4 (2×2 for eight bytes) go through 16-byte registers. The last squares of each direction overlap
+    the ones before, so both sizes must be at least the side of a square.
+    """
+    key = ("transpose", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"transpose.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+    to, to_row, source, source_column, rows, columns = f.params
+    element, side = memory_type(dtype), _transpose_side(dtype)
+    last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(side))
+    with f.loop(0, columns, side) as outer:
+        c = f.min(outer.index, last_column)
+        lines = [f.offset(source, f.mul(f.add(c, i), source_column), element) for i in range(side)]
+        to_column = f.offset(to, c, element)
+        with f.loop(0, rows, side) as inner:
+            r = f.min(inner.index, last_row)
+            square = [f.load(vector(element, side), f.offset(line, r, element)) for line in lines]
+            out = f.offset(to_column, f.mul(r, to_row), element)
+            for value in transpose_square(f, square):
+                f.store(value, out)
+                out = f.offset(out, to_row, element)
+    return module.share(key, f.finish())
+
+
+def transpose_square(f: Function, rows: list[Value]) -> list[Value]:
+    """The columns of a square of 2 or 4 vectors of as many lanes."""
+    if len(rows) == 2:
+        return [f.shuffle(rows[0], rows[1], (i, 2 + i)) for i in range(2)]
+    low = [f.shuffle(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [f.shuffle(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [f.shuffle(a, b, lanes) for a, b in (low, high) for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def _zero_fill(module: Module, dtype: np.dtype) -> str:
+    """``(to, count)``."""
+    key = ("zero", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"zero.{dtype.name}"), ("ptr", "i64"))
+    to, count = f.params
+    element, lanes = memory_type(dtype), f.target.lanes(dtype)
+    type_ = vector(element, lanes)
+    whole = f.binary("and", count, integer(-lanes))
+    with f.loop(0, whole, lanes) as main:
+        f.store(f.const(0, type_), f.offset(to, main.index, element))
+    with f.loop(whole, count) as rest:
+        f.store(f.const(0, element), f.offset(to, rest.index, element))
+    return module.share(key, f.finish())
+
+
+def pack_panels(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: int, first: Index, end: Index) -> None:
+    """Pack columns of a ``depth`` × n matrix into panels ``[panel][depth][width]``, for panels ``first`` to ``end``.
+
+    ``to`` is where panel ``first`` goes. What a last panel lacks is zero, so that whole vectors of it may be read.
+    """
+    dtype, width = tiling.dtype, tiling.width
+    element = memory_type(dtype)
+    whole = tiling.n // width
+
+    def pack(panel: Index, columns: int) -> None:
+        panel_to = f.offset(to, f.mul(f.sub(panel, first), depth * width), element)
+        if columns < width:
+            fill_zero(f, dtype, panel_to, depth * width)
+        base = f.offset(source.base, f.mul(f.mul(panel, width), source.column), element)
+        copy_matrix(f, dtype, Matrix(panel_to, width, 1), Matrix(base, source.row, source.column), depth, columns)
+
+    stop = f.min(end, whole)
+    if not (isinstance(first, int) and isinstance(stop, int) and first >= stop):
+        with span(f, first, stop) as panel:
+            pack(panel, width)
+    if whole < tiling.column_panels:
+        if isinstance(end, int):
+            pack(whole, tiling.n - whole * width)
+        else:
+            with f.when(f.compare("icmp sgt", end, integer(whole))):
+                pack(whole, tiling.n - whole * width)
+
+
+def call_epilogue(f: Function, name: str, pointers: list[Value], ranges: list[tuple[Index, Index]]) -> None:
+    """Call a ranged nest: pointers (the raw result first), then a (lo, hi) pair for each outer dimension."""
+    bounds = [_value(bound) for pair in ranges for bound in pair]
+    f.call(name, "void", *pointers, *bounds)
