@@ -1,1 +1,36 @@
-"""Graph to graph: each pass a small value in one visible list."""
+"""Graph to graph: each pass a small value in one visible list.
+
+A pass takes a region and gives one; it neither adds nor drops fetches or effects. ``PASSES`` is the order in which they
+run; ``STATICGRAD_DISABLE=name`` leaves one out (all but ``expand`` are optional), ``STATICGRAD_PRINT_AFTER`` and
+``STATICGRAD_VERIFY`` look between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from staticgrad.compiler.passes.cse import cse
+from staticgrad.compiler.passes.dce import dce
+from staticgrad.compiler.passes.expand import expand
+from staticgrad.compiler.passes.fold import fold
+from staticgrad.compiler.passes.simplify import simplify
+from staticgrad.compiler.region import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A rewrite of a region: its name in switches and dumps, and the function."""
+
+    name: str
+    run: Callable[[Region], Region]
+    optional: bool = True
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("expand", expand, optional=False),
+    Pass("fold", fold),
+    Pass("simplify", simplify),
+    Pass("cse", cse),
+    Pass("dce", dce),
+)

@@ -1,0 +1,218 @@
+"""Cut: from a user's graph to a region.
+
+Comes in: a declared graph, what is fetched, what is fed and with which sizes. Goes out: a region that holds only what
+the fetches need, with every size a number and every fed tensor a placeholder. Left to others: expansion and all
+rewriting (passes), checking fed values (runtime).
+
+What is decided here, because it speaks of declarations: which effects run and in which order, which reads of a
+variable see a new value, that no two writes of a variable are unordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from staticgrad.compiler.region import Region, needed_nodes
+from staticgrad.errors import FeedError, FetchError, GraphError, at_source
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
+
+ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The region, and which of its tensors stands for which of the user's."""
+
+    region: Region
+    tensors: dict[Tensor, Tensor]
+
+
+def cut(
+    graph: Graph,
+    fetches: Sequence[Tensor | Node],
+    feeds: Mapping[Tensor, TensorType],
+    *,
+    check_numerics: bool = False,
+) -> Cut:
+    """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``.
+
+    Raises:
+        FetchError, FeedError: something of another graph, a placeholder that is needed and not fed, sizes that
+            contradict each other, a fed variable that is written.
+        GraphError: two writes of one variable without an order.
+    """
+    for fetch in fetches:
+        if (fetch.graph if isinstance(fetch, (Tensor, Node)) else None) is not graph:
+            raise FetchError(f"{fetch!r} is no tensor or op of this graph")
+    bindings = bind_feeds(graph, feeds)
+    needed = _needed(fetches, feeds)
+    writes = _writes(needed, feeds)
+    _check_order_of_writes(writes)
+    maker = _Copier(feeds, bindings, check_numerics)
+    for node in graph.nodes:
+        if node in needed or any(y in feeds for y in node.outputs):
+            maker.copy(node, node in needed)
+    tensors = maker.tensors
+    outputs = tuple(tensors[f] for f in fetches if isinstance(f, Tensor))
+    fed = tuple(tensors[x] for x in feeds)
+    return Cut(Region(maker.graph, fed, outputs, tuple(maker.effects)), tensors)
+
+
+def bind_feeds(graph: Graph, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int]:
+    """The sizes that the feeds bind, checked against the declared shapes."""
+    bindings: dict[Symbol, int] = {}
+    for _ in range(2):  # the second round checks derived sizes with everything bound
+        for x, fed in feeds.items():
+            if x.graph is not graph:
+                raise FeedError(f"{x!r} is fed but belongs to another graph")
+            what = f"feed of {x.name!r}"
+            if len(fed.shape) != x.ndim:
+                raise FeedError(f"{what}: expected shape {x.shape}, actual {fed.shape}\n  declared at {x.source}")
+            for axis, (size, actual) in enumerate(zip(x.shape, fed.shape, strict=True)):
+                unify(size, bind_size(actual, bindings), bindings, f"{what}, axis {axis}")
+    return bindings
+
+
+def _needed(fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> set[Node]:
+    stack = [f if isinstance(f, Node) else f.op for f in fetches if not (isinstance(f, Tensor) and f in feeds)]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        before = [x.op for x in node.inputs if x not in feeds]
+        for other in (*before, *node.control):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
+def _writes(needed: set[Node], feeds: Mapping[Tensor, TensorType]) -> dict[str, list[Node]]:
+    writes: dict[str, list[Node]] = {}
+    fed = {x.op.attrs.key: x for x in feeds if x.op.op.name == "variable"}
+    for node in needed:
+        if node.op.name == "assign":
+            key = node.attrs.key
+            if key in fed:
+                raise FeedError(f"variable {key!r} is fed and written in the same run\n  written at {node.source}")
+            writes.setdefault(key, []).append(node)
+    return writes
+
+
+def _check_order_of_writes(writes: Mapping[str, list[Node]]) -> None:
+    for key, nodes in writes.items():
+        nodes.sort(key=lambda n: n.serial)
+        for first, second in zip(nodes, nodes[1:], strict=False):
+            if first not in needed_nodes((), (second,)):
+                raise GraphError(
+                    f"variable {key!r} is written twice in one run, in no order: at {first.source} and at"
+                    f" {second.source}; order them with sg.control_dependencies",
+                    source=second.source,
+                )
+
+
+def written_before(node: Node) -> dict[str, Node]:
+    """The assigns that ``node`` was declared after, by the variable they write."""
+    found: dict[str, Node] = {}
+    stack, seen = list(node.control), set(node.control)
+    while stack:
+        before = stack.pop()
+        if before.op.name == "assign":
+            key = before.attrs.key
+            if key not in found or before.serial > found[key].serial:
+                found[key] = before
+        for other in before.control:
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return found
+
+
+class _Copier:
+    """Copies nodes in order, with sizes bound, operands replaced and effects chained."""
+
+    def __init__(
+        self, feeds: Mapping[Tensor, TensorType], bindings: Mapping[Symbol, int], check_numerics: bool
+    ) -> None:
+        self.graph = Graph()
+        self.tensors: dict[Tensor, Tensor] = {}
+        self.effects: list[Node] = []
+        self._nodes: dict[Node, Node] = {}
+        self._feeds = feeds
+        self._bindings = bindings
+        self._check_numerics = check_numerics
+        self._last: Node | None = None
+
+    def copy(self, node: Node, needed: bool) -> None:
+        if needed and not (node.op is PLACEHOLDER and node.outputs[0] in self._feeds):
+            if node.op is PLACEHOLDER:
+                raise FeedError(f"placeholder {node.name!r} is needed but not fed\n  declared at {node.source}")
+            self._copy_op(node)
+        for y in node.outputs:
+            if y in self._feeds:
+                attrs = SourceAttributes(bind(y.shape, self._bindings), y.dtype)
+                with at_source(node.source):
+                    fed = self.graph.add(PLACEHOLDER, (), attrs, name=y.name)
+                self._nodes.setdefault(node, fed)
+                self.tensors[y] = fed.outputs[0]
+
+    def _copy_op(self, node: Node) -> None:
+        attrs = bind(node.attrs, self._bindings)
+        inputs = self._operands(node)
+        control = [self._nodes[before] for before in node.control if before in self._nodes]
+        if node.op.name in ORDERED_EFFECTS and self._last is not None:
+            control.append(self._last)
+        types = tuple(TensorType(bind(y.shape, self._bindings), y.dtype) for y in node.outputs)
+        if any(not y.type.static for y in node.outputs):
+            self._check_broadcast(node, inputs)
+            with at_source(node.source):
+                inferred = node.op.infer(attrs, *(x.type for x in inputs))
+            types = inferred if isinstance(inferred, tuple) else (inferred,)
+        new = Node(
+            self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
+            node.blocked,
+        )  # fmt: skip
+        self.graph.nodes.append(new)
+        self._nodes[node] = new
+        self.tensors.update(zip(node.outputs, new.outputs, strict=True))
+        if node.op.effect:
+            self.effects.append(new)
+            if node.op.name in ORDERED_EFFECTS:
+                self._last = new
+        if self._check_numerics:
+            self._guard(new)
+
+    def _operands(self, node: Node) -> tuple[Tensor, ...]:
+        """New values of variables where the node was declared after their write, else what was declared."""
+        changed = written_before(node) if node.control else {}
+        result = []
+        for x in node.inputs:
+            write = changed.get(x.op.attrs.key) if x.op.op.name == "variable" and x not in self._feeds else None
+            result.append(self.tensors[write.outputs[0] if write is not None else x])
+        return tuple(result)
+
+    def _check_broadcast(self, node: Node, inputs: tuple[Tensor, ...]) -> None:
+        if not node.op.elementwise:
+            return
+        result = bind(node.outputs[0].shape, self._bindings)
+        for declared, x in zip(node.inputs, inputs, strict=True):
+            for axis in range(-x.ndim, 0):
+                free = not isinstance(declared.shape[axis], int)
+                if free and x.shape[axis] != result[axis]:
+                    raise FeedError(
+                        f"{node.op.name}: {declared.name!r} has size {x.shape[axis]} on axis {axis}, expected"
+                        f" {result[axis]}: a size that is None when declared never broadcasts\n"
+                        f"  declared at {node.source}"
+                    )
+
+    def _guard(self, node: Node) -> None:
+        for y in node.outputs:
+            if is_floating(y.dtype) and not node.op.effect:
+                attrs = NumericsAttributes(f"op {node.op.name!r} ({node.name!r}) made a NaN or infinity")
+                control = () if self._last is None else (self._last,)
+                with at_source(node.source):
+                    self._last = self.graph.add(NUMERICS_CHECK, (y,), attrs, control=control)
+                self.effects.append(self._last)

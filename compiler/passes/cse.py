@@ -1,0 +1,28 @@
+"""Common subexpressions: two nodes with the same op, attributes and operands are one, unless they have an effect.
+
+Random ops have their place among their attributes, so two draws are never merged; a recomputed draw is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph
+
+
+def cse(region: Region) -> Region:
+    seen: dict[object, tuple[Tensor, ...]] = {}
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node.op.effect or node.op.name == "placeholder" or node.control:
+            return None
+        key = (node.op, node.attrs, inputs)
+        known = seen.get(key)
+        if known is not None:
+            return known
+        outputs = get_default_graph().clone(node, inputs).outputs
+        seen[key] = outputs
+        return outputs
+
+    return rebuild(region, visit)

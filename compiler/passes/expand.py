@@ -1,0 +1,39 @@
+"""Expand: ops that are composed of others are replaced by them, until only primitives and elementwise ops are left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor
+from staticgrad.optable import FUNCTIONS
+
+
+class _View:
+    """A node over operands of the graph under construction."""
+
+    def __init__(self, node: Node, inputs: tuple[Tensor, ...]) -> None:
+        self.inputs = inputs
+        self.attrs = node.attrs
+        self.outputs: tuple[Tensor, ...] = ()
+
+
+def is_composed(node: Node) -> bool:
+    return node.op.expand is not None and not node.op.elementwise and "primitive" not in node.op.tags
+
+
+def expand(region: Region) -> Region:
+    """One sweep for each level of composition; the table has few levels, so this ends soon."""
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if not is_composed(node):
+            return None
+        assert node.op.expand is not None
+        return node.op.expand(FUNCTIONS, _View(node, inputs))
+
+    while any(is_composed(node) for node in region.graph.nodes):
+        made = rebuild(region, visit)
+        hidden = tuple(n for n in made.graph.nodes if n.op.effect and n not in set(made.effects))
+        effects = sorted((*made.effects, *hidden), key=lambda n: n.serial)
+        region = Region(made.graph, made.feeds, made.fetches, tuple(effects))
+    return region

@@ -1,0 +1,59 @@
+"""Fold: what depends on constants alone is computed now, by the ops' references, and becomes a constant.
+
+Large results stay computed (a program shall not carry megabytes that it can make), and so do calls of references that
+complain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor
+from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.types import sizes
+
+LIMIT = 1 << 12  # elements
+KEPT = frozenset({"constant", "full", "iota", "placeholder", "variable", "random_uniform", "broadcast_to"})
+
+
+def constant_value(x: Tensor) -> Array | None:
+    """The value of a constant or a filled tensor, else None."""
+    if x.op.op.name == "constant":
+        return x.op.attrs.value  # type: ignore[no-any-return]
+    if x.op.op.name == "full" and int(np.prod(sizes(x.shape))) <= LIMIT:
+        return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
+    return None
+
+
+def as_tensor(array: Array) -> Tensor:
+    """A constant, or ``full`` where all elements have the same bits."""
+    first = array.ravel()[:1].tobytes()
+    if array.size and array.tobytes() == first * array.size:
+        return FUNCTIONS.full(array.shape, array.ravel()[0].item(), dtype=array.dtype)  # type: ignore[no-any-return]
+    return FUNCTIONS.constant(array)  # type: ignore[no-any-return]
+
+
+def fold(region: Region) -> Region:
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node.op.name == "constant" and node.outputs[0].size != 0:
+            value = node.attrs.value
+            return (as_tensor(value),) if value.tobytes() == value.ravel()[:1].tobytes() * value.size else None
+        if node.op.effect or node.control or not inputs or node.op.name in KEPT:
+            return None
+        if any(int(np.prod(sizes(y.shape))) > LIMIT for y in node.outputs):
+            return None
+        values = [constant_value(x) for x in inputs]
+        if any(value is None for value in values):
+            return None
+        with np.errstate(all="ignore"):
+            result = node.op.reference(node.attrs, *values)
+        results = result if isinstance(result, tuple) else (result,)
+        return [
+            as_tensor(np.asarray(r).astype(y.dtype).reshape(sizes(y.shape)))
+            for r, y in zip(results, node.outputs, strict=True)
+        ]
+
+    return rebuild(region, visit)

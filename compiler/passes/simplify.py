@@ -1,0 +1,175 @@
+"""Simplify: one rule a line with its algebra, exact for every value (NaN, infinities, signed zeros).
+
+    x − 0 = x                      x · 1 = x / 1 = x               x ↑ 1 = x, x ↑ 2 = x·x, x ↑ ½ = √x for floats
+    −(−x) = x                      where(true, a, b) = a           casts, reshapes, permutations, broadcasts compose
+    f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from staticgrad.compiler.passes.fold import constant_value
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.optable import FUNCTIONS as o
+from staticgrad.types import sizes
+
+Inputs = tuple[Tensor, ...]
+Rule = Callable[[Node, Inputs], "Tensor | None"]
+REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
+
+
+def uniform(x: Tensor) -> float | None:
+    """The number that every element of a constant has, if there is one."""
+    if x.op.op.name == "full":
+        return float(x.op.attrs.value)
+    value = constant_value(x)
+    return float(value) if value is not None and value.ndim == 0 else None
+
+
+def _keeps(x: Tensor, node: Node) -> Tensor | None:
+    """``x`` may stand for the node only with the node's shape and dtype."""
+    return x if x.type == node.outputs[0].type else None
+
+
+def _subtract(node: Node, inputs: Inputs) -> Tensor | None:
+    zero = uniform(inputs[1])
+    return _keeps(inputs[0], node) if zero == 0 and not np.signbit(zero) else None
+
+
+def _multiply(node: Node, inputs: Inputs) -> Tensor | None:
+    a, b = inputs
+    if uniform(b) == 1:
+        return _keeps(a, node)
+    return _keeps(b, node) if uniform(a) == 1 else None
+
+
+def _divide(node: Node, inputs: Inputs) -> Tensor | None:
+    return _keeps(inputs[0], node) if uniform(inputs[1]) == 1 else None
+
+
+def _pow(node: Node, inputs: Inputs) -> Tensor | None:
+    x, exponent = inputs
+    if x.type != node.outputs[0].type:
+        return None
+    match uniform(exponent):
+        case 1.0:
+            return x
+        case 2.0:
+            return o.multiply(x, x)  # type: ignore[no-any-return]
+        case 3.0:
+            return o.multiply(o.multiply(x, x), x)  # type: ignore[no-any-return]
+    return None
+
+
+def _negative(node: Node, inputs: Inputs) -> Tensor | None:
+    return inputs[0].op.inputs[0] if inputs[0].op.op.name == "negative" else None
+
+
+def _where(node: Node, inputs: Inputs) -> Tensor | None:
+    condition = uniform(inputs[0])
+    return None if condition is None else _keeps(inputs[1] if condition else inputs[2], node)
+
+
+def _passes_through(node: Node, inputs: Inputs) -> Tensor | None:
+    return None if node.control else inputs[0]
+
+
+def _astype(node: Node, inputs: Inputs) -> Tensor | None:
+    return _keeps(inputs[0], node)
+
+
+def _reshape(node: Node, inputs: Inputs) -> Tensor | None:
+    x = inputs[0]
+    if x.op.op.name == "reshape" and not x.op.control:
+        return o.reshape(x.op.inputs[0], node.outputs[0].shape)  # type: ignore[no-any-return]
+    return _keeps(x, node)
+
+
+def _permute(node: Node, inputs: Inputs) -> Tensor | None:
+    x, perm = inputs[0], node.attrs.perm
+    if perm == tuple(range(len(perm))):
+        return x
+    if x.op.op.name == "permute_dims":
+        return o.permute_dims(x.op.inputs[0], tuple(x.op.attrs.perm[axis] for axis in perm))  # type: ignore[no-any-return]
+    return None
+
+
+def _broadcast(node: Node, inputs: Inputs) -> Tensor | None:
+    x = inputs[0]
+    if x.op.op.name == "full":
+        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
+    return _keeps(x, node)
+
+
+def _slice(node: Node, inputs: Inputs) -> Tensor | None:
+    return _keeps(inputs[0], node) if all(step > 0 for step in node.attrs.steps) else None
+
+
+def _concat(node: Node, inputs: Inputs) -> Tensor | None:
+    return inputs[0] if len(inputs) == 1 else None
+
+
+def _pad(node: Node, inputs: Inputs) -> Tensor | None:
+    return _keeps(inputs[0], node)
+
+
+def _reduce(node: Node, inputs: Inputs) -> Tensor | None:
+    x, attrs = inputs[0], node.attrs
+    if not attrs.axes:
+        return _keeps(x, node)
+    if attrs.keepdims:
+        return None
+    kept = get_default_graph().add(node.op, (x,), replace(attrs, keepdims=True)).outputs[0]
+    return o.reshape(kept, node.outputs[0].shape)  # type: ignore[no-any-return]
+
+
+RULES: dict[str, Rule] = {
+    "subtract": _subtract, "multiply": _multiply, "divide": _divide, "pow": _pow, "negative": _negative,
+    "where": _where, "identity": _passes_through, "stop_gradient": _passes_through, "positive": _passes_through,
+    "astype": _astype, "reshape": _reshape, "permute_dims": _permute, "broadcast_to": _broadcast, "slice": _slice,
+    "concat": _concat, "pad": _pad, **dict.fromkeys(REDUCTIONS, _reduce),
+}  # fmt: skip
+
+
+def _without_broadcasts(node: Node, inputs: Inputs) -> Inputs:
+    """Elementwise ops broadcast by themselves: drop ``broadcast_to`` where another operand gives the shape."""
+    shape = sizes(node.outputs[0].shape)
+    result = list(inputs)
+    for position, x in enumerate(inputs):
+        narrow = _narrow(x)
+        if narrow is x:
+            continue
+        others = [sizes(y.shape) for i, y in enumerate(result) if i != position]
+        if np.broadcast_shapes(*others, sizes(narrow.shape)) == shape:
+            result[position] = narrow
+    return tuple(result)
+
+
+def _narrow(x: Tensor) -> Tensor:
+    if x.op.op.name == "broadcast_to":
+        return x.op.inputs[0]
+    if x.op.op.name == "full" and x.ndim:
+        return o.full((), x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
+    return x
+
+
+def simplify(region: Region) -> Region:
+    def visit(node: Node, inputs: Inputs) -> Sequence[Tensor] | None:
+        if node.op.elementwise and len(inputs) > 1 and not node.control:
+            inputs = _without_broadcasts(node, inputs)
+            if any(x.shape != y.shape for x, y in zip(inputs, node.inputs, strict=True)):
+                again = get_default_graph().clone(node, inputs)
+                better = RULES[node.op.name](again, inputs) if node.op.name in RULES else None
+                return again.outputs if better is None else (better,)
+        rule = RULES.get(node.op.name)
+        if rule is None or node.op.effect or node.control:
+            return None
+        better = rule(node, inputs)
+        return None if better is None else (better,)
+
+    return rebuild(region, visit)
