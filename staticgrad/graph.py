@@ -384,7 +384,7 @@ class Graph:
         self._lock = threading.RLock()
 
     def __enter__(self) -> Graph:
-        _state.graphs.append(self)
+        _state.graphs.append(_writable(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -393,6 +393,10 @@ class Graph:
     def touch(self) -> int:
         self.version += 1
         return self.version
+
+    def holds(self, item: Tensor | Node) -> bool:
+        """Whether a tensor or node may be used in this graph."""
+        return item.graph is self
 
     def finalize(self) -> None:
         """Refuse every further op: building nodes inside a loop is found at once."""
@@ -425,10 +429,13 @@ class Graph:
         Raises:
             GraphError: the op's rule refuses the operands, they belong to another graph, or the graph is final.
         """
+        graph = _writable(self)
+        if graph is not self:
+            return graph.add(op, inputs, attrs, name=name, types=types, control=control)
         if self.finalized:
             raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
         for x in inputs:
-            if x.op.graph is not self:
+            if not self.holds(x):
                 raise GraphError(
                     f"{op.name}: operand {x.name!r} belongs to another graph than the one it is used in", source=None
                 )
@@ -492,6 +499,31 @@ class Graph:
         return view
 
 
+class Derivation(Graph):
+    """A private continuation of a graph: it begins with the nodes of ``base`` and takes what is declared while it is
+    current, also by functions of the user that know tensors of ``base`` alone (hooks). ``base`` stays as it is."""
+
+    def __init__(self, base: Graph) -> None:
+        super().__init__()
+        self.base = base
+        with base._lock:
+            self.nodes = list(base.nodes)
+            self.variables = dict(base.variables)
+            self.random_ops = base.random_ops
+            self._names = dict(base._names)
+            self._lifted = dict(base._lifted)
+        self.first = len(self.nodes)  # nodes from here on are this graph's own
+
+    def holds(self, item: Tensor | Node) -> bool:
+        node = item.op if isinstance(item, Tensor) else item
+        return node.graph is self or (node.serial < self.first and self.nodes[node.serial] is node)
+
+    def continues(self, graph: Graph) -> bool:
+        """Whether what is declared for ``graph`` goes here."""
+        base = self.base
+        return base is graph or (isinstance(base, Derivation) and base.continues(graph))
+
+
 # -- what is current in this thread -------------------------------------------------------------------------------
 
 
@@ -504,6 +536,12 @@ class _State(threading.local):
 
 
 _state = _State()
+
+
+def _writable(graph: Graph) -> Graph:
+    """Where a declaration for ``graph`` goes: the current derivation of it, if there is one."""
+    current = _state.graphs[-1] if _state.graphs else None
+    return current if isinstance(current, Derivation) and current.continues(graph) else graph
 
 
 def get_default_graph() -> Graph:
@@ -564,9 +602,9 @@ def graph_of(values: Sequence[object]) -> Graph:
     """The graph of the first tensor among ``values``, else the current one."""
     for value in values:
         if isinstance(value, Tensor):
-            return value.op.graph
+            return _writable(value.op.graph)
         if isinstance(value, Node):
-            return value.graph
+            return _writable(value.graph)
     return get_default_graph()
 
 
@@ -585,6 +623,7 @@ def lift(value: object, graph: Graph, dtype: np.dtype | None = None) -> Tensor:
     if is_weak(value):
         return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))  # type: ignore[no-any-return]
     if isinstance(value, np.ndarray):
+        graph = _writable(graph)
         known = graph._lifted.get(id(value))
         if known is None or known[0] is not value:
             with graph:
