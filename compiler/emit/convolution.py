@@ -1,0 +1,573 @@
+"""Convolution kernels: a ``Convolution`` comes in, a function of the module goes out.
+
+    void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch)
+
+All three directions are batch-reduce products of the one microkernel over channels-last images in scratch memory
+(Georganas et al., "High-performance deep learning via a single building block", IPDPS 2020). The image that is read
+is copied there one at a time, framed with zeros, as ``[group][row][column][channel]``, whatever its strides; it is
+read in place where it already has that form and needs no frame. For a pixel the taps of one filter row and their
+channels are then one contiguous run (without dilation), and the filter's rows are the blocks of the batch.
+
+* ``forward``: rows of tiles are pixels along q, columns are filters, terms are runs of (j, c), blocks are filter rows
+  i. Weights are packed as ``[group][panel][i][j][c][filters]``.
+* ``input_grad``: the same with the weights flipped and transposed, of a y that is framed and, for strides above one,
+  spread with zeros between its pixels. That is the simple choice: it multiplies the zeros.
+* ``weight_grad``: rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks
+  are output rows p; the sum over images is carried in the result, ``[i][j][c][filter]``.
+
+Results whose channels are contiguous are written where they belong; others are written to a scratch block and
+transposed from there. The epilogue is called for each block of output rows, or once for weights.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
+from staticgrad.compiler.emit.microkernel import (
+    Matrix,
+    TileOperands,
+    Tiling,
+    aligned_bytes,
+    call_epilogue,
+    call_tile,
+    choose_tiling,
+    copy_matrix,
+    fill_zero,
+    round_up,
+    span,
+)
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Convolution
+
+ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
+PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
+ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An image tensor and the framed channels-last copy that the tiles read.
+
+    Pixel (u, v) of the source stands at (u·spread + offset) in a frame of ``height`` × ``width`` pixels.
+    """
+
+    dtype: np.dtype
+    groups: int
+    channels: int  # of one group
+    size: tuple[int, int]
+    strides: tuple[int, int, int, int]  # n, c, h, w
+    spread: tuple[int, int]
+    offset: tuple[int, int]
+    height: int
+    width: int
+    pad_pixel: bool  # keep pixels apart from equal sets of the cache
+
+    @property
+    def in_place(self) -> bool:
+        inside = self.height <= self.size[0] and self.width <= self.size[1]
+        plain = self.spread == (1, 1) and self.offset == (0, 0) and self.groups == 1
+        return inside and plain and (self.strides[1] == 1 or self.channels == 1)
+
+    @property
+    def pixel(self) -> int:
+        """Elements from one pixel to the next in a row."""
+        if self.in_place:
+            return self.strides[3]
+        return self.channels + (64 // self.dtype.itemsize if self.pad_pixel else 0)
+
+    @property
+    def row(self) -> int:
+        return self.strides[2] if self.in_place else self.width * self.pixel
+
+    @property
+    def group(self) -> int:
+        return self.height * self.width * self.pixel
+
+    @property
+    def elements(self) -> int:
+        """Elements of the copy of one image."""
+        return 0 if self.in_place else self.groups * self.group
+
+    def inside(self, axis: int) -> tuple[int, int]:
+        """The range of source pixels along ``axis`` that fall into the frame."""
+        spread, offset, frame = self.spread[axis], self.offset[axis], (self.height, self.width)[axis]
+        low = max(0, -(offset // spread))
+        high = min(self.size[axis], -(-(frame - offset) // spread))
+        return low, max(low, high)
+
+    def covered(self) -> bool:
+        """Whether the copy writes every element of the frame."""
+        (h0, h1), (w0, w1) = self.inside(0), self.inside(1)
+        return h1 - h0 == self.height and w1 - w0 == self.width and self.pixel == self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """Weights as (group, out, in, i, j) strides from an offset; ``out`` and ``in`` are those of the computation."""
+
+    offset: int
+    group: int
+    out: int
+    input: int
+    i: int
+    j: int
+
+    def taps(self, kernel: tuple[int, int]) -> int | None:
+        """The one stride of the taps i·kw + j, if they have one."""
+        if kernel[0] == 1 or self.i == kernel[1] * self.j:
+            return self.j
+        return self.i if kernel[1] == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """A forward convolution with stride ``step``: what both ``forward`` and ``input_grad`` are."""
+
+    image: _Image
+    weights: _Weights
+    images: int
+    outputs: int  # channels of the result, of one group
+    kernel: tuple[int, int]
+    step: tuple[int, int]
+    dilation: tuple[int, int]
+    rows: int  # of the result (1 if its rows are one run of pixels)
+    columns: int
+    flat: bool
+    result: tuple[int, int, int, int]  # strides n, o, p, q
+    direct: bool  # tiles are written into the result
+    run: bool  # the taps of a filter row and their channels are contiguous
+    tiling: Tiling
+    row_block: int
+    tap_rows: int  # filter rows of one pass
+    tile_pixel: int  # elements from pixel to pixel in the scratch block
+    weight_bytes: int
+    image_bytes: int
+    tile_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _WeightGrad:
+    """The transpose by weights."""
+
+    image: _Image
+    run: bool
+    tiling: Tiling
+    y_in_place: bool
+    y_row: int  # strides of y as it is read
+    y_pixel: int
+    direct: bool
+    result_row: int  # elements from one (i, j, c) to the next in the scratch result
+    image_bytes: int
+    y_bytes: int
+    result_bytes: int
+
+
+def _empty(kernel: Convolution) -> bool:
+    """Whether the result has no elements."""
+    images, spatial = (kernel.batch,), (kernel.out_height, kernel.out_width)
+    sizes = {
+        "forward": (*images, kernel.filters, *spatial),
+        "input_grad": (*images, kernel.channels, kernel.height, kernel.width),
+        "weight_grad": (kernel.filters, kernel.channels // kernel.groups, *kernel.kernel),
+    }
+    return 0 in sizes[kernel.direction]
+
+
+def _frame(size: tuple[int, int], step: tuple[int, int], kernel: Convolution) -> tuple[int, int]:
+    """The pixels that a result of ``size`` reads along each axis."""
+    h, w = ((size[i] - 1) * step[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1 for i in range(2))
+    return h, w
+
+
+def _image(kernel: Convolution, *, of_y: bool) -> _Image:
+    """x framed by its padding, or y framed and spread for the transpose by data."""
+    groups, dtype = kernel.groups, kernel.dtype
+    if not of_y:
+        height, width = _frame((kernel.out_height, kernel.out_width), kernel.stride, kernel)
+        channels = kernel.channels // groups
+        return _Image(dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides, (1, 1), kernel.padding,
+                      height, width, channels * kernel.stride[1] * dtype.itemsize % ALIAS == 0)  # fmt: skip
+    height, width = _frame((kernel.height, kernel.width), (1, 1), kernel)
+    top, left = ((kernel.kernel[i] - 1) * kernel.dilation[i] - kernel.padding[i] for i in range(2))
+    channels = kernel.filters // groups
+    return _Image(dtype, groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides, kernel.stride,
+                  (top, left), height, width, channels * dtype.itemsize % ALIAS == 0)  # fmt: skip
+
+
+def _weights(kernel: Convolution) -> _Weights:
+    o, c, i, j = kernel.w_strides
+    group = kernel.filters // kernel.groups * o
+    if kernel.direction != "input_grad":
+        return _Weights(0, group, o, c, i, j)
+    flipped = (kernel.kernel[0] - 1) * i + (kernel.kernel[1] - 1) * j
+    return _Weights(flipped, group, c, o, -i, -j)
+
+
+def _is_run(image: _Image, kernel: Convolution) -> bool:
+    return kernel.kernel[1] == 1 or (kernel.dilation[1] == 1 and image.pixel == image.channels)
+
+
+@functools.lru_cache(maxsize=4096)
+def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
+    of_y = kernel.direction == "input_grad"
+    image, weights = _image(kernel, of_y=of_y), _weights(kernel)
+    step = (1, 1) if of_y else kernel.stride
+    rows, columns = (kernel.height, kernel.width) if of_y else (kernel.out_height, kernel.out_width)
+    outputs = (kernel.channels if of_y else kernel.filters) // kernel.groups
+    total, size = outputs * kernel.groups, kernel.dtype.itemsize
+    result = kernel.x_strides if of_y else kernel.y_strides
+    direct = kernel.store_raw and (result[1] == 1 or total == 1)
+    steps_on = step[0] * image.row == columns * step[1] * image.pixel
+    flat = kernel.kernel == (1, 1) and steps_on and (not direct or result[2] == columns * result[3])
+    run, terms = _is_run(image, kernel), kernel.kernel[1] * image.channels
+    tiling = choose_tiling(target, kernel.dtype, rows * columns if flat else columns, outputs,
+                           terms * kernel.kernel[0])  # fmt: skip
+    tile_pixel = round_up(total, tiling.lanes) + (tiling.lanes if total * size % ALIAS == 0 else 0)
+    most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
+    row_block = rows if flat else -(-rows // -(-rows // most))
+    tap_rows = max(1, min(kernel.kernel[0], PANEL_BYTES // max(1, terms * tiling.width * size))) if run else 1
+    taps = kernel.kernel[0] * terms
+    packed = kernel.groups * tiling.column_panels * taps * tiling.width
+    block = 0 if direct else row_block * columns * tile_pixel
+    return _Forward(
+        image, weights, kernel.batch, outputs, kernel.kernel, step, kernel.dilation, rows, columns, flat, result,
+        direct, run, tiling, row_block, tap_rows, tile_pixel, aligned_bytes(packed, kernel.dtype),
+        aligned_bytes(image.elements, kernel.dtype), aligned_bytes(block, kernel.dtype),
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=4096)
+def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
+    image = _image(kernel, of_y=False)
+    run = _is_run(image, kernel)
+    outputs, size = kernel.filters // kernel.groups, kernel.dtype
+    m = image.channels * (kernel.kernel[1] if run else 1)
+    tiling = choose_tiling(target, kernel.dtype, m, outputs, max(1, kernel.out_height * kernel.out_width))
+    y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
+    # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
+    y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
+    y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel
+    o, c, _, j = kernel.w_strides
+    direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and (not run or kernel.kernel[1] == 1
+                                                                     or j == image.channels * c)  # fmt: skip
+    result_row = round_up(kernel.filters, tiling.lanes)
+    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * image.channels * result_row
+    y = 0 if y_in_place else kernel.out_height * y_row
+    return _WeightGrad(image, run, tiling, y_in_place, y_row, y_pixel, direct, result_row,
+                       aligned_bytes(image.elements, size), aligned_bytes(y, size),
+                       aligned_bytes(result, size))  # fmt: skip
+
+
+def scratch_bytes(kernel: Convolution, target: Target) -> int:
+    """The scratch memory that the kernel needs: a multiple of 64 bytes."""
+    if _empty(kernel):
+        return 0
+    if kernel.direction == "weight_grad":
+        back = _weight_grad_plan(kernel, target)
+        return back.image_bytes + back.y_bytes + back.result_bytes
+    plan = _forward_plan(kernel, target)
+    return plan.weight_bytes + plan.image_bytes + plan.tile_bytes
+
+
+def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int]:
+    """The strides of the result's four indices at which the epilogue finds the raw result."""
+    stored = {"forward": kernel.y_strides, "input_grad": kernel.x_strides, "weight_grad": kernel.w_strides}
+    if kernel.store_raw or _empty(kernel):
+        return stored[kernel.direction]
+    if kernel.direction == "weight_grad":
+        back = _weight_grad_plan(kernel, target)
+        row, channels = back.result_row, back.image.channels
+        return (1, row, kernel.kernel[1] * channels * row, channels * row)
+    plan = _forward_plan(kernel, target)
+    return (0, 1, plan.columns * plan.tile_pixel, plan.tile_pixel)
+
+
+def emit_convolution(module: Module, kernel: Convolution, name: str, epilogue: str | None) -> None:
+    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
+    extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
+    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1))
+    if not _empty(kernel):
+        writer = _Writer(f, kernel, epilogue)
+        if kernel.direction == "weight_grad":
+            _emit_weight_grad(writer, _weight_grad_plan(kernel, module.target))
+        else:
+            _emit_forward(writer, _forward_plan(kernel, module.target))
+    f.finish()
+
+
+class _Writer:
+    """The function under construction and what all directions share."""
+
+    def __init__(self, f: Function, kernel: Convolution, epilogue: str | None) -> None:
+        self.f = f
+        self.kernel = kernel
+        self.dtype = kernel.dtype
+        self.element = memory_type(kernel.dtype)
+        self.epilogue = epilogue
+        self.first, self.second = f.params[:2]
+        self.result = f.params[2] if kernel.store_raw else None
+        self.extra = f.params[3 if kernel.store_raw else 2 : -1]
+        self.scratch = f.params[-1]
+
+    def at(self, base: Value, *terms: tuple[Index, Index]) -> Value:
+        """The element at ``Σ index·stride`` behind ``base``."""
+        total: Index = 0
+        for index, stride in terms:
+            total = self.f.add(total, self.f.mul(index, stride))
+        return self.f.offset(base, total, self.element)
+
+    def area(self, offset: int) -> Value:
+        """The scratch area that starts ``offset`` bytes in."""
+        return self.f.offset(self.scratch, offset, "i8")
+
+    def copy(self, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
+        copy_matrix(self.f, self.dtype, to, source, rows, columns)
+
+    def finish(self, raw: Value, ranges: list[tuple[Index, Index]]) -> None:
+        if self.epilogue is not None:
+            call_epilogue(self.f, self.epilogue, [raw, *self.extra], ranges)
+
+    def clear_frame(self, image: _Image, to: Value) -> None:
+        """Zero the frame once: every image overwrites the same pixels of it."""
+        if not image.in_place and not image.covered():
+            fill_zero(self.f, self.dtype, to, image.elements)
+
+    def frame(self, image: _Image, source: Value, number: Index, to: Value) -> Value:
+        """Bring image ``number`` into its framed form; returns where that is."""
+        base = self.at(source, (number, image.strides[0]))
+        if image.in_place:
+            return base
+        (h0, h1), (w0, w1) = image.inside(0), image.inside(1)
+        if h0 >= h1 or w0 >= w1 or image.channels == 0:
+            return to
+        _, s_c, s_h, s_w = image.strides
+        spread, offset = image.spread, image.offset
+        rows, columns = w1 - w0, image.channels
+        with span(self.f, 0, image.groups) as group, span(self.f, h0, h1) as h:
+            row = self.f.add(self.f.mul(h, spread[0]), offset[0])
+            start = (w0 * spread[1] + offset[1]) * image.pixel
+            at = self.f.offset(self.at(to, (group, image.group), (row, image.row)), start, self.element)
+            origin = self.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
+            target = Matrix(at, spread[1] * image.pixel, 1)
+            if s_c == 1 and s_w == columns == target.row:  # pixels are adjacent on both sides: one run
+                self.copy(Matrix(at, 0, 1), Matrix(origin, 0, 1), 1, rows * columns)
+            else:
+                self.copy(target, Matrix(origin, s_w, s_c), rows, columns)
+        return to
+
+
+# -- forward and by data ----------------------------------------------------------------------------------------
+
+
+def _emit_forward(writer: _Writer, plan: _Forward) -> None:
+    f, image = writer.f, plan.image
+    packed, frame = writer.area(0), writer.area(plan.weight_bytes)
+    tile = writer.area(plan.weight_bytes + plan.image_bytes)
+    _pack_weights(writer, plan, packed)
+    writer.clear_frame(image, frame)
+    with span(f, 0, plan.images) as number:
+        pixels = writer.frame(image, writer.first, number, frame)
+        with span(f, 0, plan.rows, plan.row_block) as p0:
+            p1 = f.min(f.add(p0, plan.row_block), plan.rows)
+            with span(f, 0, image.groups) as group:
+                _row_block(writer, plan, pixels, packed, tile, number, group, (p0, p1))
+            raw = writer.result
+            if raw is None:
+                raw = writer.at(tile, (p0, -plan.columns * plan.tile_pixel))
+            elif not plan.direct:
+                _store_block(writer, plan, tile, number, (p0, p1))
+            outputs = plan.outputs * image.groups
+            writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), (p0, p1), (0, plan.columns)])
+
+
+def _pack_weights(writer: _Writer, plan: _Forward, to: Value) -> None:
+    """Weights into ``[group][panel][i][j][c][filters of the panel]``, zero where a panel lacks filters."""
+    f, tiling, weights = writer.f, plan.tiling, plan.weights
+    channels, (kh, kw), width = plan.image.channels, plan.kernel, tiling.width
+    panel_elements = kh * kw * channels * width
+    if panel_elements == 0:
+        return
+    source = f.offset(writer.second, weights.offset, writer.element)
+    taps = weights.taps(plan.kernel)
+    by_channel = weights.out != 1 and weights.input != 1 and taps is not None and kh * kw > 1
+
+    def pack(group: Index, panel: Index, columns: int) -> None:
+        at = writer.at(to, (group, tiling.column_panels * panel_elements), (panel, panel_elements))
+        if columns < width:
+            fill_zero(f, writer.dtype, at, panel_elements)
+        base = writer.at(source, (group, weights.group), (f.mul(panel, width), weights.out))
+        if by_channel and taps is not None:  # for each channel, a matrix of taps × filters
+            last = kh * kw - 1 if taps < 0 else 0  # flipped taps: read forwards, write backwards
+            step = -channels * width if taps < 0 else channels * width
+            with span(f, 0, channels) as c:
+                target = writer.at(at, (last * channels, width), (c, width))
+                origin = writer.at(base, (last, taps), (c, weights.input))
+                writer.copy(Matrix(target, step, 1), Matrix(origin, abs(taps), weights.out), kh * kw, columns)
+            return
+        with span(f, 0, kh) as i, span(f, 0, kw) as j:
+            tap = f.add(f.mul(i, kw), j)
+            origin = writer.at(base, (i, weights.i), (j, weights.j))
+            target = writer.at(at, (tap, channels * width))
+            writer.copy(Matrix(target, width, 1), Matrix(origin, weights.input, weights.out), channels, columns)
+
+    whole = plan.outputs // width
+    with span(f, 0, plan.image.groups) as group:
+        if whole:
+            with span(f, 0, whole) as panel:
+                pack(group, panel, width)
+        if whole < tiling.column_panels:
+            pack(group, whole, plan.outputs - whole * width)
+
+
+def _row_block(
+    writer: _Writer, plan: _Forward, pixels: Value, packed: Value, tile: Value, number: Index, group: Index,
+    block: tuple[Index, Index],
+) -> None:  # fmt: skip
+    """All filters of one group for the output rows of ``block``."""
+    f, image, tiling = writer.f, plan.image, plan.tiling
+    (kh, kw), channels, width = plan.kernel, image.channels, tiling.width
+    panel_elements = kh * kw * channels * width
+    rows = (0, 1) if plan.flat else block
+    if plan.direct and writer.result is not None:
+        r_n, r_o, r_p, r_q = plan.result
+        result, c_row, c_stride, c_first = writer.result, r_p, r_q, 0
+        c_base = writer.at(result, (number, r_n), (group, plan.outputs * r_o))
+    else:
+        c_row, c_stride, c_first = plan.columns * plan.tile_pixel, plan.tile_pixel, block[0]
+        c_base = writer.at(tile, (group, plan.outputs))
+    a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
+    b_base = writer.at(packed, (group, tiling.column_panels * panel_elements))
+    with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, plan.tap_rows) as i:
+        b = writer.at(b_base, (panel, panel_elements), (i, kw * channels * width))
+        a_taps = writer.at(a_base, (i, plan.dilation[0] * image.row))
+        c_panel = writer.at(c_base, (panel, width))
+        with span(f, *rows) as p:
+            a_line = writer.at(a_taps, (p, plan.step[0] * image.row))
+            c_line = writer.at(c_panel, (f.sub(p, c_first), c_row))
+            with span(f, 0, tiling.row_panels) as q_panel:
+                q = tiling.row_start(f, q_panel)
+                pixel = plan.step[1] * image.pixel
+                at = TileOperands(writer.at(a_line, (q, pixel)), pixel, b, width,
+                                  writer.at(c_line, (q, c_stride)), c_stride, kw * channels, i)  # fmt: skip
+                if plan.run:
+                    at = replace(at, blocks=f.min(plan.tap_rows, f.sub(kh, i)), a_block=plan.dilation[0] * image.row,
+                                 b_block=kw * channels * width)  # fmt: skip
+                else:
+                    at = replace(at, depth=channels, blocks=kw, a_block=plan.dilation[1] * image.pixel,
+                                 b_block=channels * width)  # fmt: skip
+                call_tile(f, tiling, "rows", q_panel, panel, at)
+
+
+def _store_block(writer: _Writer, plan: _Forward, tile: Value, number: Index, block: tuple[Index, Index]) -> None:
+    """Transpose a block of rows from scratch to where the result wants it."""
+    f = writer.f
+    assert writer.result is not None
+    r_n, r_o, r_p, r_q = plan.result
+    outputs = plan.outputs * plan.image.groups
+    base = writer.at(writer.result, (number, r_n))
+    if plan.flat and r_p == plan.columns * r_q:
+        source = Matrix(tile, 1, plan.tile_pixel)
+        writer.copy(Matrix(base, r_o, r_q), source, outputs, plan.rows * plan.columns)
+        return
+    with span(f, *block) as p:
+        line = writer.at(tile, (f.sub(p, block[0]), plan.columns * plan.tile_pixel))
+        to = writer.at(base, (p, r_p))
+        writer.copy(Matrix(to, r_o, r_q), Matrix(line, 1, plan.tile_pixel), outputs, plan.columns)
+
+
+# -- by weights -------------------------------------------------------------------------------------------------
+
+
+def _emit_weight_grad(writer: _Writer, plan: _WeightGrad) -> None:
+    f, kernel, image = writer.f, writer.kernel, plan.image
+    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
+    result = writer.area(plan.image_bytes + plan.y_bytes)
+    (kh, kw), channels = kernel.kernel, image.channels
+    o, c, i, j = (1, plan.result_row, kw * channels * plan.result_row, channels * plan.result_row)
+    if plan.direct and writer.result is not None:
+        result, (o, c, i, j) = writer.result, kernel.w_strides
+    if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
+        _zero_weights(writer, plan, result, (c, i, j))
+    else:
+        writer.clear_frame(image, frame)
+        if not plan.y_in_place:
+            fill_zero(f, writer.dtype, y_copy, kernel.out_height * plan.y_row)
+        with span(f, 0, kernel.batch) as number:
+            pixels = writer.frame(image, writer.first, number, frame)
+            y = _y_image(writer, plan, number, y_copy)
+            with span(f, 0, image.groups) as group:
+                _group_weights(writer, plan, pixels, y, result, (o, c, i, j), number, group)
+    if writer.result is not None and not plan.direct:
+        _store_weights(writer, plan, result)
+    ranges: list[tuple[Index, Index]] = [(0, kernel.filters), (0, channels), (0, kh), (0, kw)]
+    writer.finish(result if writer.result is None else writer.result, ranges)
+
+
+def _zero_weights(writer: _Writer, plan: _WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:
+    """The sum over nothing."""
+    f, (kh, kw) = writer.f, writer.kernel.kernel
+    c, i, j = strides
+    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j, span(f, 0, plan.image.channels) as channel:
+        row = writer.at(result, (tap_i, i), (tap_j, j), (channel, c))
+        fill_zero(f, writer.dtype, row, writer.kernel.filters)
+
+
+def _y_image(writer: _Writer, plan: _WeightGrad, number: Index, to: Value) -> Value:
+    """y of image ``number`` with contiguous filters: where it lies, or copied."""
+    f, kernel = writer.f, writer.kernel
+    s_n, s_o, s_p, s_q = kernel.y_strides
+    base = writer.at(writer.second, (number, s_n))
+    if plan.y_in_place:
+        return base
+    with span(f, 0, kernel.out_height) as p:
+        target = Matrix(writer.at(to, (p, plan.y_row)), plan.y_pixel, 1)
+        writer.copy(target, Matrix(writer.at(base, (p, s_p)), s_q, s_o), kernel.out_width, kernel.filters)
+    return to
+
+
+def _group_weights(
+    writer: _Writer, plan: _WeightGrad, pixels: Value, y: Value, result: Value, strides: tuple[int, int, int, int],
+    number: Index, group: Index,
+) -> None:  # fmt: skip
+    """Add what one image gives to the weights of one group."""
+    f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
+    (kh, kw), outputs = kernel.kernel, kernel.filters // kernel.groups
+    o, c, i_stride, j_stride = strides
+    a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
+    b_base = writer.at(y, (group, outputs))
+    c_base = writer.at(result, (group, outputs * o))
+    with span(f, 0, kh) as i, span(f, 0, 1 if plan.run else kw) as j:
+        a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
+        c_tap = writer.at(c_base, (i, i_stride), (j, j_stride))
+        with span(f, 0, tiling.column_panels) as panel:
+            b, c_panel = writer.at(b_base, (panel, tiling.width)), writer.at(c_tap, (panel, tiling.width))
+            with span(f, 0, tiling.row_panels) as row_panel:
+                m = tiling.row_start(f, row_panel)
+                at = TileOperands(
+                    writer.at(a_tap, (m, 1)), kernel.stride[1] * image.pixel, b, plan.y_pixel,
+                    writer.at(c_panel, (m, c)), c, kernel.out_width, number, kernel.out_height,
+                    kernel.stride[0] * image.row, plan.y_row,
+                )  # fmt: skip
+                call_tile(f, tiling, "columns", row_panel, panel, at)
+
+
+def _store_weights(writer: _Writer, plan: _WeightGrad, source: Value) -> None:
+    """Copy the scratch result to the strides of w."""
+    f, (kh, kw), channels = writer.f, writer.kernel.kernel, plan.image.channels
+    assert writer.result is not None
+    o, c, i, j = writer.kernel.w_strides
+    row, filters = plan.result_row, writer.kernel.filters
+    taps = _weights(writer.kernel).taps((kh, kw))
+    if taps is not None and kh * kw > 1 and c != 1 and o != 1:  # for each channel, a matrix of taps × filters
+        with span(f, 0, channels) as channel:
+            to = Matrix(writer.at(writer.result, (channel, c)), taps, o)
+            writer.copy(to, Matrix(writer.at(source, (channel, row)), channels * row, 1), kh * kw, filters)
+        return
+    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
+        to = Matrix(writer.at(writer.result, (tap_i, i), (tap_j, j)), c, o)
+        origin = writer.at(source, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
+        writer.copy(to, Matrix(origin, row, 1), channels, filters)
