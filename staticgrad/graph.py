@@ -68,7 +68,7 @@ class GradFn:
     @property
     def name(self) -> str:
         """``MulBackward0``, ``AccumulateGrad``, …"""
-        return "AccumulateGrad" if self._tensor.is_leaf else self._tensor.op.op.backward_name
+        return "AccumulateGrad" if self._tensor.is_leaf else self._tensor.op.op.backward_name(self._tensor.op)
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:

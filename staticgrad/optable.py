@@ -148,7 +148,7 @@ class Op:
     view: bool = False  # the result is the operand's memory under another index map
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
-    grad_name: str = ""  # the name of its backward node without "Backward0"; default: the op's in camel case
+    grad_name: str | Callable[[Primal], str] = ""  # its backward node's name without "Backward0", or the name of a node's
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
     tags: frozenset[str] = field(default_factory=frozenset)
 
@@ -156,8 +156,10 @@ class Op:
     def elementwise(self) -> bool:
         return self.scalar is not None
 
-    @property
-    def backward_name(self) -> str:
+    def backward_name(self, node: Primal) -> str:
+        """The name of a node's backward node, in PyTorch's spelling."""
+        if callable(self.grad_name):
+            return self.grad_name(node)
         stem = self.grad_name or "".join(part.capitalize() for part in self.name.split("_"))
         return f"{stem}Backward0"
 
