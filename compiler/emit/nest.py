@@ -1,0 +1,452 @@
+"""From a nest to a function of vectorised LLVM IR.
+
+    whole    define internal void @name(ptr arg0, …, ptr scratch)
+    ranged   define internal void @name(ptr arg0, …, i64 lo0, i64 hi0, i64 lo1, i64 hi1, …)
+
+A whole nest runs from its first index to its last, with ``scratch_bytes`` of scratch memory. A ranged one (without
+inner dimensions) runs over the half-open ranges that it is handed, one for each outer dimension in the nest's order.
+Distinct arguments must not overlap where one of them is written, but for nests without inner dimensions, where one
+may lie exactly on another.
+
+The plan (``nest_plan``) says how; here it is written down: a value is computed in the outermost loop in which it is
+known, once for all lanes where they share it, else for each vector of the block that one turn covers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
+from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
+from staticgrad.compiler.emit.nest_plan import (
+    NestPlan,
+    Span,
+    Sweep,
+    access_of,
+    dtype_of,
+    lane_operands,
+    plan_nest,
+    plan_ranged,
+    scratch_bytes,
+)
+from staticgrad.compiler.emit.reduction import accumulator_dtype, across_lanes, combine, combine_all, neutral
+from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
+from staticgrad.optable import OPS
+
+__all__ = ["emit_nest", "nest_function", "scratch_bytes"]
+
+# An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
+LONGEST_CHAIN = 256
+SHORTEST_BLOCK = 128
+
+INT64 = np.dtype(np.int64)
+Accumulators = list[Value]
+Body = Callable[[Scope, Accumulators], Accumulators]
+
+
+def nest_function(module: Module, nest: Nest, ranged: bool = False) -> str:
+    """The name of the function that runs ``nest``; equal nests of one module share it."""
+    # Constants and attributes count by their text: 0.0 equals -0.0, and 1 equals True.
+    literals = tuple(
+        repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
+        for i in nest.body
+        if isinstance(i, Constant | Compute)
+    )
+    key = ("nest", nest, literals, ranged)
+    name = module.shared(key)
+    if name is None:
+        name = module.unique("nest")
+        emit_nest(module, nest, name, ranged=ranged)
+        module.share(key, name)
+    return name
+
+
+def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) -> None:
+    """Add the function ``name`` that runs ``nest``. ``ValueError`` for a ranged nest with inner dimensions."""
+    tail = ["i64"] * (2 * len(nest.outer)) if ranged else ["ptr"]
+    f = module.function(name, ["ptr"] * len(nest.args) + tail)
+    rest = f.params[len(nest.args) :]
+    if ranged:
+        bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
+        _Emitter(f, plan_ranged(nest, module.target), None, bounds).run()
+    else:
+        plan = plan_nest(nest, module.target)
+        if plan is not None:
+            _Emitter(f, plan, rest[0], {}).run()
+    f.finish()
+
+
+class _Emitter:
+    """Writes one planned nest into one function."""
+
+    def __init__(
+        self, f: Function, plan: NestPlan, scratch: Value | None, bounds: dict[int, tuple[Value, Value]]
+    ) -> None:
+        self.f = f
+        self.plan = plan
+        self.nest = plan.nest
+        self.body = plan.nest.body
+        self.bounds = bounds
+        self.rows = len(plan.nest.outer)
+        self.memory = Memory(f, plan, scratch if plan.scratch else None)
+        self._scalars: dict[int, Scalars] = {}
+        self._sweep: Sweep | None = None
+        self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
+
+    def run(self) -> None:
+        scope = Scope()
+        for number, instr in enumerate(self.body):
+            if isinstance(instr, Constant):
+                scope.values[number] = [self._constant(instr, 1)]
+        self._outer(scope, 0)
+
+    # -- loops --------------------------------------------------------------------------------------------------
+
+    def _outer(self, scope: Scope, level: int) -> None:
+        """The row values of ``level``, then the loops inside it."""
+        numbers = [n for n in self._active() if self.plan.levels[n] == level and self._is_row(n, 0)]
+        if level == self.rows and self.nest.inner:
+            self._instructions(scope, [n for n in numbers if not isinstance(self.body[n], Store)])
+            self._row(scope)
+            return
+        self._instructions(scope, numbers)
+        if level < self.rows:
+            self._prepare(scope, self._active(), level)
+
+            def inside(inner: Scope, _: Accumulators) -> Accumulators:
+                self._outer(inner, level + 1)
+                return []
+
+            self._loop(scope, level, [], inside)
+
+    def _row(self, scope: Scope) -> None:
+        """All sweeps over the inner dimensions; row values follow the reductions they need; row stores come last,
+        when everything is loaded."""
+        for number, sweep in enumerate(self.plan.sweeps):
+            self._reductions(scope, sweep)
+            later = [n for n in self._active() if self._is_row(n, number + 1) and not isinstance(self.body[n], Store)]
+            self._instructions(scope, later)
+        stores = [n for n in self._active() if isinstance(self.body[n], Store) and not self.plan.facts.element[n]]
+        self._instructions(scope, stores)
+
+    def _active(self) -> list[int]:
+        return sorted(self.plan.facts.needed)
+
+    def _is_row(self, number: int, stage: int) -> bool:
+        """Whether an instruction is computed once a row, after ``stage`` sweeps (stores: with the values)."""
+        if self.plan.facts.element[number] or (self.nest.inner and isinstance(self.body[number], Reduce)):
+            return False
+        return self.plan.facts.stage[number] == stage
+
+    def _inner(self, scope: Scope, sweep: Sweep, level: int, accumulators: Accumulators) -> Accumulators:
+        """The element values of ``level`` in one sweep, then the loops inside it."""
+        numbers = sorted(n for n in (*sweep.members, *sweep.reloads) if self.plan.levels[n] == level)
+        self._instructions(scope, [n for n in numbers if not isinstance(self.body[n], Reduce)])
+        if level == len(self.plan.order):
+            return self._accumulate(scope, sweep, accumulators)
+        self._prepare(scope, (*sweep.members, *sweep.reloads), level)
+        return self._loop(scope, level, accumulators, lambda inner, acc: self._inner(inner, sweep, level + 1, acc))
+
+    def _prepare(self, scope: Scope, numbers: Sequence[int] | list[int], level: int) -> None:
+        """Addresses of deeper loops, as far as they are known here."""
+        for number in sorted(numbers):
+            if self.plan.levels[number] > level:
+                access = access_of(self.body[number])
+                if access is not None and not (self._sweep and number in self._sweep.reloads):
+                    self.memory.prepare(scope, access, self._memory_dtype(number))
+                if self._sweep and number in self._sweep.reloads | self._sweep.saves:
+                    self.memory.prepare(scope, self.plan.kept[number], self._memory_dtype(number))
+
+    def _loop(self, scope: Scope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
+        dim = self.plan.order[level]
+        if self.bounds:
+            self._ranged(scope, dim, body)
+            return []
+        if dim != self.plan.vector:
+            return self._turns(scope, level, Span(0, self.nest.dims[dim], 1, 1), accumulators, body)
+        spans = self._sweep.spans if self._sweep and self.plan.vector_is_inner else self.plan.spans
+        for span in spans:
+            inner = scope.nested(Block(span.lanes, span.copies))
+            self._splat(inner)
+            accumulators = self._turns(inner, level, span, accumulators, self._masked(span, dim, body))
+        return accumulators
+
+    def _masked(self, span: Span, dim: int, body: Body) -> Body:
+        if not span.masked:
+            return body
+
+        def inside(scope: Scope, accumulators: Accumulators) -> Accumulators:
+            left = self.f.sub(span.stop, scope.index[dim])
+            mask = leading_lanes(self.f, span.lanes, left)
+            scope.block = Block(span.lanes, 1, mask)
+            return body(scope, accumulators)
+
+        return inside
+
+    def _turns(
+        self, scope: Scope, level: int, span: Span, accumulators: Accumulators, body: Body
+    ) -> Accumulators:
+        """The turns of one loop; those of long sums in blocks."""
+        dim = self.plan.order[level]
+        if span.turns == 1:
+            inner = scope.nested()
+            inner.index[dim] = span.start
+            return body(inner, accumulators)
+        block = self._block_turns(level, span)
+        if block is None:
+            return self._counted(scope, dim, span.start, span.stop, span.step, accumulators, body)
+        if block == 1:
+
+            def fresh(inner: Scope, total: Accumulators) -> Accumulators:
+                return self._added(total, body(inner, self._neutral()))
+
+            return self._counted(scope, dim, span.start, span.stop, span.step, accumulators, fresh)
+        with self.f.loop(span.start, span.stop, span.step * block, carry=accumulators) as loop:
+            stop = self.f.min(self.f.add(loop.index, span.step * block), span.stop)
+            part = self._counted(scope, dim, loop.index, stop, span.step, self._neutral(), body)
+            loop.next(*self._added(loop.carried, part))
+        return loop.results
+
+    def _counted(
+        self, scope: Scope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body
+    ) -> Accumulators:
+        with self.f.loop(start, stop, step, carry=accumulators, nonempty=True) as loop:
+            inner = scope.nested()
+            inner.index[dim] = loop.index
+            loop.next(*body(inner, loop.carried))
+        return loop.results
+
+    def _block_turns(self, level: int, span: Span) -> int | None:
+        """How many turns of this loop a block of a long floating sum takes (None: the sum is not cut here).
+
+        Rounding errors grow with the number of terms that one accumulator takes; with blocks of about the square
+        root of that number they grow with the root (Higham, Accuracy and Stability of Numerical Algorithms, §4.2).
+        """
+        kinds = [(kind, dtype.kind) for kind, _, dtype in (self._reduce(number) for number, _ in self._slots)]
+        if ("sum", "f") not in kinds:
+            return None
+        inside = math.prod(self._trips(dim) for dim in self.plan.order[level + 1 :])
+        terms = span.turns * inside
+        if terms <= LONGEST_CHAIN:
+            return None
+        wanted = max(SHORTEST_BLOCK, 1 << math.isqrt(terms).bit_length())
+        turns = max(1, wanted // inside)
+        return turns if turns < span.turns else None
+
+    def _trips(self, dim: int) -> int:
+        size = self.nest.dims[dim]
+        if dim != self.plan.vector or self._sweep is None:
+            return size
+        return max((span.turns for span in self._sweep.spans), default=size)
+
+    def _ranged(self, scope: Scope, dim: int, body: Body) -> None:
+        """A loop with bounds that are known at run time."""
+        low, high = self.bounds[dim]
+        start: Index = low
+        if dim == self.plan.vector:
+            lanes = self.plan.lanes
+            inner = scope.nested(Block(lanes))
+            self._splat(inner)
+            count = self.f.sub(high, low)
+            assert isinstance(count, Value)
+            whole = self.f.binary("and", count, integer(-lanes))
+            start = self.f.add(low, whole)
+            self._ranged_turns(inner, dim, low, start, lanes, body)
+            if self.f.target.masked:
+                assert isinstance(start, Value)
+                with self.f.when(self.f.compare("icmp slt", start, high)):
+                    tail = inner.nested()
+                    tail.index[dim] = start
+                    tail.block = Block(lanes, 1, leading_lanes(self.f, lanes, self.f.sub(high, start)))
+                    body(tail, [])
+                return
+        self._ranged_turns(scope, dim, start, high, 1, body)
+
+    def _ranged_turns(self, scope: Scope, dim: int, start: Index, stop: Index, step: int, body: Body) -> None:
+        with self.f.loop(start, stop, step) as loop:
+            inner = scope.nested()
+            inner.index[dim] = loop.index
+            body(inner, [])
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def _instructions(self, scope: Scope, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            if self._sweep and number in self._sweep.reloads:
+                scope.values[number] = self._reload(scope, number)
+                continue
+            match self.body[number]:
+                case Store() as store:
+                    self._store(scope, store)
+                case Constant():
+                    pass
+                case _:
+                    scope.values[number] = self._compute(scope, number)
+            if self._sweep and number in self._sweep.saves:
+                self._save(scope, number)
+
+    def _lanes_and_copies(self, scope: Scope, number: int) -> tuple[int, range]:
+        if self.plan.varies(number):
+            return scope.block.lanes, range(scope.block.copies)
+        return 1, range(1)
+
+    def _compute(self, scope: Scope, number: int) -> list[Lane]:
+        """The value of an instruction: one lane where all lanes are the same, else each copy's vector."""
+        lanes, copies = self._lanes_and_copies(scope, number)
+        match self.body[number]:
+            case Iota(dim):
+                return [self._iota(scope, dim, lanes, copy) for copy in copies]
+            case Load(access, dtype, guard):
+                guards = [None if guard is None else self._operand(scope, guard, lanes, copy) for copy in copies]
+                return [
+                    self.memory.load(scope, access, dtype, lanes, copy, None if g is None else g.value)
+                    for copy, g in zip(copies, guards, strict=True)
+                ]
+            case Compute(op, attrs, args):
+                rule = OPS[op].scalar
+                if rule is None:
+                    raise ValueError(f"op {op} is not elementwise")
+                builder = self._builder(lanes)
+                return [rule(builder, attrs, *(self._operand(scope, a, lanes, copy) for a in args)) for copy in copies]
+            case Reduce(kind, arg, dtype):
+                # Without inner dimensions a reduction is over one element.
+                gathered = accumulator_dtype(kind, dtype)
+                return [self._as(self._as(self._operand(scope, arg, lanes, c), gathered), dtype) for c in copies]
+            case other:
+                raise TypeError(f"{other} has no value")
+
+    def _builder(self, lanes: int) -> Scalars:
+        if lanes not in self._scalars:
+            self._scalars[lanes] = Scalars(self.f, lanes)
+        return self._scalars[lanes]
+
+    def _constant(self, constant: Constant, lanes: int) -> Lane:
+        type_ = vector(value_type(constant.dtype), lanes)
+        return Lane(self.f.const(constant.value, type_), constant.dtype)
+
+    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int) -> Lane:
+        index = self.f.add(scope.index[dim], copy * scope.block.lanes if dim == self.plan.vector else 0)
+        value = index if isinstance(index, Value) else integer(index)
+        if lanes > 1:
+            numbers = self.f.lane_numbers(vector("i64", lanes))
+            value = self.f.binary("add nsw", self.f.splat(value, lanes), numbers)
+        return Lane(value, INT64)
+
+    def _operand(self, scope: Scope, number: int, lanes: int, copy: int) -> Lane:
+        """A value as ``lanes`` lanes of the vector ``copy``."""
+        instr = self.body[number]
+        if isinstance(instr, Constant):
+            return self._constant(instr, lanes)
+        copies = scope.values[number]
+        value = copies[copy if len(copies) > 1 else 0]
+        if lanes_of(value.value.type) == lanes:
+            return value
+        if number not in scope.splats:
+            scope.splats[number] = Lane(self.f.splat(value.value, lanes), value.dtype)
+        return scope.splats[number]
+
+    def _splat(self, scope: Scope) -> None:
+        """Make vectors of the values that a vector loop uses and that are the same in all lanes, before the loop."""
+        if scope.block.lanes == 1:
+            return
+        numbers = self._sweep.members if self._sweep else self._active()
+        for number in sorted(numbers):
+            is_vector = self.plan.varies(number) or isinstance(self.body[number], Store | Reduce)
+            if is_vector and not (self.nest.inner and not self._sweep and isinstance(self.body[number], Reduce)):
+                for operand in lane_operands(self.body[number]):
+                    if operand in scope.values:
+                        self._operand(scope, operand, scope.block.lanes, 0)
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _memory_dtype(self, number: int) -> np.dtype:
+        instr = self.body[number]
+        return dtype_of(self.nest, instr.value if isinstance(instr, Store) else number)
+
+    def _store(self, scope: Scope, store: Store) -> None:
+        lanes = scope.block.lanes
+        for copy in range(scope.block.copies):
+            value = self._operand(scope, store.value, lanes, copy)
+            guard = None if store.guard is None else self._operand(scope, store.guard, lanes, copy).value
+            self.memory.store(scope, store.access, value, copy, guard, add=store.mode == "add")
+
+    def _reload(self, scope: Scope, number: int) -> list[Lane]:
+        lanes, copies = self._lanes_and_copies(scope, number)
+        access, dtype = self.plan.kept[number], self._memory_dtype(number)
+        return [self.memory.load(scope, access, dtype, lanes, copy) for copy in copies]
+
+    def _save(self, scope: Scope, number: int) -> None:
+        for copy, value in enumerate(scope.values[number]):
+            self.memory.store(scope, self.plan.kept[number], value, copy)
+
+    # -- reductions ---------------------------------------------------------------------------------------------
+
+    def _reduce(self, number: int) -> tuple[ReduceKind, int, np.dtype]:
+        """Kind, operand and the dtype of the accumulators of a reduction."""
+        reduce = self.body[number]
+        assert isinstance(reduce, Reduce)
+        return reduce.kind, reduce.arg, accumulator_dtype(reduce.kind, reduce.dtype)
+
+    def _reductions(self, scope: Scope, sweep: Sweep) -> None:
+        """Run one sweep; its reductions become row values."""
+        self._sweep = sweep
+        self._slots = [(n, type_) for n in sweep.reductions for type_ in self._slot_types(scope, sweep, n)]
+        gathered = self._inner(scope.nested(), sweep, self.rows, self._neutral())
+        slots = list(zip(self._slots, gathered, strict=True))
+        self._sweep, self._slots = None, []
+        for number in sweep.reductions:
+            kind, _, dtype = self._reduce(number)
+            found = [value for (n, _), value in slots if n == number]
+            if self.plan.vector_is_inner:
+                vectors = [value for value in found if value.type.startswith("<")]
+                scalars = [value for value in found if not value.type.startswith("<")]
+                total = across_lanes(self.f, kind, dtype, combine_all(self.f, kind, dtype, vectors))
+                found = [combine_all(self.f, kind, dtype, [total, *scalars])]
+            wanted = dtype_of(self.nest, number)
+            scope.values[number] = [self._as(Lane(value, dtype), wanted) for value in found]
+
+    def _slot_types(self, scope: Scope, sweep: Sweep, number: int) -> list[str]:
+        """The accumulators of one reduction: a vector for each copy, a scalar for a tail without masks."""
+        _, arg, dtype = self._reduce(number)
+        element = value_type(dtype)
+        if self.plan.vector_is_inner:
+            copies = max(span.copies for span in sweep.spans)
+            tail = [element] if any(span.lanes == 1 for span in sweep.spans) else []
+            return [vector(element, self.plan.lanes)] * copies + tail
+        lanes, found = self._lanes_and_copies(scope, arg)
+        return [vector(element, lanes)] * len(found)
+
+    def _neutral(self) -> Accumulators:
+        reduces = [(*self._reduce(number), type_) for number, type_ in self._slots]
+        return [neutral(self.f, kind, dtype, type_) for kind, _, dtype, type_ in reduces]
+
+    def _added(self, total: Accumulators, part: Accumulators) -> Accumulators:
+        reduces = [self._reduce(number) for number, _ in self._slots]
+        each = zip(reduces, total, part, strict=True)
+        return [combine(self.f, kind, dtype, a, b) for (kind, _, dtype), a, b in each]
+
+    def _accumulate(self, scope: Scope, sweep: Sweep, accumulators: Accumulators) -> Accumulators:
+        """Take this turn's elements into the accumulators."""
+        new = list(accumulators)
+        for number in sweep.reductions:
+            kind, arg, dtype = self._reduce(number)
+            slots = [i for i, (n, _) in enumerate(self._slots) if n == number]
+            lanes, copies, mask = scope.block.lanes, range(scope.block.copies), scope.block.mask
+            if not self.plan.vector_is_inner:
+                # Lanes are rows: what a row beyond the end gathers is never stored.
+                (lanes, copies), mask = self._lanes_and_copies(scope, arg), None
+            elif lanes == 1:
+                slots = slots[-1:]
+            for copy in copies:
+                x = self._as(self._operand(scope, arg, lanes, copy), dtype)
+                old = new[slots[copy]]
+                stepped = combine(self.f, kind, dtype, old, x.value)
+                new[slots[copy]] = stepped if mask is None else self.f.select(mask, stepped, old)
+        return new
+
+    def _as(self, x: Lane, dtype: np.dtype) -> Lane:
+        return x if x.dtype == dtype else self._builder(lanes_of(x.value.type)).cast(x, dtype)

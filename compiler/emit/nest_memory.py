@@ -1,0 +1,266 @@
+"""Memory of a nest: how its accesses become addresses, vector loads and stores, gathers and scatters.
+
+Comes in: a ``NestPlan``, and a ``Scope`` that says which loops are open around the place where code is written; goes
+out: LLVM values. What an address has in common with others, or from turn to turn, is computed once, in the outermost
+loop where it is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.nest_plan import NestPlan
+from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.kernels.nest import Access
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one turn of the vector loop covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside."""
+
+    lanes: int = 1
+    copies: int = 1
+    mask: Value | None = None
+
+
+PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pointer:
+    """An address as far as it is known: with the dimensions and the indirect terms that are already in it."""
+
+    value: Value
+    dims: frozenset[int] = frozenset()
+    terms: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class Scope:
+    """What is known at one place of the code. ``values[n]`` holds the copies of instruction n, one where all are the
+    same; scalars where the lanes are the same."""
+
+    index: dict[int, Index] = field(default_factory=dict)
+    values: dict[int, list[Lane]] = field(default_factory=dict)
+    splats: dict[int, Lane] = field(default_factory=dict)
+    pointers: dict[PointerKey, _Pointer] = field(default_factory=dict)
+    products: dict[tuple[int, int], Index] = field(default_factory=dict)
+    block: Block = Block()
+
+    def nested(self, block: Block | None = None) -> Scope:
+        """The scope inside a loop: all that is known here, and what is found there does not come out."""
+        inner = replace(
+            self,
+            index=dict(self.index),
+            values=dict(self.values),
+            splats=dict(self.splats),
+            pointers=dict(self.pointers),
+            products=dict(self.products),
+        )
+        if block is not None and block != self.block:
+            inner.block = block
+            inner.splats = {}
+        return inner
+
+
+def to_memory(f: Function, value: Value) -> Value:
+    """As an element is stored: a bool is a byte."""
+    return f.cast("zext", value, "i8") if element_of(value.type) == "i1" else value
+
+
+def from_memory(f: Function, value: Value, dtype: np.dtype) -> Lane:
+    """A loaded element as it is computed with: a bool is one bit."""
+    if dtype.kind == "b":
+        return Lane(f.compare("icmp ne", value, f.const(0, value.type)), dtype)
+    return Lane(value, dtype)
+
+
+class Memory:
+    """Loads and stores of one nest in one function."""
+
+    def __init__(self, f: Function, plan: NestPlan, scratch: Value | None) -> None:
+        self.f = f
+        self.plan = plan
+        self.split = len(plan.nest.outer)
+        self.roots: dict[int, Value] = dict(enumerate(f.params[: len(plan.nest.args)]))
+        if scratch is not None:
+            self.roots |= {-1 - i: f.offset(scratch, at, "i8") for i, at in enumerate(plan.scratch)}
+
+    # -- addresses ----------------------------------------------------------------------------------------------
+
+    def prepare(self, scope: Scope, access: Access, dtype: np.dtype) -> None:
+        """Compute now what is known of an address that is used in a deeper loop."""
+        self._pointer(scope, access, dtype)
+
+    def _pointer(self, scope: Scope, access: Access, dtype: np.dtype) -> Value:
+        """The address of ``access`` for lane 0 of copy 0, without its constant offset, with all that is known."""
+        key = (access.arg, access.strides, access.terms)
+        known = scope.pointers.get(key) or _Pointer(self.roots[access.arg])
+        dims = {d for d, stride in enumerate(access.strides) if stride and d in scope.index and d not in known.dims}
+        if access.arg < 0:
+            # Scratch memory holds one row, or one block of rows: where that row is does not matter.
+            dims = {d for d in dims if d >= self.split}
+        terms = {v for v, _ in access.terms if v not in known.terms and self._is_scalar(scope, v)}
+        if not dims and not terms:
+            return known.value
+        index: Index = 0
+        for dim in sorted(dims):
+            index = self.f.add(index, self._product(scope, dim, access.strides[dim]))
+        for value, stride in access.terms:
+            if value in terms:
+                index = self.f.add(index, self.f.mul(scope.values[value][0].value, stride))
+        found = self.f.offset(known.value, index, memory_type(dtype))
+        scope.pointers[key] = _Pointer(found, known.dims | dims, known.terms | terms)
+        return found
+
+    def _product(self, scope: Scope, dim: int, stride: int) -> Index:
+        key = (dim, stride)
+        if key not in scope.products:
+            scope.products[key] = self.f.mul(scope.index[dim], stride)
+        return scope.products[key]
+
+    def _is_scalar(self, scope: Scope, value: int) -> bool:
+        return value in scope.values and not scope.values[value][0].value.type.startswith("<")
+
+    def _address(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+        base = self._pointer(scope, access, dtype)
+        return self.f.offset(base, access.offset + copy * scope.block.lanes * self._step(access), memory_type(dtype))
+
+    def _step(self, access: Access) -> int:
+        return 0 if self.plan.vector is None else access.strides[self.plan.vector]
+
+    def _lane_addresses(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+        """A vector of addresses."""
+        f, lanes = self.f, scope.block.lanes
+        base = self._address(scope, access, dtype, copy)
+        step = self._step(access)
+        index = Value("<" + ", ".join(f"i64 {lane * step}" for lane in range(lanes)) + ">", f"<{lanes} x i64>")
+        for value, stride in access.terms:
+            if not self._is_scalar(scope, value):
+                copies = scope.values[value]
+                term = copies[copy if len(copies) > 1 else 0].value
+                if stride != 1:
+                    term = f.binary("mul nsw", term, f.const(stride, term.type))
+                index = f.binary("add nsw", index, term)
+        return f.emit(f"<{lanes} x ptr>", f"getelementptr {memory_type(dtype)}, {base}, {index}")
+
+    def _is_contiguous(self, scope: Scope, access: Access) -> bool:
+        """Whether the lanes lie side by side, forwards or backwards."""
+        return abs(self._step(access)) == 1 and all(self._is_scalar(scope, value) for value, _ in access.terms)
+
+    # -- loads --------------------------------------------------------------------------------------------------
+
+    def load(
+        self, scope: Scope, access: Access, dtype: np.dtype, lanes: int, copy: int = 0, guard: Value | None = None
+    ) -> Lane:
+        """The element at ``access``, or ``lanes`` of them along the vector axis; zero where ``guard`` is off."""
+        if lanes == 1:
+            return self._load_scalar(scope, access, dtype, guard)
+        mask = self._mask(scope, guard)
+        type_ = vector(memory_type(dtype), lanes)
+        if not self._is_contiguous(scope, access):
+            strided = self._load_strided(scope, access, dtype, copy) if mask is None else None
+            if strided is None:
+                addresses = self._lane_addresses(scope, access, dtype, copy)
+                strided = self.f.gather(memory_type(dtype), addresses, mask)
+            return from_memory(self.f, strided, dtype)
+        address, mask = self._run(scope, access, dtype, copy, mask)
+        found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
+        return from_memory(self.f, self._turned(found, access), dtype)
+
+    def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, guard: Value | None) -> Lane:
+        address = self._address(scope, access, dtype, 0)
+        if guard is not None:
+            # No branch: where the guard is off, a zero is read instead.
+            zero = self.f.module.table("nest_zero", np.zeros(1))
+            address = self.f.select(guard, address, zero)
+        return from_memory(self.f, self.f.load(memory_type(dtype), address), dtype)
+
+    def _load_strided(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value | None:
+        """Every second element: two overlapping vectors that end with the last lane, and one shuffle."""
+        lanes = scope.block.lanes
+        if self._step(access) != 2 or any(not self._is_scalar(scope, value) for value, _ in access.terms):
+            return None
+        address = self._address(scope, access, dtype, copy)
+        type_ = vector(memory_type(dtype), lanes)
+        low = self.f.load(type_, address)
+        high = self.f.load(type_, self.f.offset(address, lanes - 1, memory_type(dtype)))
+        half = lanes // 2
+        return self.f.shuffle(low, high, [*range(0, lanes, 2), *(lanes + 1 + 2 * i for i in range(half))])
+
+    def _run(
+        self, scope: Scope, access: Access, dtype: np.dtype, copy: int, mask: Value | None
+    ) -> tuple[Value, Value | None]:
+        """The first address of lanes side by side, and the mask in the order of the addresses."""
+        address = self._address(scope, access, dtype, copy)
+        if self._step(access) == 1:
+            return address, mask
+        address = self.f.offset(address, 1 - scope.block.lanes, memory_type(dtype))
+        return address, None if mask is None else self._reversed(mask)
+
+    def _turned(self, value: Value, access: Access) -> Value:
+        return value if self._step(access) == 1 else self._reversed(value)
+
+    def _reversed(self, value: Value) -> Value:
+        return self.f.shuffle(value, None, range(lanes_of(value.type) - 1, -1, -1))
+
+    def _mask(self, scope: Scope, guard: Value | None) -> Value | None:
+        mask = scope.block.mask
+        if mask is None or guard is None:
+            return guard if mask is None else mask
+        return self.f.binary("and", mask, guard)
+
+    # -- stores -------------------------------------------------------------------------------------------------
+
+    def store(
+        self, scope: Scope, access: Access, value: Lane, copy: int = 0, guard: Value | None = None, *, add: bool = False
+    ) -> None:
+        """Write a scalar or a vector, or add it to what is there; where ``guard`` is off memory is not touched."""
+        lanes, dtype = lanes_of(value.value.type), value.dtype
+        if lanes == 1:
+            address = self._address(scope, access, dtype, copy)
+            if guard is None:
+                self._store_scalar(address, value, add)
+            else:
+                with self.f.when(guard):
+                    self._store_scalar(address, value, add)
+            return
+        mask = self._mask(scope, guard)
+        if not self._is_contiguous(scope, access):
+            addresses = self._lane_addresses(scope, access, dtype, copy)
+            if add:
+                value = self._sum(from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype), value)
+            self.f.scatter(to_memory(self.f, value.value), addresses, mask)
+            return
+        address, mask = self._run(scope, access, dtype, copy, mask)
+        new = self._turned(to_memory(self.f, value.value), access)
+        if add:
+            old = self.f.load(new.type, address) if mask is None else self.f.masked_load(new.type, address, mask)
+            turned = from_memory(self.f, new, dtype)
+            new = to_memory(self.f, self._sum(from_memory(self.f, old, dtype), turned).value)
+        if mask is None:
+            self.f.store(new, address)
+        else:
+            self.f.masked_store(new, address, mask)
+
+    def _store_scalar(self, address: Value, value: Lane, add: bool) -> None:
+        if add:
+            old = self.f.load(memory_type(value.dtype), address)
+            value = self._sum(from_memory(self.f, old, value.dtype), value)
+        self.f.store(to_memory(self.f, value.value), address)
+
+    def _sum(self, a: Lane, b: Lane) -> Lane:
+        op = {"f": "fadd", "b": "or"}.get(a.dtype.kind, "add")
+        return Lane(self.f.binary(op, a.value, b.value), a.dtype)
+
+
+def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
+    """The mask of the first ``count`` lanes (at least one; all of them where ``count`` is larger)."""
+    if isinstance(count, int):
+        return Value("<" + ", ".join(f"i1 {str(i < count).lower()}" for i in range(lanes)) + ">", f"<{lanes} x i1>")
+    near = f.cast("trunc", f.min(count, integer(lanes)), "i32")
+    numbers = f.lane_numbers(vector("i32", lanes))
+    return f.compare("icmp slt", numbers, f.splat(near, lanes))

@@ -1,0 +1,601 @@
+"""How a nest is run: a nest comes in, a ``NestPlan`` goes out, and nothing is emitted.
+
+    simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one
+    analyse    what each value varies along, and after how many reductions it is known
+    choose     the vector axis, by a count of what each candidate costs; the order of the loops, by strides
+    sweep      which element values each pass over the inner dimensions computes, and which it keeps for later ones
+
+Dimensions are numbered as in the (simplified) nest; ``order`` lists them from the outermost loop to the innermost.
+A value's *level* is the number of loops around the place where it is computed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.reduction import identity
+from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.llvm import Module, value_type
+from staticgrad.compiler.emit.target import AVX2, Target
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.optable import OPS
+
+# A value that takes at least so many instructions is not computed again in a later sweep.
+KEEP_COST = 10
+# A loop body of more instructions than this is emitted once, with a mask, and not once more for the tail.
+ONE_COPY_COST = 80
+
+_NOTHING = Constant(0, np.dtype(np.int64))
+
+
+# -- instructions ---------------------------------------------------------------------------------------------------
+
+
+def access_of(instr: Instr) -> Access | None:
+    return instr.access if isinstance(instr, Load | Store) else None
+
+
+def lane_operands(instr: Instr) -> tuple[int, ...]:
+    """The values that an instruction reads, without those that its address is made of."""
+    match instr:
+        case Compute():
+            return instr.args
+        case Load():
+            return () if instr.guard is None else (instr.guard,)
+        case Store():
+            return (instr.value,) if instr.guard is None else (instr.value, instr.guard)
+        case Reduce():
+            return (instr.arg,)
+        case _:
+            return ()
+
+
+def operands(instr: Instr) -> tuple[int, ...]:
+    """Every value that an instruction reads."""
+    access = access_of(instr)
+    return lane_operands(instr) + (tuple(value for value, _ in access.terms) if access else ())
+
+
+@functools.lru_cache(maxsize=4096)
+def _op_cost(op: str, key: str, attrs: object, dtypes: tuple[np.dtype, ...]) -> int:
+    module = Module(AVX2)
+    f = module.function("cost", [value_type(dtype) for dtype in dtypes])
+    args = [Lane(f.splat(param, 8), dtype) for param, dtype in zip(f.params, dtypes, strict=True)]
+    rule = OPS[op].scalar
+    assert rule is not None
+    rule(Scalars(f, 8), attrs, *args)
+    f.finish()
+    lines = module.text().splitlines()[1:]
+    slow = sum("fdiv" in line or "llvm.sqrt" in line or "div <" in line or "rem <" in line for line in lines)
+    return max(1, len(lines) - 5 - 2 * len(dtypes) + 5 * slow)
+
+
+def cost_of(nest: Nest, number: int) -> int:
+    """About how many vector instructions a computed value takes; divisions and roots count six."""
+    instr = nest.body[number]
+    if not isinstance(instr, Compute):
+        return 0
+    return _op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
+
+
+def dtype_of(nest: Nest, number: int) -> np.dtype:
+    instr = nest.body[number]
+    if isinstance(instr, Iota):
+        return np.dtype(np.int64)
+    assert not isinstance(instr, Store)
+    return instr.dtype
+
+
+# -- simplify -------------------------------------------------------------------------------------------------------
+
+
+def simplify(nest: Nest) -> Nest | None:
+    """The same work with fewer dimensions, instructions numbered as before; None where there is nothing to do."""
+    if 0 in nest.outer:
+        return None
+    if 0 in nest.inner:
+        nest = _without_elements(nest)
+    sizes = nest.dims
+    nest = _renumber(nest, [d for d, size in enumerate(sizes) if size != 1])
+    merged = _mergeable(nest)
+    while merged:
+        nest = _merge(nest, *merged)
+        merged = _mergeable(nest)
+    return nest
+
+
+def _without_elements(nest: Nest) -> Nest:
+    """An inner dimension has size 0: reductions give their identities and nothing else happens to elements."""
+    element = analyse(nest).element
+    body: list[Instr] = []
+    for number, instr in enumerate(nest.body):
+        if isinstance(instr, Reduce):
+            body.append(Constant(identity(instr.kind, instr.dtype), instr.dtype))
+        else:
+            body.append(_NOTHING if element[number] else instr)
+    flat = replace(nest, body=tuple(body))
+    return _renumber(flat, list(range(len(nest.outer))))
+
+
+def _renumber(nest: Nest, kept: list[int]) -> Nest:
+    """Leave out the dimensions that are not in ``kept``: their index is 0."""
+    if len(kept) == len(nest.dims):
+        return nest
+    number = {d: i for i, d in enumerate(kept)}
+
+    def visit(instr: Instr) -> Instr:
+        if isinstance(instr, Iota):
+            return Iota(number[instr.dim]) if instr.dim in number else _NOTHING
+        if isinstance(instr, Load | Store):
+            strides = tuple(instr.access.strides[d] for d in kept)
+            return replace(instr, access=replace(instr.access, strides=strides))
+        return instr
+
+    outer = tuple(nest.dims[d] for d in kept if d < len(nest.outer))
+    inner = tuple(nest.dims[d] for d in kept if d >= len(nest.outer))
+    return Nest(outer, inner, nest.args, tuple(visit(instr) for instr in nest.body))
+
+
+def _mergeable(nest: Nest) -> tuple[int, int] | None:
+    """Dimensions a, b such that stepping a once is stepping b to its end, everywhere."""
+    counted = {instr.dim for instr in nest.body if isinstance(instr, Iota)}
+    accesses = [access for instr in nest.body if (access := access_of(instr))]
+    split = len(nest.outer)
+    groups = (range(split), range(split, len(nest.dims)))
+    for a, b in itertools.chain.from_iterable(itertools.permutations(group, 2) for group in groups):
+        if {a, b} & counted:
+            continue
+        if all(x.strides[a] == x.strides[b] * nest.dims[b] for x in accesses):
+            return a, b
+    return None
+
+
+def _merge(nest: Nest, a: int, b: int) -> Nest:
+    sizes = list(nest.dims)
+    sizes[b] *= sizes[a]
+    split = len(nest.outer)
+    grown = replace(nest, outer=tuple(sizes[:split]), inner=tuple(sizes[split:]))
+    return _renumber(grown, [d for d in range(len(sizes)) if d != a])
+
+
+# -- analyse --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """For each instruction: the dimensions along which its value varies, how many reductions behind each other come
+    before it, whether it belongs to the elements, whether a store needs it."""
+
+    depends: tuple[frozenset[int], ...]
+    stage: tuple[int, ...]
+    element: tuple[bool, ...]
+    needed: frozenset[int]
+
+
+def analyse(nest: Nest) -> Facts:
+    outer = frozenset(range(len(nest.outer)))
+    depends: list[frozenset[int]] = []
+    stage: list[int] = []
+    element: list[bool] = []
+    for instr in nest.body:
+        dims = frozenset[int]().union(*(depends[v] for v in operands(instr)))
+        before = max((stage[v] for v in operands(instr)), default=0)
+        if isinstance(instr, Iota):
+            dims = frozenset((instr.dim,))
+        elif access := access_of(instr):
+            dims |= {d for d, stride in enumerate(access.strides) if stride and nest.dims[d] != 1}
+        elif isinstance(instr, Reduce) and nest.inner:
+            dims &= outer
+            before += 1
+        depends.append(dims)
+        stage.append(before)
+        element.append(not dims <= outer)
+    return Facts(tuple(depends), tuple(stage), tuple(element), _closure(nest, _stores(nest)))
+
+
+def _stores(nest: Nest) -> list[int]:
+    return [number for number, instr in enumerate(nest.body) if isinstance(instr, Store)]
+
+
+def _closure(nest: Nest, roots: Iterable[int]) -> frozenset[int]:
+    seen: set[int] = set()
+    stack = list(roots)
+    while stack:
+        number = stack.pop()
+        if number not in seen:
+            seen.add(number)
+            stack.extend(operands(nest.body[number]))
+    return frozenset(seen)
+
+
+# -- choose ---------------------------------------------------------------------------------------------------------
+
+
+def vector_lanes(nest: Nest, target: Target) -> int:
+    """Lanes for this body: one register of its floats; 64-bit integers next to narrower data take two registers."""
+    dtypes = {dtype_of(nest, number) for number, instr in enumerate(nest.body) if not isinstance(instr, Store)}
+    sizes = {dtype.itemsize for dtype in dtypes}
+    if np.dtype(np.float64) in dtypes or not sizes - {8}:
+        return target.vector_bytes // 8
+    return target.vector_bytes // (4 if 4 in sizes or 8 in sizes else max(sizes))
+
+
+def _lanes_along(size: int, lanes: int, target: Target) -> int:
+    """Short axes get short vectors: with masks the power of two above the size, else the one below."""
+    bits = (size - 1).bit_length() if target.masked else size.bit_length() - 1
+    return min(lanes, 1 << bits)
+
+
+def _collides(nest: Nest, facts: Facts, dim: int) -> bool:
+    """Lanes along ``dim`` would add to one address."""
+    is_outer = dim < len(nest.outer)
+    for number in _stores(nest):
+        store = nest.body[number]
+        assert isinstance(store, Store)
+        if store.mode == "add" and (is_outer or facts.element[number]):
+            moving = any(dim in facts.depends[value] for value, _ in store.access.terms)
+            if moving or store.access.strides[dim] == 0:
+                return True
+    return False
+
+
+def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int) -> float:
+    """Of one vector along ``dim``, in instructions."""
+    stride = abs(instr.access.strides[dim])
+    scattered = stride > 1 or any(dim in facts.depends[value] for value, _ in instr.access.terms)
+    if isinstance(instr, Load):
+        return 1.0 * lanes if scattered else 1.0
+    return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lanes if scattered or stride == 0 else 1.0)
+
+
+def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: int) -> float:
+    """About how many instructions the whole nest takes with vectors of ``lanes`` along ``dim``."""
+    rows, elements = math.prod(nest.outer), math.prod(nest.dims)
+    per_turn = 1.0
+    if dim is not None:
+        size = nest.dims[dim]
+        turns = -(-size // lanes) if target.masked else size // lanes + size % lanes
+        per_turn = turns / size
+    inner = dim is not None and dim >= len(nest.outer)
+    total = 0.0
+    for number in facts.needed:
+        instr = nest.body[number]
+        count: float = elements if facts.element[number] else rows
+        along = dim
+        if inner and not facts.element[number]:
+            along = None
+        else:
+            count *= per_turn
+        if isinstance(instr, Reduce) and nest.inner:
+            total += elements * per_turn + (12.0 * rows if inner else 0.0)
+        elif isinstance(instr, Load | Store):
+            total += count * (1.0 if along is None else _memory_cost(instr, facts, along, lanes))
+        else:
+            total += count * cost_of(nest, number)
+    return total
+
+
+def choose_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
+    """The vector axis and its lanes; (None, 1) where only scalar code is right or worth it."""
+    full = vector_lanes(nest, target)
+    best: tuple[int | None, int] = (None, 1)
+    least = _run_cost(nest, facts, target, None, 1)
+    for dim, size in enumerate(nest.dims):
+        lanes = _lanes_along(size, full, target)
+        if lanes > 1 and not _collides(nest, facts, dim):
+            cost = _run_cost(nest, facts, target, dim, lanes)
+            if cost <= least:
+                best, least = (dim, lanes), cost
+    return best
+
+
+def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
+    """As ``choose_vector`` for bounds that are not known: the axis with most unit strides, the last of equals."""
+    full = vector_lanes(nest, target)
+
+    def units(dim: int) -> int:
+        accesses = [x for number in facts.needed if (x := access_of(nest.body[number]))]
+        return sum(x.strides[dim] == 1 for x in accesses) - 2 * sum(abs(x.strides[dim]) > 1 for x in accesses)
+
+    good = [d for d, size in enumerate(nest.dims) if size > 1 and not _collides(nest, facts, d)]
+    if not good:
+        return None, 1
+    dim = max(good, key=lambda d: (units(d), d))
+    lanes = _lanes_along(nest.dims[dim], full, target)
+    return (dim, lanes) if lanes > 1 else (None, 1)
+
+
+def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]:
+    """Large strides outside. The vector axis is the innermost of its group, but where a transposed load runs along
+    another axis: then that one is inside, so that each cache line is used while it is near."""
+    accesses = [x for number in sorted(facts.needed) if (x := access_of(nest.body[number]))]
+
+    def reach(dim: int) -> int:
+        return sum(abs(x.strides[dim]) for x in accesses)
+
+    split = len(nest.outer)
+    groups = [sorted(group, key=reach, reverse=True) for group in (range(split), range(split, len(nest.dims)))]
+    for group in groups:
+        if vector in group:
+            group.remove(vector)
+            group.append(vector)
+    if vector is not None and not nest.inner:
+        across = [d for d in groups[0] if any(x.strides[d] == 1 and abs(x.strides[vector]) > 1 for x in accesses)]
+        for dim in across:
+            groups[0].remove(dim)
+            groups[0].append(dim)
+    return (*groups[0], *groups[1])
+
+
+# -- sweep ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of the vector axis: turns of ``lanes·copies`` indices from ``start`` until ``stop``. The last turn of a
+    masked span may reach over its end."""
+
+    start: int
+    stop: int
+    lanes: int
+    copies: int
+    masked: bool = False
+
+    @property
+    def step(self) -> int:
+        return self.lanes * self.copies
+
+    @property
+    def turns(self) -> int:
+        return -(-(self.stop - self.start) // self.step)
+
+
+def spans_of(size: int, lanes: int, copies: int, target: Target, cost: int) -> tuple[Span, ...]:
+    """Cut an axis into a main part, full vectors that remain, and a tail."""
+    if target.masked and cost > ONE_COPY_COST and size % lanes and size > lanes:
+        return (Span(0, size, lanes, 1, masked=True),)
+    spans: list[Span] = []
+    at = 0
+    if copies > 1 and size >= lanes * copies:
+        at = size - size % (lanes * copies)
+        spans.append(Span(0, at, lanes, copies))
+    rest = (size - at) % lanes
+    if rest and target.masked and spans:
+        return (*spans, Span(at, size, lanes, 1, masked=True))
+    if size - rest > at:
+        spans.append(Span(at, size - rest, lanes, 1))
+    if rest:
+        last = lanes if target.masked else 1
+        spans.append(Span(size - rest, size, last, 1, masked=target.masked))
+    return tuple(spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One pass over the inner dimensions. ``members`` are the element instructions that it runs; it reads the values
+    in ``reloads`` back from where they were kept and keeps those in ``saves``. ``spans`` cut the vector axis where
+    that is an inner one."""
+
+    members: frozenset[int]
+    reductions: tuple[int, ...]
+    reloads: frozenset[int]
+    saves: frozenset[int]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NestPlan:
+    """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
+    ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one."""
+
+    nest: Nest
+    facts: Facts
+    order: tuple[int, ...]
+    levels: tuple[int, ...]
+    vector: int | None
+    lanes: int
+    spans: tuple[Span, ...]
+    sweeps: tuple[Sweep, ...]
+    kept: dict[int, Access]
+    scratch: tuple[int, ...]
+    scratch_bytes: int
+
+    @property
+    def vector_is_inner(self) -> bool:
+        return self.vector is not None and self.vector >= len(self.nest.outer)
+
+    def varies(self, number: int) -> bool:
+        """Whether the lanes of a vector hold different values of it."""
+        return self.vector in self.facts.depends[number]
+
+
+def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
+    """The plan of a whole nest; None where there is nothing to do."""
+    simple = simplify(nest)
+    if simple is None:
+        return None
+    facts = analyse(simple)
+    vector, lanes = choose_vector(simple, facts, target)
+    return _Planner(simple, facts, target, vector, lanes).plan()
+
+
+def plan_ranged(nest: Nest, target: Target) -> NestPlan:
+    """The plan of a nest without inner dimensions whose bounds are known when it runs."""
+    if nest.inner:
+        raise ValueError("a ranged nest has no inner dimensions")
+    facts = analyse(nest)
+    vector, lanes = _ranged_vector(nest, facts, target)
+    order = _loop_order(nest, facts, vector)
+    return NestPlan(nest, facts, order, _levels(nest, facts, order), vector, lanes, (), (), {}, (), 0)
+
+
+def scratch_bytes(nest: Nest, target: Target) -> int:
+    """Bytes of scratch memory that the function emitted for ``nest`` must be handed."""
+    plan = plan_nest(nest, target)
+    return plan.scratch_bytes if plan else 0
+
+
+def _levels(nest: Nest, facts: Facts, order: tuple[int, ...]) -> tuple[int, ...]:
+    """The number of loops around each instruction."""
+    rows = len(nest.outer)
+    place = {dim: i for i, dim in enumerate(order)}
+
+    def level(number: int) -> int:
+        if isinstance(nest.body[number], Store | Reduce):
+            return len(order) if facts.element[number] or isinstance(nest.body[number], Reduce) else rows
+        if facts.stage[number] and not facts.element[number]:
+            return rows
+        return max((place[dim] + 1 for dim in facts.depends[number]), default=0)
+
+    return tuple(level(number) for number in range(len(nest.body)))
+
+
+class _Planner:
+    """The last step: sweeps, what is kept between them, how far loops are unrolled."""
+
+    def __init__(self, nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> None:
+        self.nest = nest
+        self.facts = facts
+        self.target = target
+        self.vector = vector
+        self.lanes = lanes
+        self.order = _loop_order(nest, facts, vector)
+        self.inner_vector = vector is not None and vector >= len(nest.outer)
+        self.kept: dict[int, Access] = {}
+        self.scratch: list[int] = []
+        self.scratch_end = 0
+        self.width = 1  # of one row of scratch memory where the lanes are rows
+
+    def plan(self) -> NestPlan:
+        spans: tuple[Span, ...] = ()
+        if self.vector is not None and not self.inner_vector:
+            copies = self._copies(range(len(self.nest.body)), bool(self.nest.inner))
+            cost = self._cost(range(len(self.nest.body)))
+            spans = spans_of(self.nest.dims[self.vector], self.lanes, copies, self.target, cost)
+            self.width = max(span.step for span in spans)
+        return NestPlan(
+            nest=self.nest,
+            facts=self.facts,
+            order=self.order,
+            levels=_levels(self.nest, self.facts, self.order),
+            vector=self.vector,
+            lanes=self.lanes,
+            spans=spans,
+            sweeps=self._sweeps(),
+            kept=self.kept,
+            scratch=tuple(self.scratch),
+            scratch_bytes=self.scratch_end,
+        )
+
+    def _cost(self, numbers: Iterable[int]) -> int:
+        needed = [number for number in numbers if number in self.facts.needed]
+        return sum(cost_of(self.nest, number) for number in needed)
+
+    def _copies(self, numbers: Iterable[int], reduces: bool) -> int:
+        """Independent vectors side by side hide the latency of accumulating; heavy bodies hide it themselves."""
+        if not reduces or self.vector is None:
+            return 1
+        cost = self._cost(numbers)
+        copies = 4 if cost <= 6 else 2 if cost <= 16 else 1
+        while copies > 1 and self.nest.dims[self.vector] < copies * self.lanes:
+            copies //= 2
+        return copies
+
+    def _sweeps(self) -> tuple[Sweep, ...]:
+        if not self.nest.inner:
+            return ()
+        roots = self._roots()
+        first: dict[int, int] = {}
+        found: list[tuple[set[int], set[int]]] = []
+        for s in sorted(roots):
+            found.append(self._members(s, roots[s], first))
+        reloaded = set[int]().union(*(reloads for _, reloads in found))
+        for value in sorted(reloaded):
+            self._keep(value, found[first[value]][0])
+        return tuple(self._sweep(s, members, reloads, first) for s, (members, reloads) in enumerate(found))
+
+    def _roots(self) -> dict[int, list[int]]:
+        """What each sweep is for: its reductions and element stores. A store goes in the earliest sweep that can; one
+        that overwrites what is loaded must wait for the last."""
+        body, facts = self.nest.body, self.facts
+        read = {i.access.arg for n, i in enumerate(body) if isinstance(i, Load) and facts.element[n]}
+        sweep_of: dict[int, int] = {}
+        for number in sorted(facts.needed):
+            instr = body[number]
+            if isinstance(instr, Reduce):
+                sweep_of[number] = facts.stage[instr.arg]
+            elif isinstance(instr, Store) and facts.element[number]:
+                sweep_of[number] = facts.stage[number]
+        last = max(sweep_of.values(), default=-1)
+        roots: dict[int, list[int]] = {s: [] for s in range(last + 1)}
+        for number, s in sweep_of.items():
+            instr = body[number]
+            overwrites = isinstance(instr, Store) and instr.access.arg in read
+            roots[last if overwrites else s].append(number)
+        return roots
+
+    def _members(self, s: int, roots: list[int], first: dict[int, int]) -> tuple[set[int], set[int]]:
+        """The element instructions of sweep ``s``, and the values that it reads back instead of computing them."""
+        members: set[int] = set()
+        reloads: set[int] = set()
+        stack = list(roots)
+        while stack:
+            number = stack.pop()
+            if number in members or number in reloads:
+                continue
+            is_root = isinstance(self.nest.body[number], Reduce | Store)
+            if not is_root and not self.facts.element[number]:
+                continue
+            if isinstance(self.nest.body[number], Reduce) and number not in roots:
+                continue
+            if cost_of(self.nest, number) >= KEEP_COST:
+                if first.setdefault(number, s) < s:
+                    reloads.add(number)
+                    continue
+            members.add(number)
+            stack.extend(operands(self.nest.body[number]))
+        return members, reloads
+
+    def _sweep(self, s: int, members: set[int], reloads: set[int], first: dict[int, int]) -> Sweep:
+        body = self.nest.body
+        reductions = tuple(sorted(n for n in members if isinstance(body[n], Reduce)))
+        saves = frozenset(v for v, access in self.kept.items() if access.arg < 0 and first[v] == s)
+        spans: tuple[Span, ...] = ()
+        if self.inner_vector:
+            assert self.vector is not None
+            copies = self._copies(members, bool(reductions))
+            spans = spans_of(self.nest.dims[self.vector], self.lanes, copies, self.target, self._cost(members))
+        return Sweep(frozenset(members), reductions, frozenset(reloads), saves, spans)
+
+    def _keep(self, value: int, computed_with: set[int]) -> None:
+        """Choose where ``value`` stays: where it is stored anyway and nobody else comes, else in scratch memory."""
+        for number in computed_with:
+            store = self.nest.body[number]
+            if isinstance(store, Store) and store.value == value and self._is_plain(store):
+                self.kept[value] = store.access
+                return
+        dims = [d for d in self.order if d in self.facts.depends[value] and d >= len(self.nest.outer)]
+        lanes_are_rows = not self.inner_vector and self.vector in self.facts.depends[value]
+        count = self.width if lanes_are_rows else 1
+        strides = [0] * len(self.nest.dims)
+        for dim in reversed(dims):
+            strides[dim] = count
+            count *= self.nest.dims[dim]
+        if lanes_are_rows:
+            assert self.vector is not None
+            strides[self.vector] = 1
+        self.kept[value] = Access(-1 - len(self.scratch), 0, tuple(strides))
+        self.scratch.append(self.scratch_end)
+        size = count * dtype_of(self.nest, value).itemsize
+        self.scratch_end += -(-size // 64) * 64
+
+    def _is_plain(self, store: Store) -> bool:
+        arg = store.access.arg
+        alone = all(i is store or (x := access_of(i)) is None or x.arg != arg for i in self.nest.body)
+        return alone and store.mode == "set" and store.guard is None and not store.access.terms

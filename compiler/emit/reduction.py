@@ -1,0 +1,80 @@
+"""Reductions of values: the identity of each kind, one step of it, and the fixed tree that ends it.
+
+Comes in: LLVM values and a ``ReduceKind``; goes out: the combined LLVM value. The order of the combinations depends on
+the number of values only, so the same program gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Value, element_of, lanes_of
+from staticgrad.compiler.kernels.nest import ReduceKind
+
+
+def accumulator_dtype(kind: ReduceKind, dtype: np.dtype) -> np.dtype:
+    """The dtype in which a reduction to ``dtype`` runs."""
+    return np.dtype(np.bool_) if kind in ("any", "all") else dtype
+
+
+def identity(kind: ReduceKind, dtype: np.dtype) -> float | int | bool:
+    """The value of a reduction over nothing; for max and min the smallest and largest of the dtype."""
+    if kind in ("sum", "any"):
+        return 0
+    if kind in ("prod", "all"):
+        return 1
+    largest = kind == "min"
+    if dtype.kind == "f":
+        return float("inf") if largest else float("-inf")
+    if dtype.kind == "b":
+        return largest
+    info = np.iinfo(dtype)
+    return int(info.max if largest else info.min)
+
+
+def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) -> Value:
+    """One step: ``a`` is what was gathered so far, ``b`` comes to it (scalars or vectors of one type)."""
+    if dtype.kind == "b":
+        return f.binary("and" if kind in ("prod", "all", "min") else "or", a, b)
+    if kind == "sum":
+        return f.binary("fadd" if dtype.kind == "f" else "add", a, b)
+    if kind == "prod":
+        return f.binary("fmul" if dtype.kind == "f" else "mul", a, b)
+    if dtype.kind == "f":
+        return _float_extreme(f, kind, a, b)
+    sign = "u" if dtype.kind == "u" else "s"
+    return f.intrinsic(f"llvm.{sign}{kind}.{f.suffix(a.type)}", a.type, a, b)
+
+
+def _float_extreme(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
+    """NaN if either is: an unordered comparison takes ``b``, and a NaN in ``a`` stays."""
+    better = f.select(f.compare("fcmp ugt" if kind == "max" else "fcmp ult", b, a), b, a)
+    return f.select(f.compare("fcmp uno", a, a), a, better)
+
+
+def combine_all(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
+    """Neighbours first, then neighbours of those."""
+    level = list(values)
+    while len(level) > 1:
+        pairs = [combine(f, kind, dtype, a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
+        level = pairs + level[len(pairs) * 2 :]
+    return level[0]
+
+
+def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value) -> Value:
+    """Combine the lanes of a vector to a scalar: upper half with lower half, until one is left."""
+    lanes = lanes_of(value.type)
+    while lanes > 2:
+        lanes //= 2
+        low = f.shuffle(value, None, range(lanes))
+        high = f.shuffle(value, None, range(lanes, 2 * lanes))
+        value = combine(f, kind, dtype, low, high)
+    return value if lanes == 1 else combine(f, kind, dtype, f.extract(value, 0), f.extract(value, 1))
+
+
+def neutral(f: Function, kind: ReduceKind, dtype: np.dtype, type_: str) -> Value:
+    """The identity as a literal of a scalar or vector type."""
+    value = identity(kind, dtype)
+    return f.const(bool(value) if element_of(type_) == "i1" else value, type_)
