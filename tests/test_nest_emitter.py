@@ -1,0 +1,723 @@
+"""Nests run as compiled code against a plain NumPy evaluation of the same nests, on every target of this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
+from staticgrad.compiler.emit.nest_plan import plan_nest, simplify
+from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, _runs_here
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.optable import NO_ATTRIBUTES, OPS
+
+F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))
+HERE = [target for target in TARGETS.values() if _runs_here(target)]
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+# -- the definition: a nest in NumPy --------------------------------------------------------------------------------
+
+
+def _axis(dims: tuple[int, ...], dim: int) -> Array:
+    shape = [1] * len(dims)
+    shape[dim] = dims[dim]
+    return np.arange(dims[dim]).reshape(shape)
+
+
+def _address(nest: Nest, access: Access, values: list[Any]) -> Array:
+    at = np.full((1,) * len(nest.dims), access.offset)
+    for dim, stride in enumerate(access.strides):
+        if stride:
+            at = at + stride * _axis(nest.dims, dim)
+    for value, stride in access.terms:
+        at = at + stride * values[value]
+    return at
+
+
+def _reduce(nest: Nest, reduce: Reduce, x: Array) -> Array:
+    axes = tuple(range(len(nest.outer), len(nest.dims)))
+    outer = np.broadcast_shapes(x.shape[: len(nest.outer)])
+    x = np.broadcast_to(x, (*outer, *nest.inner))
+    if reduce.kind in ("any", "all"):
+        return getattr(np, reduce.kind)(x, axis=axes, keepdims=True).astype(reduce.dtype)
+    if reduce.kind in ("sum", "prod"):
+        if reduce.dtype == B:
+            return (np.any if reduce.kind == "sum" else np.all)(x, axis=axes, keepdims=True)
+        wide = F64 if reduce.dtype.kind == "f" else reduce.dtype
+        return getattr(np, reduce.kind)(x.astype(wide), axis=axes, keepdims=True).astype(reduce.dtype)
+    if reduce.dtype == B:
+        empty: Any = reduce.kind == "min"
+    elif reduce.dtype.kind == "f":
+        empty = -np.inf if reduce.kind == "max" else np.inf
+    else:
+        info = np.iinfo(reduce.dtype)
+        empty = info.min if reduce.kind == "max" else info.max
+    return getattr(np, reduce.kind)(x, axis=axes, keepdims=True, initial=empty)
+
+
+def evaluate(nest: Nest, arrays: list[Array]) -> None:
+    """Run ``nest`` on flat arrays, in place: each instruction at once for all iterations."""
+    values: list[Any] = []
+    rows = len(nest.outer)
+    ones = (1,) * len(nest.inner)
+    for instr in nest.body:
+        value: Any = None
+        match instr:
+            case Constant(number, dtype):
+                value = np.full((1,) * len(nest.dims), number, dtype)
+            case Iota(dim):
+                value = _axis(nest.dims, dim)
+            case Load(access, dtype, guard):
+                at = _address(nest, access, values)
+                if guard is None:
+                    value = arrays[access.arg][at]
+                else:
+                    at, on = np.broadcast_arrays(at, values[guard])
+                    value = np.zeros(at.shape, dtype)
+                    value[on] = arrays[access.arg][at[on]]
+            case Compute(op, attrs, args, dtype):
+                with np.errstate(all="ignore"):
+                    value = np.asarray(OPS[op].reference(attrs, *(values[a] for a in args)), dtype)
+            case Reduce(_, arg, dtype):
+                value = _reduce(nest, instr, values[arg]) if nest.inner else values[arg].astype(dtype)
+            case Store(access, number, mode, guard):
+                at = _address(nest, access, values)
+                on = np.ones_like(at, bool) if guard is None else values[guard]
+                shape = np.broadcast_shapes(at.shape, values[number].shape, on.shape)
+                inner = ones if all(n == 1 for n in shape[rows:]) else nest.inner
+                at, x, on = (np.broadcast_to(a, (*nest.outer, *inner)) for a in (at, values[number], on))
+                if mode == "set":
+                    arrays[access.arg][at[on]] = x[on]
+                else:
+                    np.add.at(arrays[access.arg], at[on], x[on])
+        values.append(value)
+
+
+# -- running --------------------------------------------------------------------------------------------------------
+
+GUARD = 64  # bytes around each argument that nobody may write
+
+
+@dataclass
+class Memory:
+    """One argument between two guards."""
+
+    raw: Array
+    flat: Array
+
+    @staticmethod
+    def of(values: Array) -> Memory:
+        raw = np.full(values.nbytes + 2 * GUARD, 0x5A, np.uint8)
+        flat = raw[GUARD : GUARD + values.nbytes].view(values.dtype)
+        flat[...] = values
+        return Memory(raw, flat)
+
+    def check(self) -> None:
+        assert (self.raw[:GUARD] == 0x5A).all()
+        assert (self.raw[len(self.raw) - GUARD :] == 0x5A).all()
+
+
+class Compiled:
+    """Nests of one module."""
+
+    def __init__(self, nests: list[Nest], target: Target, ranges: list[list[tuple[int, int]] | None] | None = None):
+        self.target = target
+        self.nests = nests
+        self.ranges = ranges if ranges is not None else [None] * len(nests)
+        module = Module(target)
+        for i, (nest, bounds) in enumerate(zip(nests, self.ranges, strict=True)):
+            name = nest_function(module, nest, bounds is not None)
+            tail = ["ptr"] if bounds is None else ["i64"] * (2 * len(nest.outer))
+            f = module.function(f"main{i}", ["ptr"] * len(nest.args) + tail, internal=False)
+            f.call(name, "void", *f.params)
+            f.finish()
+        self.native = NativeModule(module.text(), target)
+
+    def __call__(self, i: int, arrays: list[Array]) -> list[Array]:
+        """Run nest ``i`` on copies of ``arrays`` and return them."""
+        nest, bounds = self.nests[i], self.ranges[i]
+        memories = [Memory.of(a) for a in arrays]
+        scratch = Memory.of(np.full(scratch_bytes(nest, self.target), 0x77, np.uint8))
+        pointers = [m.flat.ctypes.data for m in memories]
+        if bounds is None:
+            pointers.append(scratch.flat.ctypes.data)
+            rest: list[Any] = []
+        else:
+            rest = [n for pair in bounds for n in pair]
+        types = [ctypes.c_void_p] * len(pointers) + [ctypes.c_int64] * len(rest)
+        ctypes.CFUNCTYPE(None, *types)(self.native.address(f"main{i}"))(*pointers, *rest)
+        for memory in (*memories, scratch):
+            memory.check()
+        return [m.flat for m in memories]
+
+
+def check(
+    nests: list[Nest], data: list[list[Array]], targets: list[Target] = HERE, rtol: float = 0.0, atol: float = 0.0
+) -> None:
+    """Each nest on its arrays: compiled for each target, equal to the definition."""
+    wanted = [[a.copy() for a in arrays] for arrays in data]
+    for nest, arrays in zip(nests, wanted, strict=True):
+        evaluate(nest, arrays)
+    for target in targets:
+        run = Compiled(nests, target)
+        for i, arrays in enumerate(data):
+            for k, (found, expected) in enumerate(zip(run(i, arrays), wanted[i], strict=True)):
+                note = f"{target.name} nest {i} argument {k}: {nests[i]}"
+                np.testing.assert_allclose(found, expected, rtol, atol, equal_nan=True, err_msg=note)
+
+
+def op(name: str, *args: int, dtype: np.dtype = F32, attrs: Any = NO_ATTRIBUTES) -> Compute:
+    return Compute(name, attrs, args, dtype)
+
+
+def normal(*sizes: int, dtype: np.dtype = F32, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(math.prod(sizes)).astype(dtype)
+
+
+# -- kernels by name ------------------------------------------------------------------------------------------------
+
+
+def softmax(rows: int, size: int, dtype: np.dtype = F32, *, column: bool = False, in_place: bool = False) -> Nest:
+    strides = (1, rows) if column else (size, 1)
+    x, y = Access(0, 0, strides), Access(0 if in_place else 1, 0, strides)
+    body: tuple[Instr, ...] = (
+        Load(x, dtype),
+        Reduce("max", 0, dtype),
+        op("subtract", 0, 1, dtype=dtype),
+        op("exp", 2, dtype=dtype),
+        Reduce("sum", 3, dtype),
+        op("divide", 3, 4, dtype=dtype),
+        Store(y, 5),
+    )
+    return Nest((rows,), (size,), (dtype,) if in_place else (dtype, dtype), body)
+
+
+def row_sum(rows: int, size: int, kind: Any = "sum", dtype: np.dtype = F32) -> Nest:
+    body = (Load(Access(0, 0, (size, 1)), dtype), Reduce(kind, 0, dtype), Store(Access(1, 0, (1, 0)), 1))
+    return Nest((rows,), (size,), (dtype, dtype), body)
+
+
+def column_sum(rows: int, size: int, kind: Any = "sum", dtype: np.dtype = F32) -> Nest:
+    body = (Load(Access(0, 0, (1, size)), dtype), Reduce(kind, 0, dtype), Store(Access(1, 0, (1, 0)), 1))
+    return Nest((size,), (rows,), (dtype, dtype), body)
+
+
+def layer_norm(rows: int, size: int) -> Nest:
+    x, row = Access(0, 0, (size, 1)), (0, 1)
+    body = (
+        Load(x, F32),
+        Reduce("sum", 0, F32),
+        Constant(1 / size, F32),
+        op("multiply", 1, 2),
+        op("subtract", 0, 3),
+        op("multiply", 4, 4),
+        Reduce("sum", 5, F32),
+        op("multiply", 6, 2),
+        Constant(1e-5, F32),
+        op("add", 7, 8),
+        op("sqrt", 9),
+        op("divide", 4, 10),
+        Load(Access(1, 0, row), F32),
+        op("multiply", 11, 12),
+        Load(Access(2, 0, row), F32),
+        op("add", 13, 14),
+        Store(Access(3, 0, (size, 1)), 15),
+        Store(Access(4, 0, (1, 0)), 3),
+    )
+    return Nest((rows,), (size,), (F32,) * 5, body)
+
+
+def transpose(rows: int, columns: int, dtype: np.dtype = F32) -> Nest:
+    body = (Load(Access(0, 0, (1, rows)), dtype), Store(Access(1, 0, (columns, 1)), 0))
+    return Nest((rows, columns), (), (dtype, dtype), body)
+
+
+SHAPES = [(1, 1), (3, 1), (1, 7), (5, 10), (4, 16), (3, 33), (20, 5), (7, 64), (2, 100), (3, 200), (17, 19), (2, 515)]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_softmax(dtype: np.dtype) -> None:
+    nests = [softmax(r, c, dtype, column=col, in_place=i) for r, c in SHAPES for col, i in ((0, 0), (0, 1), (1, 0))]
+    data = [[normal(n.outer[0], n.inner[0], dtype=dtype), normal(n.outer[0], n.inner[0], dtype=dtype)] for n in nests]
+    check(nests, [arrays[: len(n.args)] for n, arrays in zip(nests, data, strict=True)], rtol=3e-6, atol=1e-7)
+
+
+def test_layer_norm() -> None:
+    nests = [layer_norm(r, c) for r, c in SHAPES if c > 1]
+    data = [
+        [normal(r, c), normal(c), normal(c), np.zeros(r * c, F32), np.zeros(r, F32)]
+        for r, c in ((n.outer[0], n.inner[0]) for n in nests)
+    ]
+    check(nests, data, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min", "any", "all"])
+def test_reductions(kind: str) -> None:
+    dtypes = [B] if kind in ("any", "all") else [F32, F64, I32, I64, U8, B]
+    nests, data = [], []
+    rng = np.random.default_rng(1)
+    for dtype, (rows, size), make in itertools.product(dtypes, [(3, 1), (5, 37), (40, 6), (3, 150)], [row_sum, column_sum]):
+        nests.append(make(rows, size, kind, dtype))
+        values = rng.integers(0, 2, rows * size) if kind == "prod" else rng.integers(-5, 100, rows * size)
+        results = rows if make is row_sum else size
+        data.append([(values % 2 if dtype == B else values).astype(dtype), np.zeros(results, dtype)])
+    check(nests, data)
+
+
+def test_empty_reductions_give_identities() -> None:
+    cases = [("sum", F32), ("prod", F32), ("max", F32), ("min", I32), ("max", U8), ("any", B), ("all", B), ("max", I64)]
+    nests = [row_sum(3, 0, kind, dtype) for kind, dtype in cases]
+    nests += [column_sum(5, 0), softmax(4, 0), softmax(0, 4)]
+    data: list[list[Array]] = [[np.zeros(0, dtype), np.ones(3, dtype)] for _, dtype in cases]
+    data += [[np.zeros(0, F32), np.zeros(0, F32)]] * 3
+    check(nests, data)
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_extremes_are_nan_where_a_nan_is(kind: str) -> None:
+    nests, data = [], []
+    for at, (rows, size) in itertools.product([0, 1, 17, 66, -1], [(2, 67), (3, 130)]):
+        values = normal(rows, size)
+        values.reshape(rows, size)[1, at] = np.nan
+        values.reshape(rows, size)[0, at] = np.inf
+        nests += [row_sum(rows, size, kind), column_sum(rows, size, kind)]
+        data += [[values, np.zeros(rows, F32)], [values, np.zeros(size, F32)]]
+    check(nests, data)
+
+
+def test_long_sums_are_accurate() -> None:
+    nests = [row_sum(1, 100_003), row_sum(1, 1_000_000), column_sum(60_000, 8)]
+    data = [[np.abs(normal(n.outer[0], n.inner[0])) + 1, np.zeros(n.outer[0], F32)] for n in nests]
+    check(nests, data, rtol=1e-6)
+
+
+def test_sums_over_dimensions_that_do_not_merge_are_accurate() -> None:
+    def nest(a: int, b: int) -> Nest:
+        body = (Load(Access(0, 0, (b + 1, 1)), F32), Reduce("sum", 0, F32), Store(Access(1, 0, (0, 0)), 1))
+        return Nest((), (a, b), (F32, F32), body)
+
+    nests = [nest(300, 300), nest(2000, 20), nest(7, 20_000)]
+    data = [[np.abs(normal(n.inner[0], n.inner[1] + 1)) + 1, np.zeros(1, F32)] for n in nests]
+    check(nests, data, rtol=1e-6)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------------
+
+
+def test_transposes() -> None:
+    sizes = [(16, 16), (33, 18), (5, 70), (64, 48), (1, 9)]
+    nests = [transpose(r, c, dtype) for r, c in sizes for dtype in (F32, F64, U8, B)]
+    data = []
+    for nest in nests:
+        values = normal(*nest.dims) * 50
+        data.append([(values > 0 if nest.args[0] == B else np.abs(values)).astype(nest.args[0])] * 2)
+    check(nests, data)
+
+
+def test_reversed_and_strided_accesses() -> None:
+    def nest(n: int, read: int, write: int) -> Nest:
+        first = -read * (n - 1) if read < 0 else 0
+        last = -write * (n - 1) if write < 0 else 0
+        body = (Load(Access(0, first, (read,)), F32), op("add", 0, 0), Store(Access(1, last, (write,)), 1))
+        return Nest((n,), (), (F32, F32), body)
+
+    nests = [nest(n, r, w) for n in (16, 37) for r in (1, -1, 2, -2, 3) for w in (1, -1, 2, 3)]
+    check(nests, [[normal(n.dims[0], 3), normal(n.dims[0], 3, seed=1)] for n in nests])
+
+
+def padding(n: int, before: int, after: int) -> Nest:
+    """y = x with zeros around it."""
+    body = (
+        Iota(0),
+        Constant(before, I64),
+        op("less", 0, 1, dtype=B),
+        Constant(before + n, I64),
+        op("less", 0, 3, dtype=B),
+        Constant(False, B),
+        op("where", 2, 5, 4, dtype=B),
+        Load(Access(0, -before, (1,)), F32, guard=6),
+        Store(Access(1, 0, (1,)), 7),
+    )
+    return Nest((n + before + after,), (), (F32, F32), body)
+
+
+def test_guarded_loads_read_nothing_outside() -> None:
+    nests = [padding(n, b, a) for n, b, a in [(5, 2, 3), (30, 17, 40), (64, 1, 0), (1, 0, 3)]]
+    check(nests, [[normal(len_), np.ones(n.dims[0], F32)] for n, len_ in zip(nests, (5, 30, 64, 1), strict=True)])
+
+
+def test_guarded_stores_write_nothing_else() -> None:
+    nests, data = [], []
+    for n, mode, dtype, stride in itertools.product((7, 40), ("set", "add"), (F32, I64, U8), (1, -1, 2)):
+        first = n - 1 if stride < 0 else 0
+        store = Store(Access(2, first, (stride,)), 0, mode, guard=1)  # type: ignore[arg-type]
+        nests.append(Nest((n,), (), (dtype, B, dtype), (Load(Access(0, 0, (1,)), dtype), Load(Access(1, 0, (1,)), B), store)))
+        values = np.arange(2 * n)
+        data.append([values[:n].astype(dtype), values[:n] % 3 == 0, (values + 100).astype(dtype)])
+    check(nests, data)
+
+
+def embedding(rows: int, size: int, *, add: bool) -> Nest:
+    """y[i, j] = table[index[i], j], or table[index[i], j] += x[i, j]."""
+    table = Access(1, 0, (0, 1), ((0, size),))
+    index = Load(Access(0, 0, (1, 0)), I64)
+    if add:
+        body: tuple[Instr, ...] = (index, Load(Access(2, 0, (size, 1)), F32), Store(table, 1, "add"))
+    else:
+        body = (index, Load(table, F32), Store(Access(2, 0, (size, 1)), 1))
+    return Nest((rows, size), (), (I64, F32, F32), body)
+
+
+def test_indirect_accesses() -> None:
+    nests, data = [], []
+    for rows, size, add in itertools.product((1, 9, 30), (1, 5, 40), (False, True)):
+        index = np.random.default_rng(2).integers(0, 4, rows)
+        values = [np.round(normal(n) * 100).astype(F32) for n in (4 * size, rows * size)]
+        nests.append(embedding(rows, size, add=add))
+        data.append([index, *values])
+    check(nests, data)
+
+
+def test_gather_along_the_vector_axis() -> None:
+    body = (Load(Access(0, 0, (1,)), I64), Load(Access(1, 3, (0,), ((0, 2),)), F64), Store(Access(2, 0, (0,), ((0, 1),)), 1))
+    nests = [Nest((n,), (), (I64, F64, F64), body) for n in (4, 37)]
+    data = [[np.random.default_rng(3).permutation(n), normal(2 * n + 3, dtype=F64), normal(n, dtype=F64)] for n in (4, 37)]
+    check(nests, data)
+
+
+def max_pool(n: int, channels: int, window: int, *, channels_last: bool) -> Nest:
+    out = n // window
+    if channels_last:
+        read, write = (n * channels * window, window * channels, 1, n * channels, channels), (out * channels, channels, 1, 0, 0)
+    else:
+        read, write = (n * window, window, n * n, n, 1), (out, 1, out * out, 0, 0)
+    body = (Load(Access(0, 0, read), F32), Reduce("max", 0, F32), Store(Access(1, 0, write), 1))
+    return Nest((out, out, channels), (window, window), (F32, F32), body)
+
+
+def test_max_pool() -> None:
+    nests = [max_pool(n, c, w, channels_last=last) for n, c, w in [(8, 3, 2), (12, 20, 3), (40, 2, 2)] for last in (0, 1)]
+    check(nests, [[normal(12800), np.zeros(3200, F32)] for _ in nests])
+
+
+def test_additions_to_one_address_all_count() -> None:
+    def nest(rows: int, size: int, strides: tuple[int, int]) -> Nest:
+        body = (Load(Access(0, 0, (size, 1)), F32), Store(Access(1, 0, strides), 0, "add"))
+        return Nest((rows, size), (), (F32, F32), body)
+
+    nests = [nest(9, 20, strides) for strides in [(0, 1), (1, 0), (0, 0), (1, 1), (20, 1)]]
+    check(nests, [[np.round(normal(9, 20) * 9), np.ones(180, F32)] for _ in nests])
+
+
+def test_a_value_stored_anyway_is_not_kept_in_scratch() -> None:
+    body = (
+        Load(Access(0, 0, (50, 1)), F32),
+        op("exp", 0),
+        Store(Access(1, 0, (50, 1)), 1),
+        Reduce("sum", 1, F32),
+        op("divide", 1, 3),
+        Store(Access(2, 0, (50, 1)), 4),
+    )
+    nest = Nest((3,), (50,), (F32,) * 3, body)
+    assert scratch_bytes(nest, GENERIC) == 0
+    assert scratch_bytes(softmax(3, 50), GENERIC) == 256
+    check([nest], [[normal(150), np.zeros(150, F32), np.zeros(150, F32)]], rtol=3e-6)
+
+
+# -- ranges ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.name)
+def test_ranged(target: Target) -> None:
+    """A tile of an epilogue: y = x + bias of the row or of the column, residual in another layout."""
+    rows, size = 23, 61
+    body = (
+        Load(Access(0, 0, (size, 1)), F32),
+        Load(Access(1, 0, (0, 1)), F32),
+        op("add", 0, 1),
+        Load(Access(1, 0, (1, 0)), F32),
+        op("multiply", 2, 3),
+        Load(Access(2, 0, (1, rows)), F32),
+        op("add", 4, 5),
+        Iota(1),
+        Constant(40, I64),
+        op("less", 7, 8, dtype=B),
+        Store(Access(0, 0, (size, 1)), 6, guard=9),
+        Store(Access(3, 0, (0, 1)), 6, "add"),
+    )
+    nest = Nest((rows, size), (), (F32,) * 4, body)
+    ranges = [[(0, 23), (0, 61)], [(3, 11), (16, 48)], [(5, 6), (7, 8)], [(4, 4), (0, 9)], [(2, 9), (10, 33)]]
+    run = Compiled([nest] * len(ranges), target, list(ranges))
+    data = [np.round(normal(n) * 9) for n in (rows * size, size, rows * size, size)]
+    for i, ((lo0, hi0), (lo1, hi1)) in enumerate(ranges):
+        found = run(i, data)
+        x, bias, residual, total = (a.copy() for a in data)
+        tile = np.s_[lo0:hi0, lo1:hi1]
+        z = (x.reshape(rows, size) + bias) * bias[:rows, None] + residual.reshape(size, rows).T
+        below = np.arange(size)[lo1:hi1] < 40
+        x.reshape(rows, size)[tile] = np.where(below, z[tile], x.reshape(rows, size)[tile])
+        total[lo1:hi1] += z[tile].sum(0)
+        for a, b in zip(found, (x, bias, residual, total), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-3)
+
+
+def test_a_ranged_nest_has_no_inner_dimensions() -> None:
+    with pytest.raises(ValueError, match="no inner"):
+        emit_nest(Module(GENERIC), row_sum(2, 3), "f", ranged=True)
+
+
+# -- the plan -------------------------------------------------------------------------------------------------------
+
+
+def test_dimensions_merge_and_units_go() -> None:
+    access = Access(0, 0, (60, 12, 12, 4, 1))
+    nest = Nest((3, 5, 1, 3, 4), (), (F32, F32), (Load(access, F32), Store(Access(1, 0, access.strides), 0)))
+    simple = simplify(nest)
+    assert simple is not None
+    assert simple.outer == (180,)
+    counted = Nest(nest.outer, (), nest.args, (*nest.body, Iota(0), Store(Access(1, 0, (60, 12, 12, 4, 1)), 2)))
+    simple = simplify(counted)
+    assert simple is not None
+    assert sorted(simple.outer) == [3, 60]
+
+
+@pytest.mark.parametrize(
+    ("nest", "axis", "lanes"),
+    [
+        (row_sum(512, 512), 1, 16),
+        (column_sum(512, 512), 0, 16),
+        (softmax(512, 512), 1, 16),
+        (softmax(128, 10), 0, 16),
+        (softmax(128, 16), 1, 16),
+        (softmax(128, 512, F64), 1, 8),
+        (softmax(128, 512, column=True), 0, 16),
+        (max_pool(12, 64, 3, channels_last=True), 2, 16),
+        (embedding(100, 64, add=True), 1, 16),
+        (row_sum(1, 3), None, 1),
+    ],
+)
+def test_the_vector_axis(nest: Nest, axis: int | None, lanes: int) -> None:
+    plan = plan_nest(nest, AVX512)
+    assert plan is not None
+    assert (plan.vector, plan.lanes) == (axis, lanes)
+
+
+def test_equal_nests_are_shared() -> None:
+    module = Module(AVX2)
+
+    def scaled(by: float) -> Nest:
+        body = (Load(Access(0, 0, (1,)), F32), Constant(by, F32), op("multiply", 0, 1), Store(Access(1, 0, (1,)), 2))
+        return Nest((8,), (), (F32, F32), body)
+
+    assert nest_function(module, scaled(2.0)) == nest_function(module, scaled(2.0))
+    assert nest_function(module, scaled(0.0)) != nest_function(module, scaled(-0.0))
+    assert nest_function(module, scaled(2.0), ranged=True) != nest_function(module, scaled(2.0))
+
+
+# -- nests by chance ------------------------------------------------------------------------------------------------
+
+
+class Draw:
+    """A random nest over small whole numbers, so that every order of summation gives the same result."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.outer = self._sizes(3)
+        self.inner = self._sizes(2)
+        self.dims = self.outer + self.inner
+        self.args: list[np.dtype] = []
+        self.data: list[Array] = []
+        self.body: list[Instr] = []
+        self.dtype: list[np.dtype | None] = []
+        self.bound: list[int] = []  # the largest magnitude of each value
+
+    def _sizes(self, most: int) -> tuple[int, ...]:
+        choice = [1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 24, 33, 70]
+        if self.rng.random() < 0.03:
+            choice = [0, 3]
+        sizes = [int(self.rng.choice(choice)) for _ in range(self.rng.integers(0, most + 1))]
+        while math.prod(sizes) > 300:
+            sizes[int(np.argmax(sizes))] //= 3
+        return tuple(sizes)
+
+    def push(self, instr: Instr, dtype: np.dtype | None, bound: int) -> int:
+        self.body.append(instr)
+        self.dtype.append(dtype)
+        self.bound.append(bound)
+        return len(self.body) - 1
+
+    def layout(self, dims: list[int]) -> tuple[int, list[int], int]:
+        """Distinct addresses over ``dims``, in some order, with gaps, some backwards: offset, strides, size."""
+        strides = [0] * len(self.dims)
+        size = 1
+        for dim in self.rng.permutation(dims):
+            size *= int(self.rng.choice([1, 1, 1, 2, 3]))
+            strides[dim] = size
+            size *= max(1, self.dims[dim])
+        offset = int(self.rng.integers(0, 3))
+        for dim in dims:
+            if self.rng.random() < 0.15:
+                offset += strides[dim] * max(0, self.dims[dim] - 1)
+                strides[dim] = -strides[dim]
+        return offset, strides, size + offset + 3
+
+    def argument(self, dtype: np.dtype, size: int, bound: int) -> int:
+        values = self.rng.integers(0 if dtype in (U8, B) else -bound, bound + 1, size)
+        self.args.append(dtype)
+        self.data.append(values.astype(dtype))
+        return len(self.args) - 1
+
+    def load(self) -> int:
+        dims = [d for d in range(len(self.dims)) if self.rng.random() < 0.75]
+        offset, strides, size = self.layout(dims)
+        dtype = self.pick([F32, F32, F32, F64, I32, I64, U8, B])
+        if len(dims) == 2 and self.rng.random() < 0.3:
+            strides[dims[0]] = strides[dims[1]] = 1  # a window
+            offset = 0
+        terms: tuple[tuple[int, int], ...] = ()
+        if self.rng.random() < 0.2:
+            index = self.index()
+            terms = ((index, 2),)
+            size += 2 * self.bound[index]
+        guard = self.any_of(B) if self.rng.random() < 0.3 else None
+        arg = self.argument(dtype, size, 1 if dtype == B else 3)
+        return self.push(Load(Access(arg, offset, tuple(strides), terms), dtype, guard), dtype, 1 if dtype == B else 3)
+
+    def index(self) -> int:
+        """An int64 value in [0, 5]."""
+        dims = [d for d in range(len(self.dims)) if self.rng.random() < 0.5]
+        offset, strides, size = self.layout(dims)
+        arg = self.argument(I64, size, 5)
+        self.data[arg] = np.abs(self.data[arg])
+        return self.push(Load(Access(arg, offset, tuple(strides)), I64), I64, 5)
+
+    def pick(self, items: list[Any]) -> Any:
+        return items[int(self.rng.integers(len(items)))]
+
+    def any_of(self, dtype: np.dtype) -> int | None:
+        found = [n for n, d in enumerate(self.dtype) if d == dtype]
+        return self.pick(found) if found else None
+
+    def value(self) -> int:
+        return self.pick([n for n, d in enumerate(self.dtype) if d is not None])
+
+    def compute(self) -> None:
+        a = self.value()
+        dtype = self.dtype[a]
+        assert dtype is not None
+        b = self.any_of(dtype)
+        assert b is not None
+        kind = self.pick(["add", "multiply", "less", "where", "slow"])
+        if kind == "less" and dtype != B:
+            self.push(op("less", a, b, dtype=B), B, 1)
+        elif kind == "where" and (c := self.any_of(B)) is not None:
+            self.push(op("where", c, a, b, dtype=dtype), dtype, max(self.bound[a], self.bound[b]))
+        elif kind == "slow" and dtype.kind == "f":
+            for _ in range(3):
+                a = self.push(op("test_slow", a, dtype=dtype), dtype, self.bound[a])
+        elif kind == "multiply" and self.bound[a] * self.bound[b] < 120 and dtype != B:
+            self.push(op("multiply", a, b, dtype=dtype), dtype, self.bound[a] * self.bound[b])
+        elif self.bound[a] + self.bound[b] < 250 and dtype != B:
+            self.push(op("add", a, b, dtype=dtype), dtype, self.bound[a] + self.bound[b])
+
+    def reduce(self) -> None:
+        a = self.value()
+        dtype = self.dtype[a]
+        assert dtype is not None
+        kind = self.pick(["any", "all"] if dtype == B else ["sum", "sum", "max", "min"])
+        if math.prod(self.inner) == 0 and kind != "sum":
+            return
+        bound = self.bound[a] * (max(1, math.prod(self.inner)) if kind == "sum" else 1)
+        if bound < 100_000 and (dtype != U8 or bound < 250):
+            self.push(Reduce(kind, a, dtype), dtype, bound)
+
+    def store(self, element: bool) -> None:
+        dims = list(range(len(self.dims) if element else len(self.outer)))
+        number = self.value()
+        if not element and self.is_element(number):
+            return
+        dtype = self.dtype[number]
+        assert dtype is not None
+        guard = self.any_of(B) if self.rng.random() < 0.25 else None
+        if guard is not None and not element and self.is_element(guard):
+            guard = None
+        add = self.rng.random() < 0.3 and dtype != B
+        offset, strides, size = self.layout(dims)
+        terms: tuple[tuple[int, int], ...] = ()
+        if add:
+            for dim in dims:
+                if self.rng.random() < 0.3:
+                    strides[dim] = 0
+            offset = sum(-s * max(0, n - 1) for s, n in zip(strides, self.dims, strict=True) if s < 0)
+            if element and self.rng.random() < 0.4:
+                index = self.index()
+                terms = ((index, 1),)
+                size += self.bound[index]
+        arg = self.argument(dtype, size, 1 if dtype == B else 5)
+        access = Access(arg, offset, tuple(strides), terms)
+        self.push(Store(access, number, "add" if add else "set", guard), None, 0)
+
+    def is_element(self, number: int) -> bool:
+        from staticgrad.compiler.emit.nest_plan import analyse
+
+        return analyse(self.nest()).element[number]
+
+    def nest(self) -> Nest:
+        return Nest(self.outer, self.inner, tuple(self.args), tuple(self.body))
+
+
+def draw(seed: int) -> Draw:
+    d = Draw(seed)
+    for _ in range(int(d.rng.integers(1, 4))):
+        d.load()
+    if d.dims and d.rng.random() < 0.3:
+        dim = int(d.rng.integers(len(d.dims)))
+        d.push(Iota(dim), I64, max(1, d.dims[dim]))
+    for _ in range(int(d.rng.integers(2, 10))):
+        step = d.rng.random()
+        if step < 0.5:
+            d.compute()
+        elif step < 0.75 and d.inner:
+            d.reduce()
+        elif step < 0.9:
+            d.load()
+        else:
+            d.store(element=bool(d.rng.random() < 0.7))
+    d.store(element=True)
+    d.store(element=False)
+    return d
+
+
+@pytest.fixture
+def slow_op() -> Any:
+    """An op that computes nothing in many instructions: values of it are kept, not computed again."""
+
+    def scalar(b: Any, attrs: Any, x: Any) -> Any:
+        y = x
+        for _ in range(3):
+            y = b.sub(b.add(b.add(y, x), b.mul(x, x)), b.add(x, b.mul(x, x)))
+        return y
+
+    @dataclass
+    class Entry:
+        scalar: Any
+        reference: Any
+
+    OPS["test_slow"] = Entry(scalar, lambda attrs, x: x)  # type: ignore[assignment]
+    yield
+    del OPS["test_slow"]
+
+
+@pytest.mark.parametrize("target", HERE, ids=lambda t: t.name)
+def test_random_nests(target: Target, slow_op: None) -> None:
+    drawn = [draw(seed) for seed in range(150)]
+    check([d.nest() for d in drawn], [d.data for d in drawn], [target])
