@@ -1,0 +1,245 @@
+"""Forward mode: tangents are carried from the operands of each node to its results; again by writing more graph.
+
+Comes in: tensors of a graph and tangents of those that vary. Goes out: the tangents of what is asked for. A rule is,
+in this order of preference: the entry's ``jvp``; its ``partials``; the op itself, where it is linear; its ``expand``,
+walked; its ``vjp``, transposed (the vjp is linear in the cotangent, and its transpose is the jvp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.compiler.autodiff.reverse import (
+    PrimalNode,
+    as_type_of,
+    backpropagate,
+    compatible,
+    gradients,
+    one_graph,
+    passes_gradients,
+    primal_of,
+    pull_back,
+    scaled,
+    tensor_list,
+)
+from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.graph import Graph, Node, Tensor, isolated
+from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.types import Size, is_floating
+
+# -- what the user calls ------------------------------------------------------------------------------------------
+
+
+def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
+    """The derivative of each of ``ys`` in the direction ``tangents`` of ``xs``.
+
+    Args:
+        ys: a floating tensor or a list of them.
+        xs: a floating tensor or a list of them.
+        tangents: parallel to ``xs``, each of its x's shape; tensors or arrays, None is zero.
+
+    Returns:
+        A list parallel to ``ys``; each tangent has its y's shape and dtype, zeros where y depends on no x.
+
+    Raises:
+        GradientError: a y or an x is not floating, or an op without a derivative is on the way.
+        GraphError: tensors of different graphs, tangents that don't fit.
+    """
+    outputs, inputs = tensor_list(ys, "ys"), tensor_list(xs, "xs")
+    directions = list(tangents) if isinstance(tangents, (list, tuple)) and isinstance(xs, (list, tuple)) else [tangents]
+    if len(directions) != len(inputs):
+        raise GraphError(f"tangents: expected one for each x: {len(inputs)}, actual {len(directions)}")
+    graph = one_graph([*outputs, *inputs], "jvp")
+    with graph, isolated():
+        seeds: dict[Tensor, Tensor] = {}
+        for x, t in zip(inputs, directions, strict=True):
+            if t is not None:
+                given = as_type_of(graph, t, x, "tangents")
+                seeds[x] = given if x not in seeds else FUNCTIONS.add(seeds[x], given)
+        found = propagate(graph, seeds, outputs)
+        return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in outputs]
+
+
+def jacobian(y: Any, x: Any) -> Any:
+    """The derivative of every element of ``y`` by every element of ``x``: ``y.shape + x.shape``.
+
+    Forward mode where ``x.size <= y.size``, else reverse mode; the graph grows by one derivation for each element of
+    the smaller one. A list (or tuple) for ``x`` gives a list.
+
+    Raises:
+        GradientError: y or an x is not floating, or an op without a derivative is on the way.
+        GraphError: a size that is known only when fed.
+    """
+    (output,) = tensor_list(y, "y")
+    inputs = tensor_list(x, "x")
+    rows = _fixed(output)
+    graph = one_graph([output, *inputs], "jacobian")
+    with graph, isolated():
+        backward = [v for v in inputs if _fixed(v) > rows]
+        found = dict(zip(backward, _by_rows(output, backward), strict=True)) if backward else {}
+        result = [found[v] if v in found else _by_columns(output, v) for v in inputs]
+    return result if isinstance(x, (list, tuple)) else result[0]
+
+
+def hessian(y: Any, x: Any) -> Tensor:
+    """The second derivative of ``y``, which has one element, by ``x``: ``x.shape + x.shape``. Forward over reverse.
+
+    Raises:
+        GradientError: y or x is not floating, or an op without a derivative is on the way.
+        GraphError: y has more than one element, or a size is known only when fed.
+    """
+    (output,), (variable,) = tensor_list(y, "y"), tensor_list(x, "x")
+    if output.size != 1:
+        raise GraphError(f"hessian: expected a y of one element, actual shape {output.shape}", source=output.source)
+    (slope,) = gradients([output], [variable], unconnected_gradients="zero")
+    assert slope is not None
+    return jacobian(slope, variable)  # type: ignore[no-any-return]
+
+
+def _fixed(x: Tensor) -> int:
+    size: Size = x.size
+    if not isinstance(size, int):
+        raise GraphError(f"jacobian: the size of {x.name!r} {x.shape} must be known when declared", source=x.source)
+    return size
+
+
+def _basis(x: Tensor) -> list[Tensor]:
+    """The unit vectors in the shape of ``x``."""
+    return [FUNCTIONS.constant(unit.reshape(x.shape)) for unit in np.eye(_fixed(x), dtype=x.dtype)]
+
+
+def _by_columns(y: Tensor, x: Tensor) -> Tensor:
+    columns = [jvp([y], [x], [unit])[0] for unit in _basis(x)]
+    return _assemble(columns, y, x, axis=-1)
+
+
+def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
+    rows = [gradients([y], list(xs), [unit], unconnected_gradients="zero") for unit in _basis(y)]
+    return [_assemble([row[i] for row in rows], y, x, axis=0) for i, x in enumerate(xs)]
+
+
+def _assemble(parts: Sequence[Tensor | None], y: Tensor, x: Tensor, axis: int) -> Tensor:
+    shape = (*y.shape, *x.shape)
+    if not parts:
+        return FUNCTIONS.zeros(shape, dtype=y.dtype)  # type: ignore[no-any-return]
+    return FUNCTIONS.reshape(FUNCTIONS.stack(parts, axis=axis), shape)  # type: ignore[no-any-return]
+
+
+# -- the walk -----------------------------------------------------------------------------------------------------
+
+
+def propagate(
+    graph: Graph, tangents: Mapping[Tensor, Tensor], ys: Iterable[Tensor], *, first: int = 0
+) -> dict[Tensor, Tensor]:
+    """The tangents of those of ``ys`` that vary, given those of the tensors they depend on.
+
+    Args:
+        graph: current, and holds everything; derived nodes are declared into it.
+        first: nodes of the graph before this number are not walked.
+    """
+    known = dict(tangents)
+    for node in _ancestors(ys, known, first):
+        if not passes_gradients(node):
+            continue
+        inputs = [known.get(x) for x in node.inputs]
+        if all(t is None for t in inputs):
+            continue
+        with at_source(node.source):
+            pushed = push_forward(graph, node.op, primal_of(node), inputs)
+        for y, t in zip(node.outputs, pushed, strict=True):
+            if t is None or y in tangents:
+                continue
+            if t.dtype != y.dtype or not compatible(t.shape, y.shape):
+                raise GradientError(
+                    f"the tangent rule of op {node.op.name!r}: expected {y.type}, actual {t.type}", source=node.source
+                )
+            known[y] = t
+    return known
+
+
+def _ancestors(ys: Iterable[Tensor], sources: Mapping[Tensor, Tensor], first: int) -> list[Node]:
+    stack = [y.op for y in ys if y.op.serial >= first]
+    seen = set(stack)
+    while stack:
+        for x in stack.pop().inputs:
+            if x.op not in seen and x.op.serial >= first and x not in sources:
+                seen.add(x.op)
+                stack.append(x.op)
+    return sorted(seen, key=lambda n: n.serial)
+
+
+# -- the rule of one node -----------------------------------------------------------------------------------------
+
+
+def push_forward(
+    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
+) -> Sequence[Tensor | None]:
+    """The tangents of a node's results from those of its operands (None: does not vary)."""
+    if op.jvp is not None:
+        return op.jvp(FUNCTIONS, primal, *tangents)
+    if op.partials is not None:
+        return [_combine(op.partials(FUNCTIONS, primal), primal, tangents)]
+    if op.linear:
+        return _apply(graph, op, primal, tangents)
+    if op.expand is not None:
+        start = len(graph.nodes)
+        results = op.expand(FUNCTIONS, primal)
+        varying = {x: t for x, t in zip(primal.inputs, tangents, strict=True) if t is not None}
+        found = propagate(graph, varying, results, first=start)
+        return [found.get(y) for y in results]
+    if op.vjp is not None:
+        return _transpose(graph, op, primal, tangents)
+    raise GradientError(
+        f"op {op.name!r} has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
+        source=primal.outputs[0].source if primal.outputs else None,
+    )
+
+
+def _combine(
+    partials: Sequence[Callable[[], Any] | None], primal: PrimalNode, tangents: Sequence[Tensor | None]
+) -> Tensor | None:
+    """The sum of dy/dx times the tangent of each operand, in the shape of the result."""
+    total: Tensor | None = None
+    for partial, t in zip(partials, tangents, strict=True):
+        if partial is not None and t is not None:
+            term = scaled(t, partial())
+            total = term if total is None else FUNCTIONS.add(total, term)
+    (y,) = primal.outputs
+    if total is not None and total.shape != y.shape:
+        total = FUNCTIONS.broadcast_to(total, y.shape)
+    return total
+
+
+def _apply(
+    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
+) -> Sequence[Tensor]:
+    """A linear op applied to the tangents; what does not vary has the tangent zero, and indices stay."""
+    operands = []
+    for x, t in zip(primal.inputs, tangents, strict=True):
+        if t is None and is_floating(x.dtype):
+            t = FUNCTIONS.zeros_like(x)
+        operands.append(x if t is None else t)
+    return graph.add(op, operands, primal.attrs).outputs
+
+
+def _transpose(
+    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The jvp of an op that gives its vjp alone: the vjp is walked back from its results to the cotangents it got, at
+    which it is linear; so their value doesn't matter, and zeros are taken."""
+    zeros = [FUNCTIONS.zeros_like(y) if is_floating(y.dtype) else None for y in primal.outputs]
+    needs = [t is not None for t in tangents]
+    start = len(graph.nodes)
+    pulled = pull_back(graph, op, primal, zeros, needs)
+    seeds: dict[Tensor, Tensor] = {}
+    for ct, t in zip(pulled, tangents, strict=True):
+        if ct is not None and t is not None:
+            seeds[ct] = t if ct not in seeds else FUNCTIONS.add(seeds[ct], t)
+    targets = {z for z in zeros if z is not None}
+    found = backpropagate(
+        graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start
+    )
+    return [None if z is None else found.get(z) for z in zeros]

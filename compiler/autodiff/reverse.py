@@ -1,0 +1,430 @@
+"""Reverse mode: a walk of the graph, from what is derived back to what it is derived by, that writes more graph.
+
+Comes in: tensors of a graph and their cotangents. Goes out: the cotangents of target tensors, as nodes declared into
+the graph that is current; so they can be derived again. Every derived node carries the source line of its primal.
+
+One step of the walk settles a tensor: the cotangents that its users gave it are summed in the order in which they
+come, hooks see the sum, then the rule of the op that made the tensor gives the cotangents of its operands. A rule is,
+in this order of preference: the entry's ``vjp``; its ``partials``; its ``jvp``, transposed; its ``expand``, walked.
+No rule is ever asked for a tensor that no target depends on.
+
+The walk is reverse accumulation as in A. Griewank and A. Walther, "Evaluating Derivatives", 2nd edition, chapter 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
+from staticgrad.optable import FUNCTIONS, OPS, Op
+from staticgrad.types import Shape, TensorType, is_floating
+
+Unconnected = Literal["none", "zero", "error"]
+OnTensor = Callable[[Tensor, Tensor], Tensor]
+OnNode = Callable[[Node, Sequence[Node]], None]
+
+OPAQUE = frozenset({"py_call"})  # computes anything, and nobody knows its derivative
+
+
+# -- what the user calls ------------------------------------------------------------------------------------------
+
+
+def gradients(
+    ys: Any, xs: Any, grad_ys: Any = None, unconnected_gradients: Unconnected = "none"
+) -> list[Tensor | None]:
+    """The gradient of the sum of ``ys`` by each of ``xs``, as tensors of the same graph.
+
+    Args:
+        ys: a floating tensor or a list of them, of any shapes.
+        xs: a floating tensor or a list of them; they need not require a gradient.
+        grad_ys: weights parallel to ``ys``, each of its y's shape: what is derived is the sum of ``weight * y``.
+        unconnected_gradients: what an x gets that no y depends on: ``"none"`` (None), ``"zero"`` or ``"error"``.
+
+    Returns:
+        A list parallel to ``xs``; each gradient has the shape and dtype of its x.
+
+    Raises:
+        GradientError: a y or an x is not floating, an op without a derivative is on the way, an unconnected x.
+        GraphError: tensors of different graphs, weights that don't fit.
+    """
+    if unconnected_gradients not in ("none", "zero", "error"):
+        raise GraphError(f'unconnected_gradients: expected "none", "zero" or "error", actual {unconnected_gradients!r}')
+    targets = tensor_list(xs, "xs")
+    outputs = tensor_list(ys, "ys")
+    graph = one_graph([*outputs, *targets], "gradients")
+    with graph, isolated():
+        seeds = seed_cotangents(graph, outputs, grad_ys)
+        found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph))
+        return [_connected(x, found.get(x), unconnected_gradients) for x in targets]
+
+
+def _connected(x: Tensor, gradient: Tensor | None, mode: Unconnected) -> Tensor | None:
+    if gradient is not None or mode == "none":
+        return gradient
+    if mode == "error":
+        raise GradientError(f"no y depends on {x.name!r}, so there is no gradient by it", source=x.source)
+    return FUNCTIONS.zeros_like(x)  # type: ignore[no-any-return]
+
+
+def tensor_list(values: Any, what: str) -> list[Tensor]:
+    """A list of floating tensors from a lone one or a sequence.
+
+    Raises:
+        GraphError: something is not a tensor.
+        GradientError: a tensor is not floating.
+    """
+    items = list(values) if isinstance(values, (list, tuple)) else [values]
+    result = []
+    for item in items:
+        if not isinstance(item, (Tensor, Node)):
+            raise GraphError(f"{what}: expected tensors, actual {item!r}")
+        x = lift(item, item.graph)
+        if not is_floating(x.dtype):
+            raise GradientError(
+                f"{what}: only floating-point tensors have gradients: {x.name!r} is {x.dtype.name}", source=x.source
+            )
+        result.append(x)
+    return result
+
+
+def one_graph(tensors: Sequence[Tensor], what: str) -> Graph:
+    """The graph that derived nodes go into; it holds all ``tensors``."""
+    graph = graph_of(tensors)
+    for x in tensors:
+        if not graph.holds(x):
+            raise GraphError(f"{what}: {x.name!r} belongs to another graph than {tensors[0].name!r}", source=x.source)
+    return graph
+
+
+def seed_cotangents(graph: Graph, ys: Sequence[Tensor], grad_ys: Any) -> dict[Tensor, Tensor]:
+    """What the walk starts from: ones, or the weights that were given."""
+    if grad_ys is None:
+        weights: list[Any] = [None] * len(ys)
+    else:
+        weights = list(grad_ys) if isinstance(grad_ys, (list, tuple)) else [grad_ys]
+    if len(weights) != len(ys):
+        raise GraphError(f"grad_ys: expected one for each y: {len(ys)}, actual {len(weights)}")
+    seeds: dict[Tensor, Tensor] = {}
+    for y, weight in zip(ys, weights, strict=True):
+        ct = FUNCTIONS.ones_like(y) if weight is None else as_type_of(graph, weight, y, "grad_ys")
+        seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
+    return seeds
+
+
+def as_type_of(graph: Graph, value: Any, x: Tensor, what: str) -> Tensor:
+    """A cotangent or tangent of ``x`` from a tensor, array or number; a float of another width is cast.
+
+    Raises:
+        GraphError: it has another shape, is not floating, or belongs to another graph.
+    """
+    given = lift(value, graph, x.dtype)
+    if not graph.holds(given):
+        raise GraphError(f"{what}: {given.name!r} belongs to another graph than {x.name!r}", source=given.source)
+    if not compatible(given.shape, x.shape):
+        raise GraphError(f"{what} of {x.name!r}: expected shape {x.shape}, actual {given.shape}", source=x.source)
+    if given.dtype != x.dtype:
+        given = FUNCTIONS.astype(given, x.dtype)
+    return given
+
+
+# -- the walk -----------------------------------------------------------------------------------------------------
+
+
+def _everywhere(_: Tensor) -> bool:
+    return True
+
+
+def backpropagate(
+    graph: Graph,
+    cotangents: Mapping[Tensor, Tensor],
+    targets: Collection[Tensor],
+    *,
+    flows: Callable[[Tensor], bool] = _everywhere,
+    on_tensor: OnTensor | None = None,
+    on_node: OnNode | None = None,
+    first: int = 0,
+) -> dict[Tensor, Tensor]:
+    """The cotangents of ``targets``, given those of the tensors they flow from.
+
+    Args:
+        graph: current, and holds everything; derived nodes are declared into it.
+        flows: whether what reaches a tensor is passed on to the operands of its op.
+        on_tensor: called once for each tensor that is passed, in reverse order, with its summed cotangent; gives the
+            one that goes on (hooks, retained gradients).
+        on_node: called after the rule of a node has run, with the nodes that were declared by it.
+        first: nodes of the graph before this number are not walked.
+
+    Returns:
+        A cotangent for each target that one reaches.
+
+    Raises:
+        GradientError: an op without a derivative is on the way, or a rule gave a cotangent of a wrong type.
+    """
+    wanted = set(targets)
+    nodes, varying = _between(cotangents, wanted, flows, first)
+    sums = {y: ct for y, ct in cotangents.items() if y in varying}
+    found: dict[Tensor, Tensor] = {}
+    for node in reversed(nodes):
+        passed: list[Tensor | None] = []
+        for y in node.outputs:
+            ct = sums.pop(y, None)
+            if ct is not None and on_tensor is not None:
+                ct = on_tensor(y, ct)
+            if ct is not None and y in wanted:
+                found[y] = ct
+            passed.append(ct if flows(y) else None)
+        needs = tuple(x in varying for x in node.inputs)
+        if passes_gradients(node) and any(needs) and any(ct is not None for ct in passed):
+            start = len(graph.nodes)
+            with at_source(node.source):
+                pulled = pull_back(graph, node.op, primal_of(node), passed, needs)
+                _collect(node, needs, pulled, sums)
+            if on_node is not None:
+                on_node(node, graph.nodes[start:])
+    return found
+
+
+def passes_gradients(node: Node) -> bool:
+    """Whether gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
+    return not node.blocked and (node.op.differentiable or node.op.name in OPAQUE)
+
+
+def _between(
+    ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
+) -> tuple[list[Node], set[Tensor]]:
+    """The nodes from ``targets`` to ``ys`` in order, and the tensors among their outputs that depend on a target."""
+    stack = [y.op for y in ys if y.op.serial >= first or y in targets]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        if not passes_gradients(node) or not any(flows(y) for y in node.outputs):
+            continue
+        for x in node.inputs:
+            if x.op not in seen and is_floating(x.dtype) and (x.op.serial >= first or x in targets):
+                seen.add(x.op)
+                stack.append(x.op)
+    varying = set(targets)
+    nodes = []
+    for node in sorted(seen, key=lambda n: n.serial):
+        if passes_gradients(node) and any(x in varying for x in node.inputs):
+            varying.update(y for y in node.outputs if is_floating(y.dtype) and flows(y))
+        if any(y in varying for y in node.outputs):
+            nodes.append(node)
+    return nodes, varying
+
+
+def _collect(
+    node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor]
+) -> None:
+    if len(pulled) != len(node.inputs):
+        raise GradientError(
+            f"the derivative of op {node.op.name!r}: expected {len(node.inputs)} cotangents, actual {len(pulled)}",
+            source=node.source,
+        )
+    for x, need, ct in zip(node.inputs, needs, pulled, strict=True):
+        if not need or ct is None:
+            continue
+        if ct.dtype != x.dtype or not compatible(ct.shape, x.shape):
+            raise GradientError(
+                f"the derivative of op {node.op.name!r}: expected a cotangent of {x.type} for its operand"
+                f" {x.name!r}, actual {ct.type}",
+                source=node.source,
+            )
+        sums[x] = ct if x not in sums else FUNCTIONS.add(sums[x], ct)
+
+
+def compatible(a: Shape, b: Shape) -> bool:
+    """Whether two shapes may be the same once sizes are bound."""
+    return len(a) == len(b) and all(
+        m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in zip(a, b, strict=True)
+    )
+
+
+# -- the rule of one node -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrimalNode:
+    """What a rule sees of the node that it derives."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: Any
+
+
+def primal_of(node: Node) -> PrimalNode:
+    """The node as its rule shall see it: where it reads a variable after a write, the operand is the written value,
+    since what the rule declares is not itself ordered after the write."""
+    inputs = node.inputs
+    if node.control and any(x.op.op.name == "variable" for x in inputs):
+        from staticgrad.compiler.cut import written_before
+
+        written = {key: write.outputs[0] for key, write in written_before(node).items()}
+        inputs = tuple(written.get(x.op.attrs.key, x) if x.op.op.name == "variable" else x for x in inputs)
+    return PrimalNode(inputs, node.outputs, node.attrs)
+
+
+def pull_back(
+    graph: Graph, op: Op, primal: PrimalNode, cotangents: Sequence[Tensor | None], needs: Sequence[bool]
+) -> Sequence[Tensor | None]:
+    """The cotangents of a node's operands from those of its results (None: no result of that cotangent is used).
+
+    ``needs`` says which operands' cotangents are used; others may be None or not.
+    """
+    if op.vjp is not None:
+        return op.vjp(FUNCTIONS, primal, *cotangents)
+    if op.partials is not None:
+        (ct,) = cotangents
+        assert ct is not None
+        return _weigh(op.partials(FUNCTIONS, primal), primal, ct, needs)
+    if op.jvp is not None:
+        return _transpose(graph, op.jvp, primal, cotangents, needs)
+    if op.expand is not None:
+        start = len(graph.nodes)
+        results = op.expand(FUNCTIONS, primal)
+        return _walk_back(graph, results, cotangents, primal.inputs, needs, start)
+    raise GradientError(
+        f"op {op.name!r} has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
+        source=primal.outputs[0].source if primal.outputs else None,
+    )
+
+
+def _weigh(
+    partials: Sequence[Callable[[], Any] | None], primal: PrimalNode, ct: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """dy/dx times the cotangent for each operand, summed over the axes along which the operand was broadcast."""
+    result: list[Tensor | None] = []
+    for x, partial, need in zip(primal.inputs, partials, needs, strict=True):
+        if partial is None or not need:
+            result.append(None)
+        else:
+            result.append(FUNCTIONS.unbroadcast(scaled(ct, partial()), x.shape))
+    return result
+
+
+def scaled(ct: Tensor, partial: Any) -> Tensor:
+    """``ct * partial`` without a multiplication by 1 or -1, where the partial is that number."""
+    if isinstance(partial, (int, float)) and abs(partial) == 1:
+        return ct if partial == 1 else FUNCTIONS.negative(ct)  # type: ignore[no-any-return]
+    return FUNCTIONS.multiply(ct, partial)  # type: ignore[no-any-return]
+
+
+def _walk_back(
+    graph: Graph,
+    results: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+    needs: Sequence[bool],
+    start: int,
+) -> list[Tensor | None]:
+    """Cotangents of ``inputs`` through the nodes from number ``start`` on, which lead to ``results``."""
+    seeds: dict[Tensor, Tensor] = {}
+    for y, ct in zip(results, cotangents, strict=True):
+        if ct is not None:
+            seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
+    targets = {x for x, need in zip(inputs, needs, strict=True) if need}
+    found = backpropagate(
+        graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start
+    )
+    return [found.pop(x, None) if need else None for x, need in zip(inputs, needs, strict=True)]
+
+
+def _transpose(
+    graph: Graph,
+    jvp: Callable[..., Sequence[Any]],
+    primal: PrimalNode,
+    cotangents: Sequence[Tensor | None],
+    needs: Sequence[bool],
+) -> list[Tensor | None]:
+    """The vjp of an op that gives its jvp alone: the jvp is linear in the tangents, so it is walked back from its
+    results to them; the value at which that is done doesn't matter, and zeros are taken."""
+    tangents = [FUNCTIONS.zeros_like(x) if need else None for x, need in zip(primal.inputs, needs, strict=True)]
+    start = len(graph.nodes)
+    results = jvp(FUNCTIONS, primal, *tangents)
+    pairs = [(y, ct) for y, ct in zip(results, cotangents, strict=True) if y is not None]
+    seeds = _walk_back(
+        graph, [y for y, _ in pairs], [ct for _, ct in pairs], [t for t in tangents if t is not None],
+        [True] * sum(needs), start,
+    )  # fmt: skip
+    found = iter(seeds)
+    return [next(found) if need else None for need in needs]
+
+
+# -- hooks and retained gradients ---------------------------------------------------------------------------------
+
+
+def gradient_key(x: Tensor) -> str:
+    """The key under which a session accumulates the gradient of ``x``; the names of a graph's nodes are distinct."""
+    return f"{x.op.name}:{x.index}"
+
+
+def finisher(
+    graph: Graph,
+    hooks: Callable[[Tensor], Sequence[Hook]] = lambda x: x.hooks,
+    retained: Callable[[Tensor], bool] = lambda x: x.retains_grad,
+    on_hook: OnNode | None = None,
+) -> OnTensor:
+    """What happens to the summed cotangent of each tensor: its hooks, then, if retained, its accumulation.
+
+    ``on_hook`` is called with the node whose result was hooked and the nodes that its hooks declared.
+    """
+
+    def finish(x: Tensor, ct: Tensor) -> Tensor:
+        for hook in hooks(x):
+            start = len(graph.nodes)
+            ct = _call_hook(graph, hook, x, ct)
+            if on_hook is not None:
+                on_hook(x.op, graph.nodes[start:])
+        return accumulated(x, ct) if retained(x) else ct
+
+    return finish
+
+
+def accumulated(x: Tensor, ct: Tensor) -> Tensor:
+    """The cotangent, added to the session's gradient of ``x`` when it is computed."""
+    from staticgrad.ops.effects import AccumulateAttributes
+
+    graph = graph_of([ct])
+    with at_source(x.source):
+        node = graph.add(OPS["accumulate_grad"], (ct,), AccumulateAttributes(gradient_key(x)))
+    return node.outputs[0]
+
+
+def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
+    """The gradient after one hook. Effects that the hook declared, and on which its result doesn't depend already,
+    run when the gradient is computed."""
+    start = len(graph.nodes)
+    with at_source(None):
+        returned = hook(ct)
+        result = ct if returned is None else lift(returned, graph, ct.dtype)
+    if not graph.holds(result):
+        raise GradientError(f"a hook of {x.name!r} returned {result.name!r} of another graph", source=x.source)
+    if result.dtype != x.dtype or not compatible(result.shape, x.shape):
+        raise GradientError(
+            f"a hook of {x.name!r} returned a gradient of another type: expected {x.type}, actual {result.type}",
+            source=x.source,
+        )
+    loose = [node for node in graph.nodes[start:] if node.op.effect]
+    if loose:
+        known = _dependencies(result, start)
+        loose = [node for node in loose if node not in known]
+    if loose:
+        with at_source(x.source), control_dependencies(loose):
+            result = FUNCTIONS.identity(result)
+    return result
+
+
+def _dependencies(x: Tensor, first: int) -> set[Node]:
+    """The nodes from number ``first`` on that ``x`` depends on."""
+    stack = [x.op]
+    seen = {x.op}
+    while stack:
+        node = stack.pop()
+        for before in (*(y.op for y in node.inputs), *node.control):
+            if before.serial >= first and before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return seen
