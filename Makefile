@@ -1,0 +1,52 @@
+# make demo | test | test-all | bench | clean
+#
+# Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
+# later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+SUITABLE := import sys, venv; sys.exit(sys.version_info < (3, 11))
+CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
+PYTHON ?= $(shell for p in $(CANDIDATES); do if "$$p" -c '$(SUITABLE)' 2>/dev/null; then echo "$$p"; break; fi; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest -n $(WORKERS)
+
+.NOTPARALLEL:
+.PHONY: demo test test-all check bench clean
+
+demo: $(VENV)/.has-demo
+	$(BIN)/staticgrad demo
+
+test: check
+	$(PYTEST) -m "not slow"
+
+test-all: check
+	$(PYTEST)
+
+check: $(VENV)/.has-test
+	$(BIN)/ruff check .
+	$(BIN)/python tests/check_types.py
+
+bench: $(VENV)/.has-bench
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find staticgrad compiler runtime tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.created:
+	@"$(PYTHON)" -c '$(SUITABLE)' 2>/dev/null || { \
+	  echo "staticgrad needs Python 3.11 or newer with the venv module; none of: $(or $(PYTHON),$(CANDIDATES))." >&2; \
+	  echo "Say which interpreter to use: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	rm -rf $(VENV)
+	"$(PYTHON)" -m venv $(VENV)
+	touch $@
+
+$(VENV)/.has-demo: EXTRAS := demo
+$(VENV)/.has-test: EXTRAS := test,dev,demo
+$(VENV)/.has-bench: EXTRAS := bench
+$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-bench: $(VENV)/.created pyproject.toml
+	$(PIP) install --quiet --editable ".[$(EXTRAS)]"
+	touch $@

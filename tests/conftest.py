@@ -1,0 +1,44 @@
+"""What all tests share: a cache of their own, reproducible random examples, golden files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+GOLDEN = Path(__file__).parent / "data" / "golden"
+
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Compiled programs of a test run are not kept in the user's cache, nor taken from it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "STATICGRAD_CACHE_DIR" not in os.environ:
+            patch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: the text equals ``tests/data/golden/<name>``, or becomes it under ``--update-golden``."""
+    update = bool(request.config.getoption("--update-golden"))
+
+    def compare(name: str, actual: str) -> None:
+        path = GOLDEN / name
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(actual, encoding="utf-8")
+        assert path.exists(), f"no golden file {name}: run pytest --update-golden and read what it wrote"
+        assert actual == path.read_text(encoding="utf-8"), f"{name} differs; if it should, run pytest --update-golden"
+
+    return compare

@@ -1,0 +1,185 @@
+"""The house: who stands on whom. A module may import from its own floor and from those below, never upward."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+from tree import ROOT, modules
+
+# From the ground up. A name stands for itself and for all that is below it, unless a longer name claims that.
+FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("errors and switches", ("staticgrad.errors", "staticgrad.config")),
+    ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
+    ("scalar expressions", ("staticgrad.scalar",)),
+    ("op table", ("staticgrad.optable",)),
+    ("graph", ("staticgrad.graph",)),
+    ("ops", ("staticgrad.ops",)),
+    ("text, interpreter", ("staticgrad.text", "staticgrad.interpreter")),
+    ("regions of a graph, the machine", ("staticgrad.compiler.region", "staticgrad.compiler.emit.target")),
+    ("kernels as values", ("staticgrad.compiler.kernels",)),
+    ("graph to graph", (
+        "staticgrad.compiler.cut", "staticgrad.compiler.tapes", "staticgrad.compiler.autodiff",
+        "staticgrad.compiler.passes")),
+    ("kernels to LLVM IR", ("staticgrad.compiler.emit",)),
+    ("graph to kernels", ("staticgrad.compiler.kernels.lower",)),
+    ("lifetimes and placement", ("staticgrad.compiler.memory",)),
+    ("compiler driver", ("staticgrad.compiler",)),
+    ("runtime", ("staticgrad.runtime",)),
+    ("facade, nn, optim, init, random, tools", ("staticgrad",)),
+)  # fmt: skip
+
+# Upward imports inside functions that are allowed, and why.
+LATE = {
+    ("staticgrad.graph", "staticgrad.text"): "str(graph)",
+}
+
+# A third-party package, and the only places that may import it.
+ONLY_IN = {
+    "llvmlite": ("staticgrad.compiler.emit", "staticgrad.runtime"),
+    "sklearn": ("staticgrad.demo",),
+    "tqdm": ("staticgrad.demo",),
+    "safetensors": ("staticgrad.runtime",),
+    "torch": (),
+    "jax": (),
+}
+
+# What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
+LATER = ("llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "ml_dtypes", "torch", "jax")
+SECONDS_OVER_NUMPY = 0.1
+
+
+@dataclass(frozen=True)
+class Import:
+    """``module`` imports ``target`` in ``line``; ``late`` if only when a function runs or types are checked."""
+
+    module: str
+    target: str
+    line: int
+    late: bool
+
+
+def imports_of(module: str, path: Path) -> Iterator[Import]:
+    """All imports, wherever they stand."""
+
+    def visit(node: ast.AST, late: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno, late)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                yield Import(module, submodule if submodule in modules() else str(node.module), node.lineno, late)
+        inner = late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        inner = inner or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, inner)
+
+    yield from visit(ast.parse(path.read_text(encoding="utf-8")), False)
+
+
+@functools.cache
+def all_imports() -> tuple[Import, ...]:
+    return tuple(found for module, path in sorted(modules().items()) for found in imports_of(module, path))
+
+
+def is_in(module: str, package: str) -> bool:
+    return module == package or module.startswith(package + ".")
+
+
+def floor_of(module: str) -> int:
+    """The number of the floor that claims the module by the longest name."""
+    claims = [(len(name), floor) for floor, (_, names) in enumerate(FLOORS) for name in names if is_in(module, name)]
+    return max(claims)[1]
+
+
+def floor_name(module: str) -> str:
+    return FLOORS[floor_of(module)][0]
+
+
+def where(found: Import) -> str:
+    return f"{modules()[found.module].relative_to(ROOT)}:{found.line}"
+
+
+def test_no_import_runs_upward() -> None:
+    wrong = {
+        f"{where(found)}: {floor_name(found.module)} import {floor_name(found.target)}: {found.target}"
+        for found in all_imports()
+        if is_in(found.target, "staticgrad")
+        and floor_of(found.target) > floor_of(found.module)
+        and not (found.late and (found.module, found.target) in LATE)
+    }
+    assert not wrong, "upward:\n" + "\n".join(sorted(wrong))
+
+
+def test_allowances_are_needed() -> None:
+    used = {(found.module, found.target) for found in all_imports() if found.late}
+    assert set(LATE) <= used
+
+
+def test_no_cycle_at_import_time() -> None:
+    """A package's ``__init__`` runs before its modules; the facade's is left out, as everything runs it first."""
+    graph: dict[str, set[str]] = {module: set() for module in modules()}
+    for found in all_imports():
+        if not found.late and found.target in graph and found.target not in (found.module, "staticgrad"):
+            graph[found.module].add(found.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("imports in a circle: " + " <- ".join(error.args[1]))
+
+
+def test_only_the_facade_s_users_import_the_facade() -> None:
+    """Inside the project the defining module is imported, so that the facade can be the last to be built."""
+    top = len(FLOORS) - 1
+    wrong = [where(f) for f in all_imports() if f.target == "staticgrad" and floor_of(f.module) < top]
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize("package", ONLY_IN)
+def test_third_party_packages_stay_where_they_belong(package: str) -> None:
+    wrong = [
+        where(found)
+        for found in all_imports()
+        if is_in(found.target, package) and not any(is_in(found.module, place) for place in ONLY_IN[package])
+    ]
+    assert not wrong, f"{package} is imported in {wrong}"
+
+
+@pytest.mark.parametrize("folder", ["staticgrad", "compiler", "runtime", "tests", "benchmarks"])
+def test_no_bare_spelling(folder: str) -> None:
+    """In the top folder ``import compiler`` works too, and makes a second copy of every class."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            bare = [name for name in names if name.split(".")[0] in ("compiler", "runtime")]
+            assert not bare, f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: say staticgrad.{bare[0]}"
+
+
+def python(code: str, folder: Path) -> str:
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+
+def test_import_is_light(tmp_path: Path) -> None:
+    loaded = python("import sys, staticgrad; print(*sys.modules)", tmp_path).split()
+    assert not set(loaded) & set(LATER)
+
+
+def test_import_is_quick(tmp_path: Path) -> None:
+    """The least of several runs, as other work on the machine only ever adds to the time."""
+    code = "import time, numpy; t = time.perf_counter(); import staticgrad; print(time.perf_counter() - t)"
+    times = []
+    for _ in range(10):
+        times.append(float(python(code, tmp_path)))
+        if times[-1] < SECONDS_OVER_NUMPY:
+            return
+    pytest.fail(f"import staticgrad takes {min(times):.3f} s over NumPy's own")

@@ -1,0 +1,126 @@
+"""The repository stands alone, and what it says of itself is true."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution, version
+from pathlib import Path
+
+import pytest
+from tree import FOLDERS, ROOT, modules, packages
+
+import staticgrad
+from staticgrad.config import PREFIX, SWITCHES
+
+TOP = {
+    ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "benchmarks",
+    "compiler", "pyproject.toml", "runtime", "staticgrad", "tests",
+}  # fmt: skip
+MADE = {"build", "dist", "demo-out", "__pycache__"}  # by commands; .gitignore names them
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+# Spelt in two halves, so that this file passes its own test.
+FOREIGN = {
+    "a path of somebody's machine": r"(?<![\w.])/(?:wo" r"rk|ro" r"ot|ho" r"me|Use" r"rs)/\w",
+    "a file outside the repository": r"(?<![\w/])shar" r"ed/\w",
+    "a number in some tracker": r"(?i)\bissu" r"e #\d",
+}
+
+
+def repository_files() -> Iterator[Path]:
+    """Every file that is not made by a command."""
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder)
+        folders[:] = [
+            name for name in folders
+            if name not in MADE and not name.endswith(".egg-info") and (not name.startswith(".") or name == ".ci")
+        ]  # fmt: skip
+        yield from (here / name for name in names if here != ROOT or name in TOP)
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_the_repository_stands_alone(what: str) -> None:
+    for path in repository_files():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        found = re.search(FOREIGN[what], text)
+        line = text[: found.start()].count("\n") + 1 if found else 0
+        assert not found, f"{path.relative_to(ROOT)}:{line}: {what}: {found[0]}"
+
+
+def test_nothing_else_at_the_top() -> None:
+    here = {path.name for path in ROOT.iterdir() if not (path.name.startswith(".") and path.name not in TOP)}
+    assert {name for name in here - TOP - MADE if not name.endswith(".egg-info")} == set()
+    assert TOP - here <= {".git"}
+
+
+def test_every_package_is_installed() -> None:
+    """A package that pyproject.toml forgets works in the checkout and is missing from the wheel."""
+    assert PROJECT["tool"]["setuptools"]["package-dir"] == FOLDERS
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == set(packages())
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    assert {path.parent for path in modules().values()} == set(packages().values())
+
+
+def test_types_are_shipped() -> None:
+    assert (ROOT / "staticgrad" / "py.typed").exists()
+    assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed"]
+
+
+def test_version_is_said_once() -> None:
+    assert version("staticgrad") == PROJECT["project"]["version"] == staticgrad.__version__
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {PROJECT['project']['version']}" in changes
+
+
+def test_the_command_is_there() -> None:
+    scripts = {entry.name: entry.value for entry in distribution("staticgrad").entry_points}
+    assert scripts == {"staticgrad": "staticgrad.__main__:main"}
+    assert "staticgrad.__main__" in modules()
+
+
+def test_modules_say_what_they_are() -> None:
+    for path in modules().values():
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path}: no docstring"
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_commands_exist(name: str) -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    said = set(re.findall(r"(?:^ *|`)make ([a-z][a-z-]*)", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+    assert said <= targets
+    assert name != "README.md" or {"demo", "test"} <= said
+
+
+@pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:staticgrad|compiler|runtime|tests|benchmarks)/[\w./-]*)`", text):
+        assert (ROOT / path).exists(), f"{name} speaks of {path}"
+
+
+def test_every_package_is_on_the_map() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for folder in packages().values():
+        assert f"`{folder.relative_to(ROOT).as_posix()}/`" in text, f"ARCHITECTURE.md says nothing of {folder}"
+
+
+def switches_table() -> str:
+    rows = ["| variable | default | values | meaning |", "|---|---|---|---|"]
+    for switch in SWITCHES.values():
+        default = f"`{switch.default}`" if switch.default else ""
+        values = ", ".join(f"`{value}`" for value in switch.values if value)
+        rows.append(f"| `{PREFIX}{switch.name}` | {default} | {values} | {switch.doc} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_table_of_switches_is_complete() -> None:
+    assert switches_table() in (ROOT / "README.md").read_text(encoding="utf-8"), "README.md needs\n" + switches_table()
