@@ -1,0 +1,138 @@
+"""Binding: from what a caller hands over to arrays that a program can read and write.
+
+A fed value becomes a C-contiguous, aligned array of the declared dtype, without a copy where it is one already; its
+shape is checked against the declared one. Arrays given as ``out`` are checked, never converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import FeedError
+from staticgrad.graph import Node, Tensor
+from staticgrad.optable import Array
+from staticgrad.types import Symbol, TensorType, is_weak, unify
+
+_KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
+
+
+def ready(array: Array, dtype: np.dtype) -> bool:
+    """Whether compiled code can read the array as it is."""
+    flags = array.flags
+    return array.dtype == dtype and array.dtype.isnative and flags.c_contiguous and flags.aligned
+
+
+def as_array(x: Tensor, value: Any) -> Array:
+    """The array for what is fed as ``x``.
+
+    Raises:
+        FeedError: no array, another rank or size, or a dtype that does not cast safely.
+    """
+    if type(value) is np.ndarray:
+        array = _cast(x, value)
+    elif is_weak(value) or isinstance(value, (list, tuple)):
+        array = _from_python(x, value)
+    else:
+        array = _cast(x, _import(x, value))
+    _check_shape(x, array)
+    return array if ready(array, x.dtype) else np.array(array, dtype=x.dtype, order="C")
+
+
+def _import(x: Tensor, value: Any) -> Array:
+    if isinstance(value, (Tensor, Node)):
+        raise FeedError(f"feed of {x.name!r}: expected an array, actual {value!r}", source=x.source)
+    if isinstance(value, (bytes, bytearray)):
+        value = memoryview(value)
+    try:
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+            return np.from_dlpack(value)
+    except (TypeError, ValueError, RuntimeError, BufferError):
+        pass  # DLPack knows no read-only memory in some producers; the buffer protocol may
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FeedError(f"feed of {x.name!r}: {type(value).__name__} is no array: {error}", source=x.source) from error
+    if array.dtype.kind == "O":
+        raise FeedError(
+            f"feed of {x.name!r}: expected an array of {x.dtype}, actual {type(value).__name__}", source=x.source
+        )
+    return array
+
+
+def _cast(x: Tensor, array: Array) -> Array:
+    if array.dtype == x.dtype:
+        return array
+    if not np.can_cast(array.dtype, x.dtype, "safe"):
+        raise FeedError(
+            f"feed of {x.name!r}: wrong dtype\n  expected {x.dtype}\n  actual   {array.dtype}, which does not cast"
+            f" to it safely: use .astype(np.{x.dtype})",
+            source=x.source,
+        )
+    return array.astype(x.dtype)
+
+
+def _from_python(x: Tensor, value: Any) -> Array:
+    try:
+        raw = np.asarray(value)
+        kind = raw.dtype.kind
+        known = kind in _KINDS and x.dtype.kind in _KINDS
+        if raw.size and (not known or _KINDS.index(kind) > max(_KINDS.index(x.dtype.kind), 2 * (x.dtype.kind == "i"))):
+            raise FeedError(
+                f"feed of {x.name!r}: expected {x.dtype}, actual {raw.dtype if known else repr(value)}", source=x.source
+            )
+        return np.asarray(value, x.dtype)
+    except (ValueError, OverflowError, TypeError) as error:
+        if isinstance(error, FeedError):
+            raise
+        raise FeedError(f"feed of {x.name!r}: {error}", source=x.source) from error
+
+
+def _check_shape(x: Tensor, array: Array) -> None:
+    fits = array.ndim == x.ndim and all(
+        not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise FeedError(
+            f"feed of {x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {array.shape}", source=x.source
+        )
+
+
+def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> dict[Symbol, int]:
+    """The sizes that a call's feeds bind.
+
+    Raises:
+        FeedError: two feeds disagree about a shared size.
+    """
+    bindings: dict[Symbol, int] = {}
+    for _ in range(2):  # the second round checks derived sizes with everything bound
+        for x, shape in zip(tensors, shapes, strict=True):
+            for axis, (size, actual) in enumerate(zip(x.shape, shape, strict=True)):
+                unify(size, actual, bindings, f"feed of {x.name!r}, axis {axis}")
+    return bindings
+
+
+def check_out(outs: Sequence[Array | None], types: Sequence[TensorType], names: Sequence[str], feeds: Sequence[Array]) -> None:
+    """Refuse arrays that results can't be written to.
+
+    Raises:
+        FeedError: no array, another dtype or shape, read-only, not C-contiguous, overlapping a feed or another one.
+    """
+    taken: list[tuple[str, Array]] = [("a feed", array) for array in feeds]
+    for out, type_, name in zip(outs, types, names, strict=True):
+        if out is None:
+            continue
+        what = f"out for {name!r}"
+        if not isinstance(out, np.ndarray):
+            raise FeedError(f"{what}: expected an array or None, actual {type(out).__name__}")
+        if out.dtype != type_.dtype or out.shape != type_.shape or not out.dtype.isnative:
+            raise FeedError(f"{what}\n  expected {type_}\n  actual   {TensorType(out.shape, out.dtype)}")
+        for flag in ("writeable", "c_contiguous", "aligned"):
+            if not getattr(out.flags, flag):
+                raise FeedError(f"{what}: the array is not {flag.replace('_', '-')}")
+        for other, array in taken:
+            if out.nbytes and np.may_share_memory(out, array):
+                raise FeedError(f"{what}: the array overlaps {other}")
+        taken.append((f"out for {name!r}", out))

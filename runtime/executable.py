@@ -1,0 +1,242 @@
+"""The executable: fetches and feeds bound once, called often.
+
+Comes in: a session, a nest of fetches, the fed tensors in the order of the call. Goes out: a callable from arrays to
+the same nest of arrays. For each new combination of sizes it asks the session for another program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from staticgrad import nest
+from staticgrad.errors import FeedError, FetchError, StaticGradError
+from staticgrad.graph import Node, Tensor
+from staticgrad.optable import Array
+from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready
+from staticgrad.runtime.reference import ReferenceRunner
+from staticgrad.types import Shape, TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.kernels.program import Program
+    from staticgrad.runtime.native import NativeRunner
+    from staticgrad.runtime.reports import CostReport, MemoryReport
+    from staticgrad.runtime.session import Session
+
+Level = Literal["graph", "kernels", "llvm", "asm"]
+LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
+
+
+class Runner(Protocol):
+    """What runs one program: a loaded one, or the interpreter."""
+
+    @property
+    def types(self) -> tuple[TensorType, ...]: ...
+
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]: ...
+
+
+class Executable:
+    """A compiled computation. ``exe(*arrays)`` runs it; ``exe(*arrays, out=nest)`` writes results into given arrays.
+
+    Arrays are given in the order of the feeds that it was compiled for and come back in the nest of its fetches, None
+    in the place of ops. May be called from several threads.
+
+    Raises (when called):
+        FeedError: a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be written to.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        fetches: Any,
+        leaves: Sequence[Tensor | Node],
+        feeds: Sequence[Tensor],
+    ) -> None:
+        self.session = session
+        self.fetches = fetches
+        self.feeds = tuple(feeds)
+        self.leaves = tuple(leaves)
+        self.tensors: tuple[Tensor, ...] = tuple({id(x): x for x in leaves if isinstance(x, Tensor)}.values())
+        places = {id(x): i for i, x in enumerate(self.tensors)}
+        self._places = [places.get(id(leaf), -1) for leaf in leaves]
+        self._plain = self._places == list(range(len(self.tensors)))  # results are the leaves, one for one
+        self._runners: dict[tuple[tuple[int, ...], ...], Runner] = {}
+        self._latest: Runner | None = None
+        self._single = isinstance(fetches, Tensor)
+        self._list = type(fetches) is list and all(a is b for a, b in zip(fetches, leaves, strict=False))
+
+    def prepare(self, shapes: Sequence[Shape]) -> None:
+        """Compile for these shapes now if every size in them is a number."""
+        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
+        if all(t.static for t in types):
+            self._runner(tuple(t.shape for t in types))  # type: ignore[misc]
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+        if out is None:
+            values = self.call_flat(arrays)
+            if self._single:
+                return values[0]
+            return values if self._list else pack(self.fetches, values)
+        self.call_flat(arrays, [out] if self._single else flatten_like(self.fetches, out, "out"))
+        return out
+
+    def call_flat(self, values: Sequence[Any], outs: Sequence[Any] | None = None) -> list[Array | None]:
+        """Run on fed values; gives a result for each leaf of the fetches."""
+        self.session.check_open()
+        if len(values) != len(self.feeds):
+            names = ", ".join(repr(x.name) for x in self.feeds) or "none"
+            raise FeedError(f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}")
+        arrays = [
+            value
+            if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
+            else as_array(x, value)
+            for x, value in zip(self.feeds, values, strict=True)
+        ]
+        runner = self._runner(tuple([array.shape for array in arrays]))
+        if outs is None:
+            results: Sequence[Array] = runner.run(arrays)
+        else:
+            results = self._run_out(runner, arrays, outs)
+        if self._plain:
+            return list(results)
+        return self._spread(results, outs)
+
+    def _run_out(self, runner: Runner, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Array]:
+        leaves = [(place, given) for place, given in zip(self._places, outs, strict=True)]
+        for place, given in leaves:
+            if place < 0 and given is not None:
+                raise FeedError("out: an op has no result; expected None in its place")
+        kept = [(place, given) for place, given in leaves if place >= 0]
+        check_out(
+            [given for _, given in kept],
+            [runner.types[place] for place, _ in kept],
+            [self.tensors[place].name for place, _ in kept],
+            arrays,
+        )
+        first: list[Array | None] = [None] * len(self.tensors)
+        for place, given in reversed(kept):
+            first[place] = given
+        return runner.run(arrays, first)
+
+    def _spread(self, results: Sequence[Array], outs: Sequence[Any] | None) -> list[Array | None]:
+        """A result for each leaf: None for ops, an array of its own for each mention of a tensor."""
+        spread: list[Array | None] = []
+        used: set[int] = set()
+        for leaf, place in enumerate(self._places):
+            if place < 0:
+                spread.append(None)
+                continue
+            value = results[place]
+            given = None if outs is None else outs[leaf]
+            if given is not None and given is not value:
+                given[...] = value
+                value = given
+            elif place in used and given is None:
+                value = value.copy()
+            used.add(place)
+            spread.append(value)
+        return spread
+
+    def _runner(self, shapes: tuple[tuple[int, ...], ...]) -> Runner:
+        runner = self._runners.get(shapes)
+        if runner is None:
+            bind_sizes(self.feeds, shapes)
+            types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
+            runner = self.session.runner(self.leaves, self.tensors, dict(zip(self.feeds, types, strict=True)))
+            self._runners[shapes] = runner
+        self._latest = runner
+        return runner
+
+    # -- reports ------------------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> MemoryReport:
+        """The memory plan of the latest program."""
+        from staticgrad.runtime.reports import MemoryReport
+
+        program = self._program()
+        return MemoryReport(program.arena_bytes, program.lower_bound_bytes, program.buffers)
+
+    @property
+    def cost(self) -> CostReport:
+        """Floating-point operations and bytes moved by each kernel of the latest program, and in all."""
+        from staticgrad.runtime.reports import CostReport
+
+        return CostReport(self._program().costs)
+
+    def text(self, level: Level = "graph") -> str:
+        """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``."""
+        if level not in LEVELS:
+            raise StaticGradError(f"text level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
+        if level == "graph" and isinstance(self._latest, ReferenceRunner):
+            return str(self._latest.region.graph)
+        program = self._program()
+        if level == "asm":
+            return self._native().assembly()
+        return {"graph": program.graph_text, "kernels": program.kernels_text, "llvm": program.llvm_text}[level]
+
+    def _native(self) -> NativeRunner:
+        if self._latest is None:
+            raise StaticGradError("nothing is compiled yet: the feeds of the first call bind the sizes")
+        if isinstance(self._latest, ReferenceRunner):
+            raise StaticGradError("the reference backend compiles nothing: no plan, no costs, no code")
+        return self._latest  # type: ignore[return-value]
+
+    def _program(self) -> Program:
+        return self._native().program
+
+
+# -- nests ----------------------------------------------------------------------------------------------------------
+
+
+def leaves_of(fetches: Any) -> list[Tensor | Node]:
+    """The tensors and ops in a nest of fetches.
+
+    Raises:
+        FetchError: something else is in it.
+    """
+    if isinstance(fetches, (Tensor, Node)):
+        return [fetches]
+    leaves = nest.flatten(fetches)
+    for leaf in leaves:
+        if not isinstance(leaf, (Tensor, Node)):
+            raise FetchError(f"cannot fetch {leaf!r}: expected tensors and ops of the session's graph")
+    return leaves
+
+
+def pack(fetches: Any, values: Sequence[Any]) -> Any:
+    """``values`` in the nest of ``fetches``."""
+    rest = iter(values)
+    return nest.map(lambda _: next(rest), fetches)
+
+
+def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
+    """The parts of ``values`` that stand where ``structure`` has leaves; a part may be None.
+
+    Raises:
+        FeedError: the nests differ.
+    """
+    if structure is None:
+        return []
+    if isinstance(structure, (Tensor, Node)):
+        return [values]
+    pairs: list[tuple[Any, Any]]
+    if isinstance(structure, Mapping):
+        same = isinstance(values, Mapping) and values.keys() == structure.keys()
+        pairs = [(structure[k], values[k]) for k in structure] if same else []
+    elif isinstance(structure, (list, tuple)):
+        same = isinstance(values, (list, tuple)) and len(values) == len(structure)
+        pairs = list(zip(structure, values, strict=True)) if same else []
+    else:
+        same = is_dataclass(structure) and type(values) is type(structure)
+        names = [f.name for f in fields(structure)] if same else []
+        pairs = [(getattr(structure, n), getattr(values, n)) for n in names]
+    if not same:
+        raise FeedError(f"{what}: expected the nest of the fetches, a {type(structure).__name__}, actual {values!r}")
+    return [leaf for s, v in pairs for leaf in flatten_like(s, v, what)]

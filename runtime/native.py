@@ -1,0 +1,276 @@
+"""A compiled program, loaded: machine code, the table of pointers it is called with, and its planned memory.
+
+Comes in: a Program and the state of a session. Goes out: a ``NativeRunner``, which runs it on arrays of exactly the
+types it was compiled for. Each call takes a frame (pointer table and arena) from a pool, so several threads may call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.compiler.kernels.program import (
+    CallbackSlot,
+    ConstantSlot,
+    FeedSlot,
+    FetchSlot,
+    GradSlot,
+    KeySlot,
+    Program,
+    StateSlot,
+)
+from staticgrad.errors import NumericsError, StaticGradError
+from staticgrad.interpreter import bounds_error, call_function
+from staticgrad.optable import Array
+from staticgrad.runtime.state import Store, aligned_empty
+from staticgrad.types import TensorType, sizes
+
+# What a program of this cost takes is a few microseconds: releasing the interpreter's lock would not pay.
+FLOPS_PER_SECOND = 2e10
+BYTES_PER_SECOND = 1e10
+KEEP_LOCK_BELOW = 5e-6
+
+_Main = Callable[[int, int], int]
+_RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+
+_DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
+
+
+def _data_by_interface(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _data_by_field(array: Array) -> int:
+    return ctypes.c_void_p.from_address(id(array) + _DATA_OFFSET).value or 0
+
+
+def _choose_data_address() -> Callable[[Array], int]:
+    probe = np.zeros(3)[1:]
+    return _data_by_field if _data_by_field(probe) == _data_by_interface(probe) else _data_by_interface
+
+
+data_address = _choose_data_address()
+
+
+def estimated_seconds(program: Program) -> float:
+    """A rough lower bound of a call's time on one core."""
+    flops = sum(cost.flops for cost in program.costs)
+    moved = sum(cost.bytes for cost in program.costs)
+    return max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
+
+
+class Frame:
+    """What one call in flight owns: the pointer table, the arena, the key of the random ops."""
+
+    __slots__ = ("arena", "arena_address", "key", "table", "table_address")
+
+    def __init__(self, slots: int, arena_bytes: int) -> None:
+        self.table: Any = (ctypes.c_void_p * max(slots, 1))()
+        self.table_address = ctypes.addressof(self.table)
+        self.arena = aligned_empty((arena_bytes,), np.dtype(np.uint8))
+        self.arena_address = data_address(self.arena)
+        self.key = np.zeros(2, np.int64)
+
+
+class NativeRunner:
+    """Runs one program. ``run(arrays, outs)`` gives an array for each fetched tensor."""
+
+    def __init__(self, program: Program, store: Store) -> None:
+        self.program = program
+        self.store = store
+        self._module = NativeModule(program.llvm_text, TARGETS[program.target])
+        callbacks = any(isinstance(slot, CallbackSlot) for slot in program.slots)
+        self.keeps_lock = not callbacks and estimated_seconds(program) < KEEP_LOCK_BELOW
+        prototype = _KEEPING if self.keeps_lock else _RELEASING
+        self.main_address = self._module.address("main")
+        self._main: _Main = prototype(self.main_address)
+        self._failure = threading.local()
+        self._frames: deque[Frame] = deque()
+        self._poison = config.get("MEMORY") == "poison"
+        self._sort_slots(program)
+        self._enter = self._choose_lock(callbacks)
+
+    def _sort_slots(self, program: Program) -> None:
+        self._feeds: list[tuple[int, int]] = []
+        self._fetches: list[tuple[int, int]] = []
+        self._keys: list[int] = []
+        self._gradients: list[tuple[int, GradSlot]] = []
+        self._fixed: list[tuple[int, int]] = []
+        self._kept_alive: list[object] = []
+        types: dict[int, TensorType] = {}
+        for position, slot in enumerate(program.slots):
+            if isinstance(slot, FeedSlot):
+                self._feeds.append((position, slot.index))
+            elif isinstance(slot, FetchSlot):
+                self._fetches.append((position, slot.index))
+                types[slot.index] = slot.type
+            elif isinstance(slot, StateSlot):
+                self._fixed.append((position, data_address(self._state_array(slot))))
+            elif isinstance(slot, GradSlot):
+                self._gradients.append((position, slot))
+            elif isinstance(slot, ConstantSlot):
+                self._fixed.append((position, data_address(self._constant(slot.value))))
+            elif isinstance(slot, KeySlot):
+                self._keys.append(position)
+            else:
+                self._fixed.append((position, self._callback(slot)))
+        self.types = tuple(types[index] for index in range(len(types)))
+        self._shapes = [sizes(t.shape) for t in self.types]
+        self._dtypes = [t.dtype for t in self.types]
+        self.written = tuple(s.name for s in program.slots if isinstance(s, StateSlot) and s.written)
+
+    def _state_array(self, slot: StateSlot) -> Array:
+        array = self.store.array(slot.name)
+        if array.shape != slot.type.shape or array.dtype != slot.type.dtype:
+            raise StaticGradError(f"variable {slot.name!r}: the program expects {slot.type}")
+        return array
+
+    def _constant(self, value: Array) -> Array:
+        array = aligned_empty(value.shape, value.dtype)
+        array[...] = value
+        self._kept_alive.append(array)
+        return array
+
+    def _callback(self, slot: CallbackSlot) -> int:
+        in_views = [_viewer(t) for t in slot.inputs]
+        out_views = [_viewer(t) for t in slot.outputs]
+
+        def call(operands: Any) -> int:
+            try:
+                inputs = [view(operands[i]) for i, view in enumerate(in_views)]
+                results = call_function(slot.function, inputs, slot.outputs, slot.source)
+                for i, (view, result) in enumerate(zip(out_views, results, strict=True), len(in_views)):
+                    view(operands[i])[...] = result
+                return 0
+            except BaseException as error:  # it crosses compiled code as a status, and is raised again after it
+                self._failure.error = error
+                return 1
+
+        wrapper = _CALLBACK(call)
+        self._kept_alive.append(wrapper)
+        return ctypes.cast(wrapper, ctypes.c_void_p).value or 0
+
+    def _choose_lock(self, callbacks: bool) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        lock = self.store.lock
+        reads = any(isinstance(slot, StateSlot) for slot in self.program.slots)
+        if self.written or self._gradients or (callbacks and reads):
+            return lock.exclusive
+        if not reads:
+            return contextlib.nullcontext
+        return lock.brief if self.keeps_lock else lock.shared
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+        """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = self._new_frame()
+        try:
+            if outs is None:
+                results = list(map(np.empty, self._shapes, self._dtypes))
+            else:
+                results = [
+                    np.empty(shape, dtype) if out is None else out
+                    for out, shape, dtype in zip(outs, self._shapes, self._dtypes, strict=True)
+                ]
+            table = frame.table
+            for position, index in self._feeds:
+                table[position] = data_address(arrays[index])
+            for position, index in self._fetches:
+                table[position] = data_address(results[index])
+            if self._poison:
+                frame.arena.fill(0xFF)
+            if self._keys or self.written or self._gradients:
+                self._run_stateful(frame)
+            else:
+                with self._enter():
+                    status = self._main(frame.table_address, frame.arena_address)
+                if status:
+                    raise self._error(status, frame)
+            return results
+        finally:
+            self._frames.append(frame)
+
+    def _run_stateful(self, frame: Frame) -> None:
+        store = self.store
+        number = -1
+        if self._keys:
+            number = store.take_run_number()
+            frame.key[:] = store.seed, number
+        try:
+            with self._enter():
+                fresh = self._bind_gradients(frame)
+                status = self._main(frame.table_address, frame.arena_address)
+                if status:
+                    raise self._error(status, frame)
+                store.written(self.written)
+                for key, array in fresh.items():
+                    store.keep_gradient(key, array)
+        except BaseException:
+            if number >= 0:
+                store.return_run_number(number)
+            raise
+
+    def _bind_gradients(self, frame: Frame) -> dict[str, Array]:
+        new: dict[str, Array] = {}
+        for position, slot in self._gradients:
+            array, fresh = self.store.gradient_memory(slot.key, slot.type)
+            if fresh:
+                new[slot.key] = array
+            frame.table[position] = data_address(array)
+        return new
+
+    def _new_frame(self) -> Frame:
+        frame = Frame(len(self.program.slots), self.program.arena_bytes)
+        for position, address in self._fixed:
+            frame.table[position] = address
+        for position in self._keys:
+            frame.table[position] = data_address(frame.key)
+        return frame
+
+    def _error(self, status: int, frame: Frame) -> BaseException:
+        if not 0 < status <= len(self.program.checks):
+            return StaticGradError(f"the program ended with the unknown status {status}")
+        check = self.program.checks[status - 1]
+        if check.kind == "bounds":
+            extremes = frame.arena[check.offset : check.offset + 16].view(np.int64)
+            return bounds_error(check.message, check.size, int(extremes[0]), int(extremes[1]), check.source)
+        if check.kind == "callback":
+            error = self._failure.__dict__.pop("error", None)
+            return error if error is not None else StaticGradError(check.message, source=check.source)
+        if check.kind == "numerics":
+            return NumericsError(check.message, source=check.source)
+        return StaticGradError(f"assertion failed: {check.message}", source=check.source)
+
+    def assembly(self) -> str:
+        return self._module.assembly()
+
+
+def _viewer(type_: TensorType) -> Callable[[int | None], Array]:
+    """An array over the memory at an address, as a function of the address."""
+    shape = sizes(type_.shape)
+    count = type_.dtype.itemsize
+    for size in shape:
+        count *= size
+    if not count:
+        return lambda address: np.empty(shape, type_.dtype)
+    kind = ctypes.c_uint8 * count
+
+    def view(address: int | None) -> Array:
+        return np.frombuffer(kind.from_address(address or 0), type_.dtype).reshape(shape)
+
+    return view

@@ -1,0 +1,48 @@
+"""The reference backend: a region run by the NumPy interpreter, with the interface of a loaded program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.compiler.region import Region
+from staticgrad.interpreter import draws, evaluate
+from staticgrad.optable import Array
+from staticgrad.runtime.state import Store
+
+
+class ReferenceRunner:
+    """Runs one region. ``run(arrays, outs)`` gives an array for each fetched tensor."""
+
+    def __init__(self, region: Region, store: Store) -> None:
+        self.region = region
+        self.store = store
+        self.types = tuple(x.type for x in region.fetches)
+        self._draws = any(draws(node) for node in region.graph.nodes)
+        stateful = any(node.op.name in ("variable", "assign", "accumulate_grad") for node in region.graph.nodes)
+        self._enter = store.lock.exclusive if stateful else contextlib.nullcontext[None]
+
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+        """Run once; state is written when everything else has succeeded."""
+        store = self.store
+        number = store.take_run_number() if self._draws else 0
+        key = np.array([store.seed, number], np.int64)
+        try:
+            with self._enter():
+                outcome = evaluate(self.region, arrays, lambda attrs: store.array(attrs.key), key)
+                results = [np.array(value, order="C") for value in outcome.values]
+                store.add_gradients(outcome.gradients)
+                store.write({name: np.array(value) for name, value in outcome.writes.items()})
+        except BaseException:
+            if self._draws:
+                store.return_run_number(number)
+            raise
+        if outs is None:
+            return results
+        for i, out in enumerate(outs):
+            if out is not None:
+                np.copyto(out, results[i])
+                results[i] = out
+        return results

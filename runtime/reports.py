@@ -1,0 +1,129 @@
+"""Reports: what a program needs, as values that print as tables.
+
+Comes in: the plan and the costs of a Program. Goes out: ``exe.memory`` and ``exe.cost``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from staticgrad.compiler.kernels.program import BufferPlan, KernelCost
+from staticgrad.errors import StaticGradError
+
+
+def byte_text(count: float) -> str:
+    """A number of bytes for people: ``17.2 KiB``."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def count_text(count: float) -> str:
+    """A count for people: ``3.1 M``."""
+    for unit in ("", " k", " M", " G"):
+        if abs(count) < 1000:
+            return f"{count:.0f}" if not unit else f"{count:.1f}{unit}"
+        count /= 1000
+    return f"{count:.1f} T"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> str:
+    """Rows in columns as wide as their widest cell; the columns numbered in ``right`` are right-aligned."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    texts = []
+    for line in lines:
+        cells = [
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        texts.append("  ".join(cells).rstrip())
+    return "\n".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """The planned memory of a program.
+
+    ``arena_bytes`` is what a call needs besides feeds, results and state; ``lower_bound_bytes`` the most bytes alive
+    at once, below which no placement can go. Sizes are in bytes, times in steps of the program.
+    """
+
+    arena_bytes: int
+    lower_bound_bytes: int
+    buffers: tuple[BufferPlan, ...]
+
+    def __str__(self) -> str:
+        head = f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+        rows = [
+            (b.name, str(b.nbytes), str(b.offset), f"[{b.first}, {b.last})", b.reason, str(b.source or ""))
+            for b in sorted(self.buffers, key=lambda b: (b.first, b.offset))
+        ]
+        if not rows:
+            return f"{head}, no buffers"
+        return head + "\n" + table(("buffer", "bytes", "offset", "steps", "why", "source"), rows, right=(1, 2))
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Write a picture of the plan to ``path`` (any format of matplotlib): steps across, bytes upwards."""
+        plot_buffers(path, self.buffers, self.arena_bytes, self.lower_bound_bytes)
+
+
+def plot_buffers(
+    path: str | PathLike[str], buffers: Sequence[BufferPlan], arena_bytes: int, lower_bound_bytes: int
+) -> None:
+    """Draw each buffer as a rectangle from its first to its last step, at its offset."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+        from matplotlib.patches import Rectangle
+    except ImportError as error:
+        raise StaticGradError("plots need matplotlib: pip install 'staticgrad[plot]'") from error
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    axes: Any = figure.subplots()
+    colors = matplotlib.colormaps["tab20"]
+    for number, buffer in enumerate(buffers):
+        width = max(buffer.last - buffer.first, 0.2)
+        axes.add_patch(
+            Rectangle((buffer.first, buffer.offset), width, buffer.nbytes, facecolor=colors(number % 20), alpha=0.8,
+                      edgecolor="black", linewidth=0.5)
+        )  # fmt: skip
+        if buffer.nbytes * 25 > arena_bytes:
+            axes.text(buffer.first + width / 2, buffer.offset + buffer.nbytes / 2, buffer.name, ha="center",
+                      va="center", fontsize=7, clip_on=True)  # fmt: skip
+    axes.axhline(lower_bound_bytes, linestyle="--", linewidth=1, color="gray", label="most bytes alive at once")
+    axes.set_xlim(0, max((b.last for b in buffers), default=1))
+    axes.set_ylim(0, max(arena_bytes, lower_bound_bytes, 1) * 1.05)
+    axes.set_xlabel("step")
+    axes.set_ylabel("offset in bytes")
+    axes.set_title(f"arena of {byte_text(arena_bytes)}")
+    axes.legend(loc="upper right")
+    figure.savefig(path)
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What a call costs, kernel by kernel."""
+
+    kernels: tuple[KernelCost, ...]
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of one call."""
+        return sum(k.flops for k in self.kernels)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the kernels of one call read and write."""
+        return sum(k.bytes for k in self.kernels)
+
+    def __str__(self) -> str:
+        head = f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written by {len(self.kernels)} kernels"
+        rows = [(k.name, k.family, str(k.flops), str(k.bytes), str(k.source or "")) for k in self.kernels]
+        if not rows:
+            return head
+        return head + "\n" + table(("kernel", "family", "flops", "bytes", "source"), rows, right=(2, 3))

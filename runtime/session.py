@@ -1,0 +1,351 @@
+"""The session: state for a graph, and the programs that run on it.
+
+Comes in: fetches and feeds by tensor. Goes out: arrays. Programs are compiled when first needed and kept, the least
+recently used given up first, by graph version, fetches, feeds with their types, and the session's options.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.errors import FeedError, FetchError, StaticGradError
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.optable import Array
+from staticgrad.runtime.binding import as_array
+from staticgrad.runtime.executable import Executable, Runner, leaves_of, pack
+from staticgrad.runtime.reference import ReferenceRunner
+from staticgrad.runtime.state import Store, variable_key
+from staticgrad.types import Shape, TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.region import Region
+    from staticgrad.runtime.tape import Tape, TapePrograms
+
+KEPT_PROGRAMS = 256
+PRECISIONS = ("highest",)
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """A bounded dictionary that gives up what was not used for longest."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[object, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: object) -> V | None:
+        with self._lock:
+            value = self._entries.get(key)
+            if value is not None:
+                self._entries.move_to_end(key)
+            return value
+
+    def put(self, key: object, value: V) -> V:
+        with self._lock:
+            self._entries[key] = value
+            while len(self._entries) > self._limit:
+                self._entries.popitem(last=False)
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this operating system
+        return os.cpu_count() or 1
+
+
+class Session:
+    """Variables, gradients and compiled programs of one graph.
+
+    Args:
+        graph: default: the current one.
+        num_threads: how many threads a program may use; default: ``STATICGRAD_THREADS``, else the cores this process
+            may use. Results do not depend on it.
+        seed: from which variables are initialised and random numbers follow.
+        check_numerics: raise ``NumericsError`` at the first op that makes a NaN or an infinity.
+        matmul_precision: ``"highest"`` computes products in the dtype of their operands.
+
+    May be used from several threads: runs that write state take turns.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        *,
+        num_threads: int | None = None,
+        seed: int = 0,
+        check_numerics: bool = False,
+        matmul_precision: str = "highest",
+    ) -> None:
+        config.refuse_unknown()
+        if matmul_precision not in PRECISIONS:
+            allowed = ", ".join(map(repr, PRECISIONS))
+            raise StaticGradError(f"matmul_precision {matmul_precision!r}: expected one of {allowed}")
+        if num_threads is None:
+            chosen = config.get("THREADS")
+            num_threads = int(chosen) if chosen else available_cores()
+        if num_threads < 1:
+            raise StaticGradError(f"num_threads: expected at least 1, actual {num_threads}")
+        self.graph = get_default_graph() if graph is None else graph
+        self.num_threads = num_threads
+        self.check_numerics = check_numerics
+        self.matmul_precision = matmul_precision
+        self.store = Store(self.graph, int(seed))
+        self.compile_count = 0  # programs compiled so far
+        self._closed = False
+        self.compiling = threading.RLock()
+        self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
+        self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
+        self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
+
+    @property
+    def seed(self) -> int:
+        return self.store.seed
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Session:
+        self.check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up programs and refuse every further call. Executables and tapes of the session end with it."""
+        self._closed = True
+        self._runners.clear()
+        self._executables.clear()
+        self._tapes.clear()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise StaticGradError("the session is closed")
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None) -> Any:
+        """The values of ``fetches``, a nest of tensors and ops of the graph; None in the place of ops.
+
+        Args:
+            feeds: arrays by tensor; any tensor may be fed, the graph is cut there.
+
+        Raises:
+            FetchError, FeedError: not of this graph, a missing placeholder, a wrong shape or dtype.
+            BoundsError, NumericsError: found during the run; no state has changed.
+        """
+        self.check_open()
+        leaves = leaves_of(fetches)
+        feeds = self._check_feeds(feeds)
+        key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, feeds)))
+        executable = self._executables.get(key)
+        if executable is None:
+            executable = self._executables.put(key, Executable(self, list(leaves), leaves, tuple(feeds)))
+        values = executable.call_flat(tuple(feeds.values()))
+        return values[0] if isinstance(fetches, (Tensor, Node)) else pack(fetches, values)
+
+    def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
+        if feeds is None:
+            return {}
+        if not isinstance(feeds, Mapping):
+            raise FeedError(f"feeds: expected a dict from tensors to arrays, actual {type(feeds).__name__}")
+        for x in feeds:
+            self._check_fed(x)
+        return feeds
+
+    def _check_fed(self, x: object) -> None:
+        if not isinstance(x, Tensor):
+            raise FeedError(f"feeds go by tensor, not by {x!r}")
+        if x.op.graph is not self.graph:
+            raise FeedError(f"{x.name!r} is fed but belongs to another graph", source=x.source)
+
+    def compile(
+        self,
+        fetches: Any,
+        feeds: Tensor | Sequence[Tensor] | Mapping[Tensor, Shape] = (),
+    ) -> Executable:
+        """Compile once what shall be called often.
+
+        Args:
+            feeds: a tensor or a list of tensors, or a dict from tensor to shape that gives the sizes of ``None``
+                dimensions. The executable takes arrays in this order. With all sizes known the program is compiled
+                now, else at the first call of each size.
+
+        Raises:
+            FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
+        """
+        self.check_open()
+        leaves = leaves_of(fetches)
+        shapes: list[Shape]
+        if isinstance(feeds, Mapping):
+            tensors = list(feeds)
+            shapes = [self._fed_shape(x, shape) for x, shape in feeds.items()]
+        else:
+            tensors = [feeds] if isinstance(feeds, Tensor) else list(feeds)
+            for x in tensors:
+                self._check_fed(x)
+            shapes = [x.shape for x in tensors]
+        if len({id(x) for x in tensors}) != len(tensors):
+            raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
+        executable = Executable(self, fetches, leaves, tensors)
+        executable.prepare(shapes)
+        return executable
+
+    def _fed_shape(self, x: Tensor, shape: Any) -> Shape:
+        self._check_fed(x)
+        if shape is None:
+            return x.shape
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        fits = len(sizes) == x.ndim and all(
+            not isinstance(size, int) or given in (None, size) for size, given in zip(x.shape, sizes, strict=True)
+        )
+        if not fits:
+            raise FeedError(f"{x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {sizes}", source=x.source)
+        return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
+
+    # -- programs ---------------------------------------------------------------------------------------------------
+
+    def runner(
+        self, leaves: Sequence[Tensor | Node], tensors: Sequence[Tensor], feeds: Mapping[Tensor, TensorType]
+    ) -> Runner:
+        """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types."""
+        ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
+        key = (self.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), self._feeds_key(feeds))
+        runner = self._runners.get(key)
+        if runner is None:
+            with self.compiling:
+                runner = self._runners.get(key)
+                if runner is None:
+                    from staticgrad.compiler.cut import cut
+
+                    made = cut(self.graph, [*tensors, *ops], feeds, check_numerics=self.check_numerics)
+                    runner = self._runners.put(key, self.load(made.region))
+        return runner
+
+    @staticmethod
+    def _feeds_key(feeds: Mapping[Tensor, TensorType]) -> tuple[object, ...]:
+        return tuple((id(x), t) for x, t in feeds.items())
+
+    def load(self, region: Region) -> Runner:
+        """Compile a region for this session's state."""
+        self.check_open()
+        self.compile_count += 1
+        if config.get("BACKEND") == "reference":
+            return ReferenceRunner(region, self.store)
+        from staticgrad.compiler.pipeline import Options, compile_region
+        from staticgrad.runtime.native import NativeRunner
+
+        options = Options.from_environment(check_numerics=self.check_numerics)
+        return NativeRunner(compile_region(region, options), self.store)
+
+    # -- tapes ------------------------------------------------------------------------------------------------------
+
+    def forward(self, outputs: Any, feeds: Mapping[Tensor, Any] | None = None) -> Tape:
+        """Run the forward of ``outputs`` (a tensor or a nest of them) and keep what their backwards need.
+
+        Raises:
+            FetchError, FeedError: as for ``run``.
+        """
+        from staticgrad.runtime.tape import Tape, plan_programs
+
+        self.check_open()
+        leaves = leaves_of(outputs)
+        for leaf in leaves:
+            if not isinstance(leaf, Tensor):
+                raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        fed = self._check_feeds(feeds)
+        arrays = [as_array(x, value) for x, value in fed.items()]
+        types = {x: TensorType(array.shape, array.dtype) for x, array in zip(fed, arrays, strict=True)}
+        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types))
+        programs = self._tapes.get(key)
+        if programs is None:
+            with self.compiling:
+                programs = self._tapes.get(key)
+                if programs is None:
+                    programs = self._tapes.put(key, plan_programs(self, tensors, types))
+        return Tape(self, programs, arrays)
+
+    def grad(self, x: Tensor) -> Array | None:
+        """The gradient that backwards have added up for ``x`` since ``zero_grad``, a fresh array; None before the
+        first backward and for tensors that keep none.
+
+        Raises:
+            FetchError: ``x`` is no tensor of this graph.
+        """
+        from staticgrad.compiler.tapes import gradient_key
+
+        if not isinstance(x, Tensor) or x.op.graph is not self.graph:
+            raise FetchError(f"{x!r} is no tensor of this graph")
+        return self.store.gradient(gradient_key(x))
+
+    def zero_grad(self) -> None:
+        """Forget all accumulated gradients: ``grad`` gives None until the next backward."""
+        self.store.zero_gradients()
+
+    # -- state ------------------------------------------------------------------------------------------------------
+
+    def get(self, variable: Tensor) -> Array:
+        """A copy of a variable's value.
+
+        Raises:
+            FetchError: it is no variable of this graph.
+        """
+        self.check_open()
+        return self.store.read(self._variable(variable))
+
+    def set(self, variable: Tensor, value: Any) -> None:
+        """Give a variable another value.
+
+        Raises:
+            FetchError: it is no variable of this graph.
+            FeedError: another shape, or a dtype that does not cast safely.
+        """
+        self.check_open()
+        key = self._variable(variable)
+        self.store.write({key: as_array(variable, value)})
+
+    def _variable(self, variable: Tensor) -> str:
+        key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
+        if key is None:
+            raise FetchError(f"{variable!r} is no variable of this graph")
+        return key
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
+        at all."""
+        from staticgrad.runtime.checkpoint import save
+
+        self.check_open()
+        save(self.store, path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Take all variables and the random state from a file that ``save`` wrote.
+
+        Raises:
+            FormatError: the file is damaged or foreign, or its names, shapes or dtypes are not the graph's: nothing
+                has changed.
+        """
+        from staticgrad.runtime.checkpoint import restore
+
+        self.check_open()
+        restore(self.store, path)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{self.compile_count} programs compiled"
+        return f"<session on {self.graph!r}, {state}>"

@@ -1,0 +1,234 @@
+"""The state of one session: variables, accumulated gradients, the run number, and the lock that guards them.
+
+Every variable lies in memory of its own for as long as the session lives, 64-byte aligned and C-contiguous: compiled
+programs hold its address and write in place. A version number counts the writes of each variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from staticgrad.errors import StaticGradError
+from staticgrad.graph import Graph, Tensor
+from staticgrad.ops.sources import VariableAttributes
+from staticgrad.optable import Array
+from staticgrad.types import Shape, TensorType, sizes
+
+ALIGNMENT = 64
+
+
+def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
+    """An uninitialised C-contiguous array whose memory begins at a multiple of 64 bytes."""
+    shape = sizes(shape)
+    nbytes = dtype.itemsize
+    for size in shape:
+        nbytes *= size
+    memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def first_value(attrs: VariableAttributes, seed: int) -> Array:
+    """A variable's value before any write: from the session's seed and the variable's name, and nothing else."""
+    entropy = [seed & (2**64 - 1), zlib.crc32(attrs.key.encode())]
+    value = np.asarray(attrs.initial(np.random.default_rng(np.random.SeedSequence(entropy))))
+    if value.shape != attrs.shape:
+        raise StaticGradError(
+            f"the initial value of variable {attrs.key!r}\n  expected shape {attrs.shape}\n  actual   {value.shape}"
+        )
+    return value.astype(attrs.dtype)
+
+
+class StateLock:
+    """Writers take turns; readers see no half-written value.
+
+    ``brief`` is for everything done in Python and for short readers; ``shared`` for long readers, which run side by
+    side; ``exclusive`` for writers and for programs that call back into Python. The thread that holds it may take it
+    again, since a callback may run the session. A shared reader never calls back, so nobody waits for a lock while a
+    callback needs it.
+
+    ``gate`` counts the holders of every kind, in memory that compiled entries read: while it is zero and the
+    interpreter's lock is held, nobody else is inside.
+    """
+
+    def __init__(self) -> None:
+        self.mutex = threading.RLock()
+        self.idle = threading.Condition(self.mutex)
+        self.readers = 0
+        self.gate = np.zeros(1, np.int64)
+        self._brief = _Brief(self)
+        self._shared = _Shared(self)
+        self._exclusive = _Exclusive(self)
+
+    def brief(self) -> contextlib.AbstractContextManager[None]:
+        return self._brief
+
+    def shared(self) -> contextlib.AbstractContextManager[None]:
+        return self._shared
+
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+        return self._exclusive
+
+
+class _Hold(contextlib.AbstractContextManager[None]):
+    def __init__(self, lock: StateLock) -> None:
+        self._lock = lock
+
+
+class _Brief(_Hold):
+    def __enter__(self) -> None:
+        self._lock.mutex.acquire()
+        self._lock.gate[0] += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.gate[0] -= 1
+        self._lock.mutex.release()
+
+
+class _Shared(_Hold):
+    def __enter__(self) -> None:
+        with self._lock.mutex:
+            self._lock.gate[0] += 1
+            self._lock.readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        lock = self._lock
+        with lock.mutex:
+            lock.gate[0] -= 1
+            lock.readers -= 1
+            if not lock.readers:
+                lock.idle.notify_all()
+
+
+class _Exclusive(_Hold):
+    def __enter__(self) -> None:
+        lock = self._lock
+        lock.mutex.acquire()
+        while lock.readers:
+            lock.idle.wait()
+        lock.gate[0] += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.gate[0] -= 1
+        self._lock.mutex.release()
+
+
+class Store:
+    """Variables and gradients of one session on one graph."""
+
+    def __init__(self, graph: Graph, seed: int) -> None:
+        self.graph = graph
+        self.seed = seed
+        self.lock = StateLock()
+        self.runs_drawn = 0  # how many earlier runs took random numbers
+        self._values: dict[str, Array] = {}
+        self._versions: dict[str, int] = {}
+        self._gradients: dict[str, Array] = {}
+
+    # -- variables --------------------------------------------------------------------------------------------------
+
+    def attributes(self, key: str) -> VariableAttributes:
+        """What was declared about a variable; ``KeyError`` where the graph has none of that name."""
+        attrs: VariableAttributes = self.graph.variables[key].op.attrs
+        return attrs
+
+    def array(self, key: str) -> Array:
+        """The memory of a variable, initialised on first use. The same array for as long as the session lives."""
+        array = self._values.get(key)
+        if array is None:
+            with self.lock.mutex:
+                array = self._values.get(key)
+                if array is None:
+                    attrs = self.attributes(key)
+                    array = aligned_empty(attrs.shape, attrs.dtype)
+                    array[...] = first_value(attrs, self.seed)
+                    self._versions.setdefault(key, 0)
+                    self._values[key] = array
+        return array
+
+    def read(self, key: str) -> Array:
+        """A copy of a variable's value."""
+        array = self.array(key)
+        with self.lock.brief():
+            return array.copy()
+
+    def version(self, key: str) -> int:
+        """How many writes the variable has seen."""
+        return self._versions.get(key, 0)
+
+    def written(self, keys: tuple[str, ...]) -> None:
+        """Count a write of each of ``keys``."""
+        for key in keys:
+            self._versions[key] = self._versions.get(key, 0) + 1
+
+    def write(self, values: Mapping[str, Array]) -> None:
+        """Write several variables, all or none."""
+        arrays = {key: self.array(key) for key in values}
+        with self.lock.exclusive():
+            for key, array in arrays.items():
+                array[...] = values[key]
+            self.written(tuple(arrays))
+
+    # -- gradients --------------------------------------------------------------------------------------------------
+
+    def gradient(self, key: str) -> Array | None:
+        """A copy of an accumulated gradient, None where there is none yet."""
+        with self.lock.brief():
+            array = self._gradients.get(key)
+            return None if array is None else array.copy()
+
+    def gradient_memory(self, key: str, type_: TensorType) -> tuple[Array, bool]:
+        """Zeros or the sum so far for a program to add to, and whether it is new.
+
+        A gradient of another shape (a placeholder with a free size) starts anew as soon as sizes differ.
+        """
+        array = self._gradients.get(key)
+        if array is not None and array.shape == type_.shape:
+            return array, False
+        array = aligned_empty(type_.shape, type_.dtype)
+        array[...] = 0
+        return array, True
+
+    def keep_gradient(self, key: str, array: Array) -> None:
+        self._gradients[key] = array
+
+    def add_gradients(self, sums: Mapping[str, Array]) -> None:
+        """Add to accumulated gradients."""
+        with self.lock.exclusive():
+            for key, value in sums.items():
+                array, fresh = self.gradient_memory(key, TensorType(value.shape, value.dtype))
+                array += value
+                if fresh:
+                    self.keep_gradient(key, array)
+
+    def zero_gradients(self) -> None:
+        with self.lock.exclusive():
+            self._gradients.clear()
+
+    # -- random numbers ---------------------------------------------------------------------------------------------
+
+    def take_run_number(self) -> int:
+        """The number of this run among those that draw."""
+        with self.lock.mutex:
+            number = self.runs_drawn
+            self.runs_drawn = number + 1
+            return number
+
+    def return_run_number(self, number: int) -> None:
+        """A run that failed leaves the random state as it was, unless another run has drawn since."""
+        with self.lock.mutex:
+            if self.runs_drawn == number + 1:
+                self.runs_drawn = number
+
+
+def variable_key(graph: Graph, variable: Tensor) -> str | None:
+    """The name of a variable of ``graph``; None for every other tensor."""
+    if variable.op.graph is graph and variable.op.op.name == "variable":
+        key: str = variable.op.attrs.key
+        return key
+    return None

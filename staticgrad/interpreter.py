@@ -1,0 +1,259 @@
+"""The NumPy interpreter: what every op means.
+
+Comes in: a graph (declared or rewritten), arrays for its fed tensors, the values of variables, the key of the random
+ops. Goes out: the fetched values, what is to be written to variables, what is to be added to gradients. Nothing is
+written here: whoever called commits the outcome if no error was raised, so a run that fails changes no state.
+
+Nodes run in the order of the graph. Reading a variable gives its value at the start of the run; the result of
+``assign`` is the new value. ``STATICGRAD_BACKEND=reference`` runs sessions on this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.optable import Array
+from staticgrad.types import TensorType, is_floating
+
+ReadVariable = Callable[[Any], Array]
+
+
+class Computation(Protocol):
+    """A graph with what is handed in and out; the compiler's regions are of this form."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def feeds(self) -> tuple[Tensor, ...]: ...
+    @property
+    def fetches(self) -> tuple[Tensor, ...]: ...
+    @property
+    def effects(self) -> tuple[Node, ...]: ...
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run gives: fetched values, new values of variables by key, sums to add to gradients by key."""
+
+    values: list[Array] = field(default_factory=list)
+    writes: dict[str, Array] = field(default_factory=dict)
+    gradients: dict[str, Array] = field(default_factory=dict)
+
+
+def evaluate(
+    computation: Computation,
+    arrays: Sequence[Array],
+    read_variable: ReadVariable,
+    key: Array | None = None,
+) -> Outcome:
+    """Run a computation.
+
+    Args:
+        arrays: a value for each of ``computation.feeds``.
+        read_variable: gives the value of a variable from its attributes.
+        key: int64[2], the session's seed and the run number; random ops need it.
+
+    Raises:
+        FeedError: a placeholder that is needed was not fed.
+        BoundsError, StaticGradError, NumericsError: a check of the graph failed.
+        Exception: what a Python function of the graph raised.
+    """
+    feeds = dict(zip(computation.feeds, arrays, strict=True))
+    run = _Run(feeds, read_variable, key)
+    needed = _needed(computation.fetches, computation.effects, feeds)
+    with np.errstate(all="ignore"):
+        for node in computation.graph.nodes:
+            if node in needed:
+                run.node(node)
+    run.outcome.values = [run.values[x] for x in computation.fetches]
+    return run.outcome
+
+
+def _needed(fetches: Iterable[Tensor], effects: Iterable[Node], feeds: Mapping[Tensor, Array]) -> set[Node]:
+    stack = [*(x.op for x in fetches if x not in feeds), *effects]
+    seen = set(stack)
+    while stack:
+        node = stack.pop()
+        for before in (*(x.op for x in node.inputs if x not in feeds), *node.control):
+            if before not in seen and not (before.outputs and all(y in feeds for y in before.outputs)):
+                seen.add(before)
+                stack.append(before)
+    return seen
+
+
+def draws(node: Node) -> bool:
+    """Whether an op takes random numbers, so that a run of it counts."""
+    return node.op.name == "random_uniform"
+
+
+class _Run:
+    """The values of one run."""
+
+    def __init__(self, feeds: Mapping[Tensor, Array], read_variable: ReadVariable, key: Array | None) -> None:
+        self.values: dict[Tensor, Array] = dict(feeds)
+        self.outcome = Outcome()
+        self.read_variable = read_variable
+        self.key = key
+
+    def node(self, node: Node) -> None:
+        inputs = [self.values[x] for x in node.inputs]
+        special = _SPECIAL.get(node.op.name)
+        results = special(self, node, inputs) if special is not None else _reference(node, inputs)
+        for y, value in zip(node.outputs, results, strict=True):
+            if y not in self.values:  # else it is fed, and the feed stands for it
+                self.values[y] = _checked(node, y.type, value)
+
+
+def _reference(node: Node, inputs: Sequence[Array], *extra: Array) -> Sequence[Any]:
+    try:
+        result = node.op.reference(node.attrs, *extra, *inputs)
+    except IndexError as error:  # NumPy found an index out of range
+        if isinstance(error, BoundsError):
+            raise
+        raise BoundsError(f"{node.name!r} ({node.op.name}): {error}", source=node.source) from error
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+def _checked(node: Node, type_: TensorType, value: Any) -> Array:
+    array = np.asarray(value)
+    if array.dtype != type_.dtype or (type_.static and array.shape != type_.shape):
+        actual = TensorType(array.shape, array.dtype)
+        raise StaticGradError(
+            f"the reference of op {node.op.name} gave a value of another type\n  expected {type_}\n  actual   {actual}",
+            source=node.source,
+        )
+    return array
+
+
+# -- ops that touch more than their operands ------------------------------------------------------------------------
+
+_Values = Sequence[Array]
+
+
+def _placeholder(run: _Run, node: Node, inputs: _Values) -> _Values:
+    if node.outputs[0] not in run.values:
+        raise FeedError(f"placeholder {node.name!r} is needed but not fed", source=node.source)
+    return [run.values[node.outputs[0]]]
+
+
+def _variable(run: _Run, node: Node, inputs: _Values) -> _Values:
+    return [run.read_variable(node.attrs)]
+
+
+def _assign(run: _Run, node: Node, inputs: _Values) -> _Values:
+    run.outcome.writes[node.attrs.key] = inputs[-1]
+    return [inputs[-1]]
+
+
+def _accumulate_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
+    before = run.outcome.gradients.get(node.attrs.key)
+    run.outcome.gradients[node.attrs.key] = inputs[0] if before is None else before + inputs[0]
+    return [inputs[0]]
+
+
+def _random(run: _Run, node: Node, inputs: _Values) -> Sequence[Any]:
+    if run.key is None:
+        raise StaticGradError(f"{node.name!r} draws random numbers, and the run has no key", source=node.source)
+    return _reference(node, inputs, run.key)
+
+
+def _print(run: _Run, node: Node, inputs: _Values) -> _Values:
+    print_value(node.attrs.text, inputs[0])
+    return [inputs[0]] if node.outputs else []
+
+
+def _py_call(run: _Run, node: Node, inputs: _Values) -> _Values:
+    return call_function(node.attrs.function, inputs, tuple(y.type for y in node.outputs), node.source)
+
+
+def _bounds_check(run: _Run, node: Node, inputs: _Values) -> _Values:
+    index = inputs[0]
+    if index.size and (index.min() < 0 or index.max() >= node.attrs.size):
+        raise bounds_error(node.attrs.what, node.attrs.size, int(index.min()), int(index.max()), node.source)
+    return [inputs[0]] if node.outputs else []
+
+
+def _assertion(run: _Run, node: Node, inputs: _Values) -> _Values:
+    if not np.all(inputs[0]):
+        raise StaticGradError(f"assertion failed: {node.attrs.message}", source=node.source)
+    return [inputs[0]] if node.outputs else []
+
+
+def _numerics_check(run: _Run, node: Node, inputs: _Values) -> _Values:
+    if is_floating(inputs[0].dtype) and not np.isfinite(inputs[0]).all():
+        raise NumericsError(node.attrs.message, source=node.source)
+    return [inputs[0]] if node.outputs else []
+
+
+def _group(run: _Run, node: Node, inputs: _Values) -> _Values:
+    return []
+
+
+_SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
+    "placeholder": _placeholder,
+    "variable": _variable,
+    "assign": _assign,
+    "accumulate_grad": _accumulate_grad,
+    "random_uniform": _random,
+    "print": _print,
+    "py_call": _py_call,
+    "bounds_check": _bounds_check,
+    "assertion": _assertion,
+    "numerics_check": _numerics_check,
+    "group": _group,
+}
+
+
+# -- shared with compiled programs: the same words and the same calls on both backends ------------------------------
+
+
+def bounds_error(what: str, size: int, smallest: int, largest: int, source: SourceLine | None) -> BoundsError:
+    """The error for indices in [smallest, largest] where [0, size) is allowed."""
+    found = smallest if smallest < 0 else largest
+    return BoundsError(
+        f"{what}: index {found} is out of range\n  expected indices in [0, {size})"
+        f"\n  actual   smallest {smallest}, largest {largest}",
+        source=source,
+    )
+
+
+def print_value(text: str, value: Array) -> None:
+    """What ``sg.print`` writes."""
+    print(f"{text}{'' if not text or text.endswith((' ', '=', ':')) else ' '}{value}", flush=True)
+
+
+def call_function(
+    function: Callable[..., Any],
+    inputs: Sequence[Array],
+    types: Sequence[TensorType],
+    source: SourceLine | None,
+) -> list[Array]:
+    """Call a user's function with copies of ``inputs``; its results are cast to the declared types.
+
+    Raises:
+        StaticGradError: another number of results, or another shape or dtype than declared.
+    """
+    results = function(*(np.array(x) for x in inputs))
+    if results is None:
+        results = ()
+    elif not isinstance(results, (tuple, list)):
+        results = (results,)
+    if len(results) != len(types):
+        raise StaticGradError(f"py_call: expected {len(types)} results, actual {len(results)}", source=source)
+    arrays = []
+    for position, (value, type_) in enumerate(zip(results, types, strict=True)):
+        array = np.asarray(value)
+        weak = type(value) in (bool, int, float)
+        if array.shape != type_.shape or not (weak or np.can_cast(array.dtype, type_.dtype, "safe")):
+            raise StaticGradError(
+                f"py_call: result {position}\n  expected {type_}\n  actual   {TensorType(array.shape, array.dtype)}",
+                source=source,
+            )
+        arrays.append(np.ascontiguousarray(array, type_.dtype).reshape(type_.shape))
+    return arrays

@@ -1,0 +1,69 @@
+"""Nests: tuples, lists, dicts and dataclasses of anything, to any depth. None is an empty nest; all else is a leaf.
+
+    Nest ::= None | leaf | tuple of Nest | list of Nest | {key: Nest} | dataclass with Nest fields
+
+Dicts keep the order of their keys; named tuples and dataclasses come back as what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from staticgrad.errors import GraphError
+
+
+def children(nest: Any) -> Sequence[Any] | None:
+    """The parts of a nest in order; None for a leaf."""
+    if nest is None:
+        return ()
+    if isinstance(nest, Mapping):
+        return tuple(nest.values())
+    if isinstance(nest, (tuple, list)):
+        return tuple(nest)
+    if is_dataclass(nest) and not isinstance(nest, type):
+        return tuple(getattr(nest, f.name) for f in fields(nest) if f.init)
+    return None
+
+
+def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
+    """The same kind of nest over other parts."""
+    if nest is None:
+        return None
+    if isinstance(nest, Mapping):
+        return type(nest)(zip(nest, parts, strict=True))  # type: ignore[call-arg]
+    if isinstance(nest, tuple) and hasattr(nest, "_fields"):
+        return type(nest)(*parts)
+    if isinstance(nest, (tuple, list)):
+        return type(nest)(parts)
+    names = [f.name for f in fields(nest) if f.init]
+    return replace(nest, **dict(zip(names, parts, strict=True)))
+
+
+def flatten(nest: Any) -> list[Any]:
+    """The leaves of a nest, left to right."""
+    parts = children(nest)
+    if parts is None:
+        return [nest]
+    return [leaf for part in parts for leaf in flatten(part)]
+
+
+def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
+    """``function`` of the leaves that stand in the same place of each nest, in the nest of the first.
+
+    Raises:
+        GraphError: the nests differ in structure.
+    """
+    parts = children(nest)
+    if parts is None:
+        return function(nest, *others)
+    columns = [children(other) for other in others]
+    for other, column in zip(others, columns, strict=True):
+        same = type(other) is type(nest) and column is not None and len(column) == len(parts)
+        if not same or (isinstance(nest, Mapping) and list(nest) != list(other)):
+            raise GraphError(f"nests differ: expected the structure of {nest!r}, actual {other!r}")
+    results = [
+        map(function, part, *(column[i] for column in columns if column is not None)) for i, part in enumerate(parts)
+    ]
+    return rebuild(nest, results)
