@@ -141,7 +141,7 @@ def propagate(
         first: nodes of the graph before this number are not walked.
     """
     known = dict(tangents)
-    for node in _ancestors(ys, known, first):
+    for node in _ancestors(ys, first):
         if not passes_gradients(node):
             continue
         inputs = [known.get(x) for x in node.inputs]
@@ -150,22 +150,22 @@ def propagate(
         with at_source(node.source):
             pushed = push_forward(graph, node.op, primal_of(node), inputs)
         for y, t in zip(node.outputs, pushed, strict=True):
-            if t is None or y in tangents:
+            if t is None:
                 continue
             if t.dtype != y.dtype or not compatible(t.shape, y.shape):
                 raise GradientError(
                     f"the tangent rule of op {node.op.name!r}: expected {y.type}, actual {t.type}", source=node.source
                 )
-            known[y] = t
+            known[y] = t if y not in tangents else FUNCTIONS.add(tangents[y], t)
     return known
 
 
-def _ancestors(ys: Iterable[Tensor], sources: Mapping[Tensor, Tensor], first: int) -> list[Node]:
+def _ancestors(ys: Iterable[Tensor], first: int) -> list[Node]:
     stack = [y.op for y in ys if y.op.serial >= first]
     seen = set(stack)
     while stack:
         for x in stack.pop().inputs:
-            if x.op not in seen and x.op.serial >= first and x not in sources:
+            if x.op not in seen and x.op.serial >= first:
                 seen.add(x.op)
                 stack.append(x.op)
     return sorted(seen, key=lambda n: n.serial)

@@ -1,0 +1,147 @@
+"""What the derivative of a node reads, and so what the node *saves* for its backward.
+
+Comes in: a declared node. Goes out: which of its operands and results its vjp reads, and whether it reads something
+that only its own expansion or rule knows. Nobody declares this: the rule is run once on a scratch graph, where
+placeholders stand for operands, results and cotangents, and what the cotangents' ops read besides is followed back.
+
+Only the cotangents of operands that require a gradient count: of ``x * w`` with a ``w`` that needs none, ``w`` is saved
+and ``x`` is not. Shapes are no values: reading them saves nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
+from staticgrad.errors import GraphError, at_source
+from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
+from staticgrad.optable import OPS, Op
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.types import TensorType, is_floating
+
+FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
+_SMALL = 64  # constants up to so many elements are shown to rules as such; some rules look at them
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Positions of the operands and results that are read; ``other`` says that further values are (random draws inside
+    an expansion, tensors that a custom rule captured)."""
+
+    operands: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()
+    other: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.operands or self.results or self.other)
+
+
+NOTHING = Saved()
+
+
+def saves(node: Node) -> Saved:
+    """What the derivative of ``node`` by those of its operands that require a gradient reads."""
+    needs = tuple(x.requires_grad for x in node.inputs)
+    if not any(needs) or not any(y.requires_grad for y in node.outputs):
+        return NOTHING
+    case = _Case(
+        node.op,
+        node.attrs,
+        tuple(x.type for x in node.inputs),
+        tuple(y.type for y in node.outputs),
+        needs,
+        tuple(y.requires_grad for y in node.outputs),
+        tuple(_small_constant(x) for x in node.inputs),
+    )
+    try:
+        return _remembered(case)
+    except GraphError:  # the rule captured tensors of its own graph
+        return _traced(case, Derivation(node.graph))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    op: Op
+    attrs: Any
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    needs: tuple[bool, ...]
+    derived: tuple[bool, ...]
+    constants: tuple[Any, ...]
+
+
+def _small_constant(x: Tensor) -> Any:
+    return x.op.attrs if x.op.op.name == "constant" and isinstance(x.size, int) and x.size <= _SMALL else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _remembered(case: _Case) -> Saved:
+    return _traced(case, Graph())
+
+
+def _traced(case: _Case, graph: Graph) -> Saved:
+    with graph, isolated(), at_source(None):
+        inputs = tuple(
+            _placeholder(graph, t) if attrs is None else graph.add(OPS["constant"], (), attrs).outputs[0]
+            for t, attrs in zip(case.inputs, case.constants, strict=True)
+        )
+        outputs = tuple(_placeholder(graph, t) for t in case.outputs)
+        cotangents = [
+            _placeholder(graph, t) if derived and is_floating(t.dtype) else None
+            for t, derived in zip(case.outputs, case.derived, strict=True)
+        ]
+        primal = PrimalNode(inputs, outputs, case.attrs)
+        pulled = pull_back(graph, case.op, primal, cotangents, case.needs)
+    wanted = [ct for ct, need in zip(pulled, case.needs, strict=True) if need and ct is not None]
+    reads = reads_of(wanted, {ct for ct in cotangents if ct is not None})
+    return _classify(reads, inputs, outputs)
+
+
+def _placeholder(graph: Graph, type_: TensorType) -> Tensor:
+    return graph.add(PLACEHOLDER, (), SourceAttributes(type_.shape, type_.dtype)).outputs[0]
+
+
+def reads_of(results: Iterable[Tensor], cotangents: set[Tensor]) -> list[Tensor]:
+    """The tensors that ops between ``cotangents`` and ``results`` read without depending on a cotangent themselves,
+    in a deterministic order."""
+    nodes = sorted(_closure([y.op for y in results]), key=lambda n: n.serial)
+    depends = set(cotangents)
+    reads: dict[Tensor, None] = {}
+    for node in nodes:
+        if any(x in depends for x in node.inputs):
+            depends.update(node.outputs)
+            reads.update((x, None) for x in node.inputs if x not in depends)
+    reads.update((y, None) for y in results if y not in depends)
+    return list(reads)
+
+
+def _closure(nodes: Sequence[Node]) -> set[Node]:
+    stack, seen = list(nodes), set(nodes)
+    while stack:
+        for x in stack.pop().inputs:
+            if x.op not in seen:
+                seen.add(x.op)
+                stack.append(x.op)
+    return seen
+
+
+def _classify(reads: Sequence[Tensor], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Saved:
+    operand = {x: i for i, x in enumerate(inputs)}
+    result = {y: i for i, y in enumerate(outputs)}
+    operands, results, other = set(), set(), False
+    stack, seen = list(reads), set(reads)
+    while stack:
+        x = stack.pop()
+        if x in result:
+            results.add(result[x])
+        elif x in operand:
+            operands.add(operand[x])
+        elif x.op.op.name not in FREE:
+            other = other or not x.op.inputs
+            fresh = [y for y in x.op.inputs if y not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+    return Saved(tuple(sorted(operands)), tuple(sorted(results)), other)
