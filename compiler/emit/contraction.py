@@ -8,14 +8,15 @@ C is passed where ``store_raw`` says so. The plan of a kernel is made once from 
    it is contiguous along neither, a block is computed in scratch memory and copied out.
 2. *Columns* are cut into blocks of ``columns_per_block`` panels. B is read in place if its rows are contiguous and few
    row panels use it, else packed for a whole column block, all of k, through register transposes where needed.
-3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks of at most ``DEPTH_BLOCK``; the
-   partial sums of a group stay in C (or scratch), in cache, until its last k. A is read in place, whichever of its
-   axes is contiguous, but packed if neither is or if its rows lie a multiple of a page apart (they would fall into
-   the same few lines of the first cache).
+3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
+   ``PANEL_BYTES``; the partial sums of a group stay in C (or scratch), in cache, until its last k. A is read in place,
+   whichever of its axes is contiguous, but packed if neither is or if its lines lie a multiple of a page apart (they
+   would fall into the same few sets of the first cache).
 4. After its last k a group calls the epilogue for its rows and the columns of the block.
 
-Vectors times matrices have no columns to fill a register with: where both operands are contiguous along k, they are
-dot products instead (``emit_dots``). The order of summation depends on sizes and target alone.
+Results of up to ``DOT_COLUMNS`` columns cannot fill a register with them: where A is contiguous along k they are dot
+products instead (``emit_dots``). Each element is a sum in the order of k, or for dots in an order that depends on the
+sizes and the vector width alone.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     copy_matrix,
-    fill_zero,
     multiply_add,
     pack_panels,
     round_up,
@@ -49,7 +49,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
-DEPTH_BLOCK = 384  # k of one pass over a tile: a panel of B of 48 columns is 72 KB
+PANEL_BYTES = 64 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
 PACKED_BYTES = 2 << 20  # of B at most, for one column block
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
@@ -120,25 +120,30 @@ def _plan(kernel: Contraction, target: Target) -> _Plan:
     b = (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1]))
     c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1]))
     stored = kernel.store_raw
-    swapped = _prefers_swap(m, n, a, b, c if stored else None)
+    long = dtype.kind == "f" and k >= 2 * tile_lanes(target, dtype)
+    dots = long and (_suits_dots(m, n, a, b) or _suits_dots(n, m, (b[1], b[0]), (a[1], a[0])))
+    if dots:
+        swapped = not _suits_dots(m, n, a, b)
+    else:
+        swapped = _prefers_swap(m, n, a, b, c if stored else None)
     if swapped:
         m, n, a, b, c = n, m, (b[1], b[0]), (a[1], a[0]), (c[1], c[0])
-    dots = n == 1 and a[1] == 1 and k >= 2 * tile_lanes(target, dtype) and dtype.kind == "f"
     via_scratch = stored and c[1] != 1 and not dots
     tiling = choose_tiling(target, dtype, m, n, k)
     layout: Layout = "rows" if a[1] == 1 else "columns"
     size = dtype.itemsize
-    page_rows = a[1] == 1 and m >= 2 * tiling.rows and a[0] * size % PAGE == 0 and k * size >= 512
-    pack_a = not dots and k > 0 and (1 not in a or (page_rows and tiling.column_panels > 1))
+    lines = a[0] if a[1] == 1 else a[1]
+    aliased = min(m, k) * size >= 512 and lines * size % PAGE == 0 and tiling.column_panels > 1
+    pack_a = not dots and k > 0 and (1 not in a or aliased)
     layout = "rows" if pack_a else layout
     pack_b = not dots and k > 0 and _packs_b(tiling, b, k)
-    depth_blocks = max(1, -(-k // DEPTH_BLOCK))
+    depth_blocks = max(1, -(-k * tiling.width * size // PANEL_BYTES))
     depth_block = round_up(-(-k // depth_blocks), 8) if depth_blocks > 1 else k
     columns = tiling.column_panels
     if pack_b:
         most = max(4, PACKED_BYTES // (k * tiling.width * size))
         columns = -(-columns // -(-columns // most))
-    rows = ROW_BLOCK
+    rows = ROW_BLOCK  # rows of a group
     block_width = min(columns * tiling.width, round_up(n, tiling.lanes))
     if via_scratch or not stored:
         rows = max(tiling.rows, min(rows, RAW_BYTES // (block_width * size)))
@@ -167,7 +172,7 @@ def _with_scratch(plan: _Plan) -> _Plan:
     rows = min(plan.m, plan.panels_per_group * tiling.rows)
     b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b else 0
     if plan.dots and plan.b[0] != 1:
-        b = plan.k
+        b = plan.k * plan.n
     a = rows * plan.a_row if plan.pack_a else 0
     c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
     return replace(
@@ -175,16 +180,17 @@ def _with_scratch(plan: _Plan) -> _Plan:
     )
 
 
-def _prefers_swap(
-    m: int, n: int, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int] | None
-) -> bool:
+def _suits_dots(m: int, n: int, a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Few columns, long rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
+    return n <= DOT_COLUMNS and a[1] == 1 and not (m <= n and b[1] == 1 and n > 1)
+
+
+def _prefers_swap(m: int, n: int, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int] | None) -> bool:
     """Whether to compute Cᵀ. ``c`` is None if the raw result is not stored: then its layout is free."""
-    if n == 1 and m == 1:
-        return False
-    if n == 1:  # a column: dots over rows of A, or a row of Cᵀ if A is contiguous along m
+    if n == 1 and m > 1:  # a column: a row of Cᵀ if A is contiguous along m
         return a[1] != 1 and a[0] == 1 and (c is None or c[0] == 1)
-    if m == 1:  # a row: along n, or dots over the columns of B
-        return b[1] != 1 and b[0] == 1
+    if m == 1:
+        return False
     return c is not None and c[1] != 1 and c[0] == 1
 
 
@@ -255,12 +261,12 @@ class _Emitter:
                 with nested_spans(f, plan.kernel.batch) as batch:
                     self._column_block(batch, first, end)
         else:
-            with nested_spans(f, plan.kernel.batch) as batch:
-                with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
-                    end = self._block_end(first)
-                    if plan.pack_b:
-                        self._pack_b(first, end, batch)
-                    self._column_block(batch, first, end)
+            blocks = (0, plan.tiling.column_panels, plan.columns_per_block)
+            with nested_spans(f, plan.kernel.batch) as batch, span(f, *blocks) as first:
+                end = self._block_end(first)
+                if plan.pack_b:
+                    self._pack_b(first, end, batch)
+                self._column_block(batch, first, end)
 
     def _block_end(self, first: Index) -> Index:
         return self.f.min(self.f.add(first, self.plan.columns_per_block), self.plan.tiling.column_panels)
@@ -326,7 +332,9 @@ class _Emitter:
         a_row, a_stride = plan.a[0], plan.a[0] if plan.layout == "rows" else plan.a[1]
         if plan.pack_a:
             rows = f.sub(tiling.row_start(f, panels[1]), row0)
-            copy_matrix(f, kernel.dtype, Matrix(self.packed_a, plan.a_row, 1), Matrix(a, *plan.a), rows, depth)
+            last_depth = plan.k - (-(-plan.k // plan.depth_block) - 1) * plan.depth_block
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_a, plan.a_row, 1), Matrix(a, *plan.a), rows, depth,
+                        min(last_depth, tiling.heights()[-1]))  # fmt: skip
             a, a_row, a_stride = self.packed_a, plan.a_row, plan.a_row
         in_tile = plan.via_scratch or not kernel.store_raw
         c_stride = plan.tile_stride if in_tile else plan.c[0]
@@ -352,23 +360,26 @@ class _Emitter:
 
     def _dots(self, batch: list[Index]) -> None:
         plan, f, kernel = self.plan, self.f, self.plan.kernel
-        x = self._operand(self.b, _b_batch(kernel, plan.swapped), batch)
+        x, x_stride = self._operand(self.b, _b_batch(kernel, plan.swapped), batch), plan.b[1]
         if plan.b[0] != 1:
-            copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, 1), Matrix(x, plan.b[0], 1), plan.k, 1)
-            x = self.packed_b
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, plan.k), Matrix(x, *plan.b), plan.k, plan.n)
+            x, x_stride = self.packed_b, plan.k
         a = self._operand(self.a, _a_batch(kernel, plan.swapped), batch)
         with span(f, 0, plan.tiling.row_panels, plan.panels_per_group) as top:
             bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
             rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
             y = self._at(self._c(batch), (rows[0], plan.c[0])) if kernel.store_raw else self.tile
-            emit_dots(f, kernel.dtype, Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1), x,
-                      Matrix(y, plan.c[0], 1), f.sub(rows[1], rows[0]), plan.k)  # fmt: skip
-            self._finish(batch, rows, (0, 1))
+            lines = Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1)
+            with span(f, 0, plan.n) as column:
+                to = Matrix(self._at(y, (column, plan.c[1])), plan.c[0], 1)
+                emit_dots(f, kernel.dtype, lines, self._at(x, (column, x_stride)), to, f.sub(rows[1], rows[0]), plan.k)
+            self._finish(batch, rows, (0, plan.n))
 
 
 # -- dot products -----------------------------------------------------------------------------------------------
 
 DOT_ROWS = 4
+DOT_COLUMNS = 3  # of B at most: with more, broadcasts of A and masked vectors of columns are as fast
 
 
 def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows: Index, depth: int) -> None:

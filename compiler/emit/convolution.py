@@ -10,8 +10,9 @@ channels are then one contiguous run (without dilation), and the filter's rows a
 
 * ``forward``: rows of tiles are pixels along q, columns are filters, terms are runs of (j, c), blocks are filter rows
   i. Weights are packed as ``[group][panel][i][j][c][filters]``.
-* ``input_grad``: the same with the weights flipped and transposed, of a y that is framed and, for strides above one,
-  spread with zeros between its pixels. That is the simple choice: it multiplies the zeros.
+* ``input_grad``: the same with the weights flipped and transposed, of a framed y. With strides above one the pixels
+  of x fall into stride × stride *phases* by their remainders; each is a forward convolution of its own, of stride one
+  and with the taps that reach that phase (no zeros are multiplied).
 * ``weight_grad``: rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks
   are output rows p; the sum over images is carried in the result, ``[i][j][c][filter]``.
 
@@ -26,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -52,7 +53,7 @@ ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the
 class _Image:
     """An image tensor and the framed channels-last copy that the tiles read.
 
-    Pixel (u, v) of the source stands at (u·spread + offset) in a frame of ``height`` × ``width`` pixels.
+    Pixel (u, v) of the source stands at (u, v) + offset in a frame of ``height`` × ``width`` pixels.
     """
 
     dtype: np.dtype
@@ -60,7 +61,6 @@ class _Image:
     channels: int  # of one group
     size: tuple[int, int]
     strides: tuple[int, int, int, int]  # n, c, h, w
-    spread: tuple[int, int]
     offset: tuple[int, int]
     height: int
     width: int
@@ -69,8 +69,8 @@ class _Image:
     @property
     def in_place(self) -> bool:
         inside = self.height <= self.size[0] and self.width <= self.size[1]
-        plain = self.spread == (1, 1) and self.offset == (0, 0) and self.groups == 1
-        return inside and plain and (self.strides[1] == 1 or self.channels == 1)
+        plain = inside and self.offset == (0, 0) and self.groups == 1
+        return plain and (self.strides[1] == 1 or self.channels == 1)
 
     @property
     def pixel(self) -> int:
@@ -94,10 +94,9 @@ class _Image:
 
     def inside(self, axis: int) -> tuple[int, int]:
         """The range of source pixels along ``axis`` that fall into the frame."""
-        spread, offset, frame = self.spread[axis], self.offset[axis], (self.height, self.width)[axis]
-        low = max(0, -(offset // spread))
-        high = min(self.size[axis], -(-(frame - offset) // spread))
-        return low, max(low, high)
+        offset, frame = self.offset[axis], (self.height, self.width)[axis]
+        low = max(0, -offset)
+        return low, max(low, min(self.size[axis], frame - offset))
 
     def covered(self) -> bool:
         """Whether the copy writes every element of the frame."""
@@ -107,7 +106,7 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    """Weights as (group, out, in, i, j) strides from an offset; ``out`` and ``in`` are those of the computation."""
+    """Weights as (group, out, in, i, j) strides from an offset; ``out`` and ``input`` are those of the computation."""
 
     offset: int
     group: int
@@ -124,25 +123,56 @@ class _Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class _Forward:
-    """A forward convolution with stride ``step``: what both ``forward`` and ``input_grad`` are."""
+class _Taps:
+    """The taps along one axis that reach the pixels ``first + t·spacing`` of a result, t < count.
 
-    image: _Image
-    weights: _Weights
-    images: int
-    outputs: int  # channels of the result, of one group
+    In the frame they are read at ``origin + t·step + u·dilation``, u < number; tap u is element ``start + u·stride``
+    of the weights' axis.
+    """
+
+    first: int
+    spacing: int
+    count: int
+    origin: int
+    step: int
+    dilation: int
+    number: int
+    start: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    """A forward convolution for the pixels of a result with one remainder along each axis."""
+
+    taps: tuple[_Taps, _Taps]
     kernel: tuple[int, int]
-    step: tuple[int, int]
-    dilation: tuple[int, int]
-    rows: int  # of the result (1 if its rows are one run of pixels)
-    columns: int
-    flat: bool
-    result: tuple[int, int, int, int]  # strides n, o, p, q
-    direct: bool  # tiles are written into the result
+    channels: int  # 0 if no tap reaches the phase: its pixels are zero
+    weights: _Weights
     run: bool  # the taps of a filter row and their channels are contiguous
     tiling: Tiling
-    row_block: int
     tap_rows: int  # filter rows of one pass
+    packed: int  # where its packed weights start, in elements
+
+    @property
+    def panel_elements(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels * self.tiling.width
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
+
+    image: _Image
+    phases: tuple[_Phase, ...]
+    images: int
+    outputs: int  # channels of the result, of one group
+    rows: int
+    columns: int
+    flat: bool  # rows are one run of pixels: a single row to the tiles
+    result: tuple[int, int, int, int]  # strides n, o, p, q
+    direct: bool  # tiles are written into the result
+    row_block: int  # rows of the result between two epilogues, a multiple of the phases' spacing
     tile_pixel: int  # elements from pixel to pixel in the scratch block
     weight_bytes: int
     image_bytes: int
@@ -177,73 +207,113 @@ def _empty(kernel: Convolution) -> bool:
     return 0 in sizes[kernel.direction]
 
 
-def _frame(size: tuple[int, int], step: tuple[int, int], kernel: Convolution) -> tuple[int, int]:
-    """The pixels that a result of ``size`` reads along each axis."""
-    h, w = ((size[i] - 1) * step[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1 for i in range(2))
-    return h, w
+def _forward_taps(kernel: Convolution, axis: int) -> _Taps:
+    """All taps of one axis of a forward convolution."""
+    size = (kernel.out_height, kernel.out_width)[axis]
+    return _Taps(0, 1, size, 0, kernel.stride[axis], kernel.dilation[axis], kernel.kernel[axis], 0, 1)
 
 
-def _image(kernel: Convolution, *, of_y: bool) -> _Image:
-    """x framed by its padding, or y framed and spread for the transpose by data."""
-    groups, dtype = kernel.groups, kernel.dtype
-    if not of_y:
-        height, width = _frame((kernel.out_height, kernel.out_width), kernel.stride, kernel)
-        channels = kernel.channels // groups
-        return _Image(dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides, (1, 1), kernel.padding,
-                      height, width, channels * kernel.stride[1] * dtype.itemsize % ALIAS == 0)  # fmt: skip
-    height, width = _frame((kernel.height, kernel.width), (1, 1), kernel)
-    top, left = ((kernel.kernel[i] - 1) * kernel.dilation[i] - kernel.padding[i] for i in range(2))
-    channels = kernel.filters // groups
-    return _Image(dtype, groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides, kernel.stride,
-                  (top, left), height, width, channels * dtype.itemsize % ALIAS == 0)  # fmt: skip
+def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[_Taps, ...], int, int]:
+    """The phases of one axis of the transpose by data, the frame's first pixel of y, and its size.
+
+    Pixel h of x gets y[p]·w[i] where p·stride + i·dilation − padding = h. For h = first + t·stride these are the taps
+    with first + padding − i·dilation a multiple of the stride; the last of them reads the first pixel of y.
+    """
+    size = (kernel.height, kernel.width)[axis]
+    stride, dilation, padding = kernel.stride[axis], kernel.dilation[axis], kernel.padding[axis]
+    phases, low, high = [], [], []
+    for first in range(min(stride, size)):
+        reach = [i for i in range(kernel.kernel[axis]) if (first + padding - i * dilation) % stride == 0]
+        count = -(-(size - first) // stride)
+        if not reach:
+            phases.append(_Taps(first, stride, count, 0, 1, 1, 0, 0, 1))
+            continue
+        apart = reach[1] - reach[0] if len(reach) > 1 else 1
+        origin = (first + padding - reach[-1] * dilation) // stride
+        phases.append(_Taps(first, stride, count, origin, 1, max(1, apart * dilation // stride), len(reach),
+                            reach[-1], -apart))  # fmt: skip
+        low.append(origin)
+        high.append((first + padding - reach[0] * dilation) // stride + count)
+    start = min(low, default=0)
+    moved = (replace(taps, origin=taps.origin - start if taps.number else 0) for taps in phases)
+    return tuple(moved), start, max(high, default=1) - start
 
 
-def _weights(kernel: Convolution) -> _Weights:
+def _x_image(kernel: Convolution) -> _Image:
+    """x, framed by its padding."""
+    height, width = (
+        (size - 1) * kernel.stride[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1
+        for i, size in enumerate((kernel.out_height, kernel.out_width))
+    )
+    channels = kernel.channels // kernel.groups
+    aliased = channels * kernel.stride[1] * kernel.dtype.itemsize % ALIAS == 0
+    return _Image(kernel.dtype, kernel.groups, channels, (kernel.height, kernel.width), kernel.x_strides,
+                  kernel.padding, height, width, aliased)  # fmt: skip
+
+
+def _forward_geometry(kernel: Convolution) -> tuple[_Image, list[tuple[_Taps, _Taps]]]:
+    """The framed image and the taps of every phase."""
+    if kernel.direction == "forward":
+        return _x_image(kernel), [(_forward_taps(kernel, 0), _forward_taps(kernel, 1))]
+    vertical, top, height = _backward_taps(kernel, 0)
+    horizontal, left, width = _backward_taps(kernel, 1)
+    channels = kernel.filters // kernel.groups
+    image = _Image(kernel.dtype, kernel.groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides,
+                   (-top, -left), height, width, channels * kernel.dtype.itemsize % ALIAS == 0)  # fmt: skip
+    return image, [(v, h) for v in vertical for h in horizontal]
+
+
+def _phase_weights(kernel: Convolution, taps: tuple[_Taps, _Taps]) -> _Weights:
     o, c, i, j = kernel.w_strides
-    group = kernel.filters // kernel.groups * o
-    if kernel.direction != "input_grad":
-        return _Weights(0, group, o, c, i, j)
-    flipped = (kernel.kernel[0] - 1) * i + (kernel.kernel[1] - 1) * j
-    return _Weights(flipped, group, c, o, -i, -j)
+    out, channel = (o, c) if kernel.direction == "forward" else (c, o)
+    start = taps[0].start * i + taps[1].start * j
+    return _Weights(start, kernel.filters // kernel.groups * o, out, channel, taps[0].stride * i, taps[1].stride * j)
 
 
-def _is_run(image: _Image, kernel: Convolution) -> bool:
-    return kernel.kernel[1] == 1 or (kernel.dilation[1] == 1 and image.pixel == image.channels)
+def _is_run(image: _Image, taps: int, dilation: int) -> bool:
+    return taps == 1 or (dilation == 1 and image.pixel == image.channels)
 
 
 @functools.lru_cache(maxsize=4096)
 def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
-    of_y = kernel.direction == "input_grad"
-    image, weights = _image(kernel, of_y=of_y), _weights(kernel)
-    step = (1, 1) if of_y else kernel.stride
-    rows, columns = (kernel.height, kernel.width) if of_y else (kernel.out_height, kernel.out_width)
-    outputs = (kernel.channels if of_y else kernel.filters) // kernel.groups
+    image, geometry = _forward_geometry(kernel)
+    back = kernel.direction == "input_grad"
+    rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
+    outputs = (kernel.channels if back else kernel.filters) // kernel.groups
     total, size = outputs * kernel.groups, kernel.dtype.itemsize
-    result = kernel.x_strides if of_y else kernel.y_strides
+    result = kernel.x_strides if back else kernel.y_strides
     direct = kernel.store_raw and (result[1] == 1 or total == 1)
-    steps_on = step[0] * image.row == columns * step[1] * image.pixel
-    flat = kernel.kernel == (1, 1) and steps_on and (not direct or result[2] == columns * result[3])
-    run, terms = _is_run(image, kernel), kernel.kernel[1] * image.channels
-    tiling = choose_tiling(target, kernel.dtype, rows * columns if flat else columns, outputs,
-                           terms * kernel.kernel[0])  # fmt: skip
-    tile_pixel = round_up(total, tiling.lanes) + (tiling.lanes if total * size % ALIAS == 0 else 0)
+    flat = kernel.kernel == (1, 1) and len(geometry) == 1 and (not direct or result[2] == columns * result[3])
+    flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
+    phases, packed = [], 0
+    for taps in geometry:
+        reached = taps[0].number > 0 and taps[1].number > 0
+        channels = image.channels if reached else 0
+        taken = (taps[0].number, taps[1].number) if reached else (1, 1)
+        run, terms = _is_run(image, taken[1], taps[1].dilation), taken[1] * channels
+        m = rows * columns if flat else taps[1].count
+        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
+        most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
+        phase = _Phase(taps, taken, channels, _phase_weights(kernel, taps), run, tiling,
+                       min(taken[0], most) if run else 1, packed)  # fmt: skip
+        phases.append(phase)
+        packed += kernel.groups * tiling.column_panels * phase.panel_elements
+    lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
+    tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
     most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
-    row_block = rows if flat else -(-rows // -(-rows // most))
-    tap_rows = max(1, min(kernel.kernel[0], PANEL_BYTES // max(1, terms * tiling.width * size))) if run else 1
-    taps = kernel.kernel[0] * terms
-    packed = kernel.groups * tiling.column_panels * taps * tiling.width
-    block = 0 if direct else row_block * columns * tile_pixel
+    row_block = rows if flat else round_up(-(-rows // -(-rows // most)), spacing)
+    block = 0 if direct else min(row_block, rows) * columns * tile_pixel
     return _Forward(
-        image, weights, kernel.batch, outputs, kernel.kernel, step, kernel.dilation, rows, columns, flat, result,
-        direct, run, tiling, row_block, tap_rows, tile_pixel, aligned_bytes(packed, kernel.dtype),
-        aligned_bytes(image.elements, kernel.dtype), aligned_bytes(block, kernel.dtype),
+        image, tuple(phases), kernel.batch, outputs, rows, columns, flat, result, direct, row_block, tile_pixel,
+        aligned_bytes(packed, kernel.dtype), aligned_bytes(image.elements, kernel.dtype),
+        aligned_bytes(block, kernel.dtype),
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)
 def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
-    image = _image(kernel, of_y=False)
-    run = _is_run(image, kernel)
+    image = _x_image(kernel)
+    run = _is_run(image, kernel.kernel[1], kernel.dilation[1])
     outputs, size = kernel.filters // kernel.groups, kernel.dtype
     m = image.channels * (kernel.kernel[1] if run else 1)
     tiling = choose_tiling(target, kernel.dtype, m, outputs, max(1, kernel.out_height * kernel.out_width))
@@ -345,18 +415,15 @@ class _Writer:
         if h0 >= h1 or w0 >= w1 or image.channels == 0:
             return to
         _, s_c, s_h, s_w = image.strides
-        spread, offset = image.spread, image.offset
         rows, columns = w1 - w0, image.channels
         with span(self.f, 0, image.groups) as group, span(self.f, h0, h1) as h:
-            row = self.f.add(self.f.mul(h, spread[0]), offset[0])
-            start = (w0 * spread[1] + offset[1]) * image.pixel
+            row, start = self.f.add(h, image.offset[0]), (w0 + image.offset[1]) * image.pixel
             at = self.f.offset(self.at(to, (group, image.group), (row, image.row)), start, self.element)
             origin = self.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
-            target = Matrix(at, spread[1] * image.pixel, 1)
-            if s_c == 1 and s_w == columns == target.row:  # pixels are adjacent on both sides: one run
+            if s_c == 1 and s_w == columns == image.pixel:  # pixels are adjacent on both sides: one run
                 self.copy(Matrix(at, 0, 1), Matrix(origin, 0, 1), 1, rows * columns)
             else:
-                self.copy(target, Matrix(origin, s_w, s_c), rows, columns)
+                self.copy(Matrix(at, image.pixel, 1), Matrix(origin, s_w, s_c), rows, columns)
         return to
 
 
@@ -367,14 +434,17 @@ def _emit_forward(writer: _Writer, plan: _Forward) -> None:
     f, image = writer.f, plan.image
     packed, frame = writer.area(0), writer.area(plan.weight_bytes)
     tile = writer.area(plan.weight_bytes + plan.image_bytes)
-    _pack_weights(writer, plan, packed)
+    for phase in plan.phases:
+        _pack_weights(writer, plan, phase, f.offset(packed, phase.packed, writer.element))
     writer.clear_frame(image, frame)
     with span(f, 0, plan.images) as number:
         pixels = writer.frame(image, writer.first, number, frame)
         with span(f, 0, plan.rows, plan.row_block) as p0:
             p1 = f.min(f.add(p0, plan.row_block), plan.rows)
             with span(f, 0, image.groups) as group:
-                _row_block(writer, plan, pixels, packed, tile, number, group, (p0, p1))
+                for phase in plan.phases:
+                    weights = f.offset(packed, phase.packed, writer.element)
+                    _row_block(writer, plan, phase, pixels, weights, tile, number, group, (p0, p1))
             raw = writer.result
             if raw is None:
                 raw = writer.at(tile, (p0, -plan.columns * plan.tile_pixel))
@@ -384,21 +454,20 @@ def _emit_forward(writer: _Writer, plan: _Forward) -> None:
             writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), (p0, p1), (0, plan.columns)])
 
 
-def _pack_weights(writer: _Writer, plan: _Forward, to: Value) -> None:
+def _pack_weights(writer: _Writer, plan: _Forward, phase: _Phase, to: Value) -> None:
     """Weights into ``[group][panel][i][j][c][filters of the panel]``, zero where a panel lacks filters."""
-    f, tiling, weights = writer.f, plan.tiling, plan.weights
-    channels, (kh, kw), width = plan.image.channels, plan.kernel, tiling.width
-    panel_elements = kh * kw * channels * width
-    if panel_elements == 0:
+    f, tiling, weights = writer.f, phase.tiling, phase.weights
+    channels, (kh, kw), width = phase.channels, phase.kernel, tiling.width
+    if phase.panel_elements == 0:
         return
     source = f.offset(writer.second, weights.offset, writer.element)
-    taps = weights.taps(plan.kernel)
-    by_channel = weights.out != 1 and weights.input != 1 and taps is not None and kh * kw > 1
+    taps = weights.taps(phase.kernel)
+    by_channel = weights.out != 1 and weights.input != 1 and kh * kw > 1
 
     def pack(group: Index, panel: Index, columns: int) -> None:
-        at = writer.at(to, (group, tiling.column_panels * panel_elements), (panel, panel_elements))
+        at = writer.at(to, (group, tiling.column_panels * phase.panel_elements), (panel, phase.panel_elements))
         if columns < width:
-            fill_zero(f, writer.dtype, at, panel_elements)
+            fill_zero(f, writer.dtype, at, phase.panel_elements)
         base = writer.at(source, (group, weights.group), (f.mul(panel, width), weights.out))
         if by_channel and taps is not None:  # for each channel, a matrix of taps × filters
             last = kh * kw - 1 if taps < 0 else 0  # flipped taps: read forwards, write backwards
@@ -423,42 +492,58 @@ def _pack_weights(writer: _Writer, plan: _Forward, to: Value) -> None:
             pack(group, whole, plan.outputs - whole * width)
 
 
+def _phase_rows(f: Function, taps: _Taps, block: tuple[Index, Index]) -> tuple[Index, Index]:
+    """The rows t of a phase that lie in ``block`` of the result; the block starts at a multiple of the spacing."""
+    low, high = block
+    if taps.spacing == 1:
+        return block
+    if isinstance(low, int):  # the only block
+        return 0, taps.count
+    spacing = integer(taps.spacing)
+    start = f.binary("sdiv", low, spacing)
+    size = f.add(f.sub(high, low), taps.spacing - 1 - taps.first)
+    count = size // taps.spacing if isinstance(size, int) else f.binary("sdiv", size, spacing)
+    return start, f.add(start, count)
+
+
 def _row_block(
-    writer: _Writer, plan: _Forward, pixels: Value, packed: Value, tile: Value, number: Index, group: Index,
-    block: tuple[Index, Index],
+    writer: _Writer, plan: _Forward, phase: _Phase, pixels: Value, packed: Value, tile: Value, number: Index,
+    group: Index, block: tuple[Index, Index],
 ) -> None:  # fmt: skip
-    """All filters of one group for the output rows of ``block``."""
-    f, image, tiling = writer.f, plan.image, plan.tiling
-    (kh, kw), channels, width = plan.kernel, image.channels, tiling.width
-    panel_elements = kh * kw * channels * width
-    rows = (0, 1) if plan.flat else block
+    """All filters of one group for the pixels of one phase in the output rows of ``block``."""
+    f, image, tiling = writer.f, plan.image, phase.tiling
+    (kh, kw), channels, (vertical, horizontal) = phase.kernel, phase.channels, phase.taps
+    rows = (0, 1) if plan.flat else _phase_rows(f, vertical, block)
     if plan.direct and writer.result is not None:
-        r_n, r_o, r_p, r_q = plan.result
-        result, c_row, c_stride, c_first = writer.result, r_p, r_q, 0
-        c_base = writer.at(result, (number, r_n), (group, plan.outputs * r_o))
+        r_n, r_o, c_row, c_pixel = plan.result
+        c_base = writer.at(writer.result, (number, r_n), (group, plan.outputs * r_o))
     else:
-        c_row, c_stride, c_first = plan.columns * plan.tile_pixel, plan.tile_pixel, block[0]
-        c_base = writer.at(tile, (group, plan.outputs))
+        c_row, c_pixel = plan.columns * plan.tile_pixel, plan.tile_pixel
+        c_base = writer.at(tile, (group, plan.outputs), (0 if plan.flat else block[0], -c_row))
+    c_base = f.offset(c_base, vertical.first * c_row + horizontal.first * c_pixel, writer.element)
+    c_stride = horizontal.spacing * c_pixel
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
-    b_base = writer.at(packed, (group, tiling.column_panels * panel_elements))
-    with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, plan.tap_rows) as i:
-        b = writer.at(b_base, (panel, panel_elements), (i, kw * channels * width))
-        a_taps = writer.at(a_base, (i, plan.dilation[0] * image.row))
-        c_panel = writer.at(c_base, (panel, width))
+    a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
+    b_base = writer.at(packed, (group, tiling.column_panels * phase.panel_elements))
+    a_stride = horizontal.step * image.pixel
+    with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, phase.tap_rows) as i:
+        b = writer.at(b_base, (panel, phase.panel_elements), (i, kw * channels * tiling.width))
+        a_taps = writer.at(a_base, (i, vertical.dilation * image.row))
+        c_panel = writer.at(c_base, (panel, tiling.width))
         with span(f, *rows) as p:
-            a_line = writer.at(a_taps, (p, plan.step[0] * image.row))
-            c_line = writer.at(c_panel, (f.sub(p, c_first), c_row))
+            a_line = writer.at(a_taps, (p, vertical.step * image.row))
+            c_line = writer.at(c_panel, (p, vertical.spacing * c_row))
             with span(f, 0, tiling.row_panels) as q_panel:
                 q = tiling.row_start(f, q_panel)
-                pixel = plan.step[1] * image.pixel
-                at = TileOperands(writer.at(a_line, (q, pixel)), pixel, b, width,
+                at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, b, tiling.width,
                                   writer.at(c_line, (q, c_stride)), c_stride, kw * channels, i)  # fmt: skip
-                if plan.run:
-                    at = replace(at, blocks=f.min(plan.tap_rows, f.sub(kh, i)), a_block=plan.dilation[0] * image.row,
-                                 b_block=kw * channels * width)  # fmt: skip
+                if phase.run:
+                    blocks = f.min(phase.tap_rows, f.sub(kh, i))
+                    at = replace(at, blocks=blocks, a_block=vertical.dilation * image.row,
+                                 b_block=kw * channels * tiling.width)  # fmt: skip
                 else:
-                    at = replace(at, depth=channels, blocks=kw, a_block=plan.dilation[1] * image.pixel,
-                                 b_block=channels * width)  # fmt: skip
+                    at = replace(at, depth=channels, blocks=kw, a_block=horizontal.dilation * image.pixel,
+                                 b_block=channels * tiling.width)  # fmt: skip
                 call_tile(f, tiling, "rows", q_panel, panel, at)
 
 
@@ -487,7 +572,8 @@ def _emit_weight_grad(writer: _Writer, plan: _WeightGrad) -> None:
     frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
     result = writer.area(plan.image_bytes + plan.y_bytes)
     (kh, kw), channels = kernel.kernel, image.channels
-    o, c, i, j = (1, plan.result_row, kw * channels * plan.result_row, channels * plan.result_row)
+    row = plan.result_row
+    o, c, i, j = 1, row, kw * channels * row, channels * row
     if plan.direct and writer.result is not None:
         result, (o, c, i, j) = writer.result, kernel.w_strides
     if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
@@ -561,7 +647,7 @@ def _store_weights(writer: _Writer, plan: _WeightGrad, source: Value) -> None:
     assert writer.result is not None
     o, c, i, j = writer.kernel.w_strides
     row, filters = plan.result_row, writer.kernel.filters
-    taps = _weights(writer.kernel).taps((kh, kw))
+    taps = _Weights(0, 0, o, c, i, j).taps((kh, kw))
     if taps is not None and kh * kw > 1 and c != 1 and o != 1:  # for each channel, a matrix of taps × filters
         with span(f, 0, channels) as channel:
             to = Matrix(writer.at(writer.result, (channel, c)), taps, o)

@@ -245,12 +245,13 @@ def _most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
 
 
 def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
-    """Cycles of one tile: multiply-adds, loads and issue slots against their ports, the latency of the chain, and B
+    """Cycles of one tile: multiply-adds, loads and issue slots against their ports, the latency of the chain (four
+    cycles, five with some slack), and B
     from the second cache (half a vector a cycle) where its panel is too long to stay in the first. The small last
     terms prefer, of tiles bound by arithmetic, those that move less between the caches."""
     fmas = rows * vectors
     b_cycles = vectors * (2.0 if depth * vectors > 256 else 1.0)
-    cycles = max(fmas / 2, (rows + vectors) / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 4.0)
+    cycles = max(fmas / 2, (rows + vectors) / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 5.0)
     return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
 
 
@@ -372,19 +373,25 @@ class Matrix:
     column: Index
 
 
-def copy_matrix(f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
+def copy_matrix(
+    f: Function, dtype: np.dtype, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0
+) -> None:
     """``to[r, c] = source[r, c]``: by vectors where columns are contiguous on both sides, through register
-    transposes where rows are contiguous on one side and columns on the other, else element by element."""
+    transposes where rows are contiguous on one side and columns on the other, else element by element.
+
+    ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole square).
+    """
     if rows == 0 or columns == 0:
         return
     side = _transpose_side(dtype)
+    squares = side > 0 and min(s if isinstance(s, int) else least for s in (rows, columns)) >= side
     if to.column == 1 and source.column == 1:
         _call_copy(f, _row_copy(f.module, dtype), to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _call_copy(f, _row_copy(f.module, dtype), to.base, to.column, source.base, source.column, columns, rows)
-    elif side and to.column == 1 and source.row == 1 and _at_least(rows, side) and _at_least(columns, side):
+    elif squares and to.column == 1 and source.row == 1:
         _call_copy(f, _transpose(f.module, dtype), to.base, to.row, source.base, source.column, rows, columns)
-    elif side and to.row == 1 and source.column == 1 and _at_least(rows, side) and _at_least(columns, side):
+    elif squares and to.row == 1 and source.column == 1:
         _call_copy(f, _transpose(f.module, dtype), to.base, to.column, source.base, source.row, columns, rows)
     else:
         _call_copy(f, _strided_copy(f.module, dtype), to.base, to.row, to.column,
@@ -395,10 +402,6 @@ def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
     """Set ``count`` elements from ``to`` on to zero."""
     if count != 0:
         _call_copy(f, _zero_fill(f.module, dtype), to, count)
-
-
-def _at_least(size: Index, least: int) -> bool:
-    return isinstance(size, int) and size >= least
 
 
 def _call_copy(f: Function, name: str, *args: Index) -> None:

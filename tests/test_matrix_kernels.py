@@ -1,0 +1,373 @@
+"""Contraction and convolution kernels against NumPy in float64, on every target that this machine runs.
+
+All kernels of a target are compiled as one module, which is how programs use them; scratch memory is filled with NaN
+patterns first, so that a kernel that reads what it has not written is found out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from staticgrad.compiler.emit import contraction, convolution, target
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import TARGETS, Target
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.nest import Nest
+
+Direction = Literal["forward", "input_grad", "weight_grad"]
+F32, F64 = np.dtype("float32"), np.dtype("float64")
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input_grad", "weight_grad")
+GUARD = 64  # bytes behind the scratch area that must stay as they are
+
+
+def strides_of(array: np.ndarray) -> tuple[int, ...]:
+    return tuple(s // array.itemsize for s in array.strides)
+
+
+def four_strides(array: np.ndarray) -> tuple[int, int, int, int]:
+    first, second, third, fourth = strides_of(array)
+    return first, second, third, fourth
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    if dtype.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2 if dtype.kind == "b" else 9, shape).astype(dtype)
+
+
+def permuted(rng: np.random.Generator, shape: tuple[int, ...], order: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of ``shape`` whose axes lie in memory in ``order``."""
+    array = random_array(rng, tuple(shape[axis] for axis in order), dtype)
+    return array.transpose(np.argsort(order))
+
+
+# -- cases ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Case:
+    """A kernel with its operands and what must come out, in the order of the kernel's result indices."""
+
+    label: str
+    kernel: Contraction | Convolution
+    operands: tuple[np.ndarray, np.ndarray]
+    result: np.ndarray
+    expected: np.ndarray
+    magnitude: np.ndarray  # Σ |a|·|b|: what rounding errors scale with
+    bias: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def has_epilogue(self) -> bool:
+        return self.kernel.epilogue is not None
+
+
+LAYOUTS: dict[str, Callable[[int], tuple[int, ...]]] = {
+    "n": lambda rank: tuple(range(rank)),
+    "t": lambda rank: (*range(rank - 2), rank - 1, rank - 2),
+    "b": lambda rank: tuple(reversed(range(rank))),  # the batch lies innermost: no unit stride among the last two
+}
+
+
+def contraction_case(
+    m: int, n: int, k: int, *, layouts: str = "nnn", batch: tuple[int, ...] = (), dtype: np.dtype = F32,
+    shared: str = "", epilogue: bool = False, store_raw: bool = True, step: int = 1,
+) -> Case:  # fmt: skip
+    """A contraction; ``shared`` names operands that all batches share, ``step`` strides every innermost axis."""
+    rng = np.random.default_rng(m * 31 + n * 7 + k)
+
+    def operand(name: str, shape: tuple[int, ...], layout: str) -> np.ndarray:
+        full = () if name in shared else batch
+        array = permuted(rng, (*full, *shape[:-1], shape[-1] * step), LAYOUTS[layout](len(full) + 2), dtype)
+        return np.broadcast_to(array[..., ::step], (*batch, *shape))
+
+    a, b = operand("a", (m, k), layouts[0]), operand("b", (k, n), layouts[1])
+    c = np.array(operand("c", (m, n), layouts[2]), order="K", copy=True)
+    if step > 1:
+        c = np.zeros((*batch, m, n * step), dtype)[..., ::step]
+    label = f"{m}x{n}x{k} {layouts} {dtype} batch{batch}{shared} step{step} epilogue{epilogue:d} raw{store_raw:d}"
+    kernel = Contraction(dtype, batch, m, n, k, strides_of(a), strides_of(b), strides_of(c))
+    if dtype.kind == "f":
+        expected = a.astype(F64) @ b.astype(F64)
+    else:
+        expected = a @ b
+    magnitude = np.abs(a.astype(F64)) @ np.abs(b.astype(F64))
+    return with_epilogue(Case(label, kernel, (a, b), c, expected, magnitude), epilogue, store_raw)
+
+
+def with_epilogue(case: Case, epilogue: bool, store_raw: bool) -> Case:
+    """The case with an epilogue ``out = 2·raw + bias`` where asked for, the bias along the first result index."""
+    if not epilogue:
+        return case
+    dtype, shape = case.kernel.dtype, case.expected.shape
+    case.bias = np.arange(shape[0]).astype(dtype)
+    nest = Nest(shape, (), (dtype, dtype, dtype), ())
+    return replace(case, kernel=replace(case.kernel, epilogue=nest, store_raw=store_raw))
+
+
+def conv_reference(x: np.ndarray, w: np.ndarray, kernel: Convolution) -> np.ndarray:
+    """The definition: a sum over taps of strided, padded views."""
+    height, width = kernel.out_height, kernel.out_width
+    need = [(s - 1) * st + (t - 1) * d + 1 for s, st, t, d in
+            zip((height, width), kernel.stride, kernel.kernel, kernel.dilation)]  # fmt: skip
+    after = [max(0, need[i] - x.shape[2 + i] - kernel.padding[i]) for i in range(2)]
+    padded = np.pad(x, ((0, 0), (0, 0), (kernel.padding[0], after[0]), (kernel.padding[1], after[1])))
+    y = np.zeros((x.shape[0], kernel.groups, w.shape[0] // kernel.groups, height, width))
+    weights = w.reshape(kernel.groups, -1, *w.shape[1:])
+    for i, j in itertools.product(*map(range, kernel.kernel)):
+        top, left = i * kernel.dilation[0], j * kernel.dilation[1]
+        view = padded[:, :, top:, left:][:, :, :: kernel.stride[0], :: kernel.stride[1]][:, :, :height, :width]
+        view = view.reshape(x.shape[0], kernel.groups, -1, height, width)
+        y += np.einsum("ngcpq,goc->ngopq", view, weights[..., i, j])
+    return y.reshape(x.shape[0], -1, height, width)
+
+
+def conv_gradients(x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolution) -> tuple[np.ndarray, np.ndarray]:
+    """Both transposes of the bilinear map, one tap at a time."""
+    dx = np.zeros((*x.shape[:2], *(s + 64 for s in x.shape[2:])))
+    dw = np.zeros(w.shape)
+    groups, (top, left) = kernel.groups, kernel.padding
+    wide = np.zeros_like(dx)
+    wide[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
+    weights, back = w.reshape(groups, -1, *w.shape[1:]), y.reshape(y.shape[0], groups, -1, *y.shape[2:])
+    for i, j in itertools.product(*map(range, kernel.kernel)):
+        rows = i * kernel.dilation[0] + kernel.stride[0] * np.arange(kernel.out_height)
+        columns = j * kernel.dilation[1] + kernel.stride[1] * np.arange(kernel.out_width)
+        at = np.ix_(range(x.shape[0]), range(x.shape[1]), rows, columns)
+        view = wide[at].reshape(x.shape[0], groups, -1, len(rows), len(columns))
+        dw[:, :, i, j] = np.einsum("ngcpq,ngopq->goc", view, back).reshape(w.shape[:2])
+        dx[at] += np.einsum("ngopq,goc->ngcpq", back, weights[..., i, j]).reshape(dx[at].shape)
+    return dx[:, :, top : top + x.shape[2], left : left + x.shape[3]], dw
+
+
+IMAGE_ORDERS = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 2, 3, 1), "CHWN": (1, 2, 3, 0)}
+WEIGHT_ORDERS = {"OIHW": (0, 1, 2, 3), "HWIO": (2, 3, 1, 0), "OHWI": (0, 2, 3, 1)}
+
+
+def convolution_case(
+    direction: Direction, batch: int, channels: int, size: tuple[int, int], filters: int, taps: tuple[int, int], *,
+    stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0), dilation: tuple[int, int] = (1, 1),
+    groups: int = 1, images: str = "NCHW", weights: str = "OIHW", dtype: np.dtype = F32, epilogue: bool = False,
+    store_raw: bool = True,
+) -> Case:  # fmt: skip
+    rng = np.random.default_rng(batch + channels + filters)
+    out = [(size[i] + 2 * padding[i] - dilation[i] * (taps[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
+    x = permuted(rng, (batch, channels, *size), IMAGE_ORDERS[images], dtype)
+    w = permuted(rng, (filters, channels // groups, *taps), WEIGHT_ORDERS[weights], dtype)
+    y = permuted(rng, (batch, filters, *out), IMAGE_ORDERS[images], dtype)
+    kernel = Convolution(
+        direction, dtype, batch, channels, *size, filters, taps, out[0], out[1], stride, padding, dilation, groups,
+        four_strides(x), four_strides(w), four_strides(y),
+    )  # fmt: skip
+    exact, sizes = [v.astype(F64) for v in (x, w, y)], [np.abs(v.astype(F64)) for v in (x, w, y)]
+    operands, result = {"forward": ((x, w), y), "input_grad": ((y, w), x), "weight_grad": ((x, y), w)}[direction]
+    if direction == "forward":
+        expected, magnitude = conv_reference(*exact[:2], kernel), conv_reference(*sizes[:2], kernel)
+    else:
+        which = direction == "weight_grad"
+        expected = conv_gradients(exact[0], exact[1], exact[2], kernel)[which]
+        magnitude = conv_gradients(sizes[0], sizes[1], sizes[2], kernel)[which]
+    label = (f"{direction} {batch} {channels} {size} {filters} {taps} s{stride} p{padding} d{dilation} g{groups} "
+             f"{images} {weights} {dtype} epilogue{epilogue:d} raw{store_raw:d}")  # fmt: skip
+    result = np.zeros_like(result)
+    return with_epilogue(Case(label, kernel, operands, result, expected, magnitude), epilogue, store_raw)
+
+
+SIZES = (
+    (1, 1, 1), (3, 5, 7), (32, 64, 32), (8, 48, 16), (13, 17, 100), (100, 100, 100), (64, 10, 33), (1, 37, 50),
+    (37, 1, 50), (37, 1, 3), (1, 1, 129), (2, 97, 1), (49, 33, 0), (0, 4, 4), (4, 0, 4), (45, 61, 900), (200, 70, 1024),
+)  # fmt: skip
+WITH_EPILOGUE = (
+    ((50, 70, 30), "nnn", ()), ((50, 70, 30), "nnt", ()), ((20, 18, 9), "bbb", (3,)), ((90, 1, 40), "nnn", ()),
+    ((1, 90, 40), "ntn", ()), ((90, 3, 40), "ntn", ()), ((300, 130, 420), "nnn", ()), ((6, 7, 0), "nnn", (2, 2)),
+)  # fmt: skip
+
+
+def contraction_cases() -> list[Case]:
+    case = contraction_case
+    orders = ["".join(order) for order in itertools.product("nt", repeat=3)]
+    cases = [case(*size) for size in SIZES]
+    few = ((37, 29, 41), (1, 50, 70), (50, 1, 70), (3, 50, 70), (50, 2, 70), (3, 3, 70))
+    cases += [case(*size, layouts=order) for size in few for order in orders]
+    cases += [case(130, 40, 1024, layouts=order) for order in orders]  # lines of A a page apart
+    cases += [case(1024, 40, 130, layouts="tnn"), case(5, 3, 2, layouts="ttt"), case(150, 140, 130, layouts="ttn")]
+    cases += [case(20, 19, 18, step=2), case(1, 9, 80, step=3), case(30, 200, 400, layouts="ntt", dtype=F64)]
+    cases += [case(33, 20, 24, batch=(3,), layouts=layouts) for layouts in ("nnn", "tnt", "bbb", "bnn")]
+    cases += [case(9, 20, 24, batch=(2, 3), shared=shared) for shared in ("", "a", "b")]
+    cases += [case(60, 50, 70, batch=(2,), shared="b", layouts="ntn"), case(9, 9, 9, batch=(0,))]
+    names = ("int32", "int64", "uint8", "bool")
+    cases += [case(17, 35, 13, dtype=np.dtype(name), layouts="ntn") for name in names]
+    cases += [
+        case(*size, layouts=layouts, batch=batch, epilogue=True, store_raw=store_raw)
+        for store_raw in (True, False)
+        for size, layouts, batch in WITH_EPILOGUE
+    ]
+    cases += [case(400, 600, 1000, layouts="ntn", epilogue=True, store_raw=False)]
+    return cases
+
+
+def convolution_cases() -> list[Case]:
+    cases = []
+    for direction in DIRECTIONS:
+        for images, weights in (("NCHW", "OIHW"), ("NHWC", "HWIO"), ("NHWC", "OHWI"), ("CHWN", "OIHW")):
+            case = functools.partial(convolution_case, direction, images=images, weights=weights)
+            cases += [
+                case(2, 5, (9, 11), 7, (3, 3), padding=(1, 1)),
+                case(2, 6, (9, 11), 8, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
+                case(1, 8, (10, 9), 20, (3, 3), padding=(1, 1), epilogue=True),
+                case(2, 8, (10, 9), 20, (3, 3), padding=(1, 1), stride=(2, 2), epilogue=True, store_raw=False),
+                case(1, 40, (45, 41), 40, (3, 3), padding=(1, 1), stride=(2, 2)),
+            ]
+        case = functools.partial(convolution_case, direction)
+        cases += [
+            case(1, 3, (8, 8), 4, (1, 1), images="NHWC"),
+            case(2, 4, (7, 6), 6, (1, 1), images="NHWC", epilogue=True, store_raw=False),
+            case(2, 4, (7, 6), 6, (1, 1), stride=(2, 3)),
+            case(1, 4, (9, 8), 6, (1, 1), stride=(2, 2), images="NHWC"),
+            case(1, 6, (9, 10), 6, (3, 3), padding=(1, 1), groups=6),
+            case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
+            case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
+            case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps
+            case(1, 512, (4, 5), 9, (2, 2), padding=(1, 0)),  # pixels kept apart
+            case(2, 40, (20, 30), 40, (3, 3), padding=(1, 1), images="NHWC"),
+            case(2, 24, (60, 50), 24, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+            case(1, 24, (61, 51), 24, (3, 3), stride=(2, 3), epilogue=True, store_raw=False, images="NHWC"),
+            case(2, 3, (6, 6), 4, (3, 3), padding=(1, 1), dtype=np.dtype("int32")),
+            case(1, 4, (6, 6), 4, (3, 3), padding=(1, 1), dilation=(2, 2), images="NHWC"),
+        ]
+    return cases
+
+
+CASES = contraction_cases() + convolution_cases()
+
+
+# -- one module a target ----------------------------------------------------------------------------------------
+
+
+def raw_strides(kernel: Contraction | Convolution, on: Target) -> tuple[int, ...]:
+    if isinstance(kernel, Contraction):
+        return contraction.raw_strides(kernel, on)
+    return convolution.raw_strides(kernel, on)
+
+
+def scratch_bytes(kernel: Contraction | Convolution, on: Target) -> int:
+    if isinstance(kernel, Contraction):
+        return contraction.scratch_bytes(kernel, on)
+    return convolution.scratch_bytes(kernel, on)
+
+
+def emit_epilogue(module: Module, case: Case, name: str) -> str:
+    """``out[i…] = raw[i…] + raw[i…] + bias[i0]`` over ranges, with out in C order."""
+    shape, element = case.expected.shape, memory_type(case.kernel.dtype)
+    f = module.function(name, ["ptr"] * 3 + ["i64"] * (2 * len(shape)))
+    raw, bias, out = f.params[:3]
+    bounds = f.params[3:]
+    strides = raw_strides(case.kernel, module.target)
+    packed = [int(np.prod(shape[d + 1 :])) for d in range(len(shape))]
+    add = "fadd" if case.kernel.dtype.kind == "f" else "add"
+
+    def at(base: Value, numbers: list[Value], steps: tuple[int, ...] | list[int]) -> Value:
+        total: Index = 0
+        for number, step in zip(numbers, steps):
+            total = f.add(total, f.mul(number, step))
+        return f.offset(base, total, element)
+
+    def body(f: Function, numbers: list[Value]) -> None:
+        depth = len(numbers)
+        if depth < len(shape):
+            with f.loop(bounds[2 * depth], bounds[2 * depth + 1]) as loop:
+                body(f, [*numbers, loop.index])
+            return
+        value = f.load(element, at(raw, numbers, strides))
+        shift = f.load(element, f.offset(bias, numbers[0], element))
+        f.store(f.binary(add, f.binary(add, value, value), shift), at(out, numbers, packed))
+
+    body(f, [])
+    return f.finish()
+
+
+def emit_case(module: Module, case: Case, number: int) -> None:
+    kernel, epilogue = case.kernel, None
+    if case.has_epilogue:
+        epilogue = emit_epilogue(module, case, f"epilogue{number}")
+    if isinstance(kernel, Contraction):
+        contraction.emit_contraction(module, kernel, f"kernel{number}", epilogue)
+    else:
+        convolution.emit_convolution(module, kernel, f"kernel{number}", epilogue)
+    pointers = 2 + kernel.store_raw + (2 if epilogue else 0) + 1
+    f = module.function(f"run{number}", ["ptr"] * pointers, internal=False)
+    f.call(f"kernel{number}", "void", *f.params)
+    f.finish()
+
+
+HERE = [name for name in TARGETS if target._runs_here(TARGETS[name])]
+
+
+@pytest.fixture(scope="module", params=HERE)
+def native(request: pytest.FixtureRequest) -> NativeModule:
+    module = Module(TARGETS[request.param])
+    for number, case in enumerate(CASES):
+        emit_case(module, case, number)
+    return NativeModule(module.text(), module.target)
+
+
+def run_case(native: NativeModule, number: int) -> np.ndarray:
+    """Call the kernel; returns the epilogue's output where there is one, else the result."""
+    case = CASES[number]
+    size = scratch_bytes(case.kernel, native.target)
+    assert size % 64 == 0
+    memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
+    scratch = -(-memory.ctypes.data // 64) * 64
+    out = np.zeros(case.expected.shape, case.kernel.dtype)
+    pointers = [operand.ctypes.data for operand in case.operands]
+    if case.kernel.store_raw:
+        pointers.append(case.result.ctypes.data)
+    if case.has_epilogue:
+        pointers += [case.bias.ctypes.data, out.ctypes.data]
+    pointers.append(scratch)
+    signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))
+    signature(native.address(f"run{number}"))(*pointers)
+    start = scratch - memory.ctypes.data
+    assert (memory[:start] == 0xFF).all()
+    assert (memory[start + size :] == 0xFF).all(), "wrote behind its scratch memory"
+    return out if case.has_epilogue else case.result
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.label for case in CASES])
+def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
+    case = CASES[number]
+    got, expected = run_case(native, number), case.expected
+    dtype = case.kernel.dtype
+    tolerance = case.magnitude * 20 * (np.finfo(dtype).eps if dtype.kind == "f" else 0)
+    if case.has_epilogue:
+        shift = case.bias.astype(F64).reshape(-1, *[1] * (expected.ndim - 1))
+        expected, tolerance = 2 * expected + shift, 3 * tolerance + 1e-5
+    assert got.shape == expected.shape
+    excess = np.abs(got.astype(F64) - expected.astype(F64)) - tolerance
+    assert (excess <= 0).all(), (
+        f"error {np.max(excess + tolerance)} at {np.unravel_index(np.argmax(excess), got.shape)}"
+    )
+    if case.has_epilogue and case.kernel.store_raw:
+        assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3)
+
+
+def test_microkernels_are_shared() -> None:
+    """Equal tiles of different kernels are one function: code size is compile time."""
+    module = Module(TARGETS["avx512"])
+    sizes = ((64, 64, 64), (64, 64, 100), (128, 64, 80))
+    for number, (m, n, k) in enumerate(sizes):
+        emit_case(module, contraction_case(m, n, k), number)
+    assert module.text().count("define internal void @tile.") == 1
+
+
+def test_small_products_need_no_scratch() -> None:
+    kernel = contraction_case(32, 32, 64).kernel
+    assert scratch_bytes(kernel, TARGETS["avx512"]) == 0
