@@ -37,6 +37,7 @@ def cut(
     feeds: Mapping[Tensor, TensorType],
     *,
     check_numerics: bool = False,
+    known: Mapping[Symbol, int] | None = None,
 ) -> Cut:
     """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``.
 
@@ -46,9 +47,9 @@ def cut(
         GraphError: two writes of one variable without an order.
     """
     for fetch in fetches:
-        if (fetch.graph if isinstance(fetch, (Tensor, Node)) else None) is not graph:
+        if not isinstance(fetch, (Tensor, Node)) or not graph.holds(fetch):
             raise FetchError(f"{fetch!r} is no tensor or op of this graph")
-    bindings = bind_feeds(graph, feeds)
+    bindings = bind_feeds(graph, feeds, known)
     needed = _needed(fetches, feeds)
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
@@ -62,12 +63,14 @@ def cut(
     return Cut(Region(maker.graph, fed, outputs, tuple(maker.effects)), tensors)
 
 
-def bind_feeds(graph: Graph, feeds: Mapping[Tensor, TensorType]) -> dict[Symbol, int]:
-    """The sizes that the feeds bind, checked against the declared shapes."""
-    bindings: dict[Symbol, int] = {}
+def bind_feeds(
+    graph: Graph, feeds: Mapping[Tensor, TensorType], known: Mapping[Symbol, int] | None = None
+) -> dict[Symbol, int]:
+    """The sizes that the feeds bind, and those ``known`` before, checked against the declared shapes."""
+    bindings: dict[Symbol, int] = dict(known or {})
     for _ in range(2):  # the second round checks derived sizes with everything bound
         for x, fed in feeds.items():
-            if x.graph is not graph:
+            if not graph.holds(x):
                 raise FeedError(f"{x!r} is fed but belongs to another graph")
             what = f"feed of {x.name!r}"
             if len(fed.shape) != x.ndim:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+
 from staticgrad.compiler.kernels.nest import Nest
 
 

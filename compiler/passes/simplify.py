@@ -1,8 +1,8 @@
 """Simplify: one rule a line with its algebra, exact for every value (NaN, infinities, signed zeros).
 
-    x − 0 = x                      x · 1 = x / 1 = x               x ↑ 1 = x, x ↑ 2 = x·x, x ↑ ½ = √x for floats
-    −(−x) = x                      where(true, a, b) = a           casts, reshapes, permutations, broadcasts compose
-    f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
+x − 0 = x                      x · 1 = x / 1 = x               x ↑ 1 = x, x ↑ 2 = x·x, x ↑ ½ = √x for floats
+−(−x) = x                      where(true, a, b) = a           casts, reshapes, permutations, broadcasts compose
+f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
 """
 
 from __future__ import annotations

@@ -1,0 +1,166 @@
+"""The entry: steps in order and a plan come in, the text of one LLVM module goes out.
+
+``i32 @main(ptr slots, ptr arena)`` calls one function after the other; kernels that are equal up to their operands are
+one function. A check that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes
+(NaN for floats, -1 for integers) before its first and after its last use, so a read outside its life shows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from staticgrad.compiler.emit import contraction, convolution
+from staticgrad.compiler.emit import nest as nests
+from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.program import Check, Slot
+from staticgrad.compiler.kernels.steps import Kernel, Memory, Operand, Step, Temp
+from staticgrad.compiler.memory.plan import Plan
+
+POISON = 0xFF
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The module's text, and the checks in the order of their status codes."""
+
+    text: str
+    checks: tuple[Check, ...]
+
+
+def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int, ...]:
+    """Where a matrix kernel keeps a result that only its epilogue reads."""
+    if isinstance(kernel, Contraction):
+        return contraction.raw_strides(kernel, target)
+    return convolution.raw_strides(kernel, target)
+
+
+def scratch_bytes(kernel: Kernel, target: Target) -> int:
+    """Memory that a kernel needs while it runs."""
+    if isinstance(kernel, Nest):
+        return nests.scratch_bytes(kernel, target)
+    if isinstance(kernel, Contraction):
+        return contraction.scratch_bytes(kernel, target)
+    return convolution.scratch_bytes(kernel, target)
+
+
+def add_scratch(steps: Sequence[Step], target: Target) -> None:
+    """Give each step the buffer that its kernel needs beside its operands."""
+    for step in steps:
+        nbytes = scratch_bytes(step.kernel, target) if step.kernel is not None else 0
+        if nbytes:
+            step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
+
+
+def kernel_function(module: Module, kernel: Kernel, name: str) -> str:
+    """The name of the function that runs ``kernel``, emitted when first asked for."""
+    if isinstance(kernel, Nest):
+        return nests.nest_function(module, kernel)
+    known = module.shared(kernel)
+    if known is not None:
+        return known
+    epilogue = nests.nest_function(module, kernel.epilogue, ranged=True) if kernel.epilogue is not None else None
+    unique = module.unique(name)
+    if isinstance(kernel, Contraction):
+        contraction.emit_contraction(module, kernel, unique, epilogue)
+    else:
+        convolution.emit_convolution(module, kernel, unique, epilogue)
+    return module.share(kernel, unique)
+
+
+class _Main:
+    """Writes ``main``."""
+
+    def __init__(self, module: Module, slots: Sequence[Slot], plan: Plan, poison: bool) -> None:
+        self.module = module
+        self.f: Function = module.function("main", ["ptr", "ptr"], "i32", internal=False)
+        self.plan = plan
+        self.poison = poison
+        self.numbers = {slot: number for number, slot in enumerate(slots)}
+        self.checks: list[Check] = []
+        self._bases: dict[Slot, Value] = {}
+
+    def write(self, steps: Sequence[Step]) -> None:
+        self._load_bases(steps)
+        if self.poison:
+            for temp in self.plan.temps:
+                self._fill(temp)
+        for time, step in enumerate(steps):
+            self._step(step)
+            if self.poison:
+                for temp, interval in zip(self.plan.temps, self.plan.intervals, strict=True):
+                    if interval.last == time + 1:
+                        self._fill(temp)
+        self.f.ret(integer(0, "i32"))
+        self.f.finish()
+
+    def _load_bases(self, steps: Sequence[Step]) -> None:
+        used = [o.memory for step in steps for o in step.operands] + [s.callback for s in steps if s.callback]
+        for memory in dict.fromkeys(used):
+            if not isinstance(memory, Temp):
+                place = self.f.offset(self.f.params[0], self.numbers[memory], "ptr")
+                self._bases[memory] = self.f.load("ptr", place)
+
+    def _address(self, memory: Memory, offset: int = 0) -> Value:
+        if isinstance(memory, Temp):
+            return self.f.offset(self.f.params[1], self.plan.offsets[memory] + offset, "i8")
+        return self.f.offset(self._bases[memory], offset, "i8")
+
+    def _fill(self, temp: Temp) -> None:
+        if temp.nbytes:
+            self.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
+            args = (self._address(temp), integer(POISON - 256, "i8"), integer(temp.nbytes), integer(0, "i1"))
+            self.f.call("llvm.memset.p0.i64", "void", *args)
+
+    def _step(self, step: Step) -> None:
+        if step.kernel is not None:
+            name = kernel_function(self.module, step.kernel, f"{step.family}_{step.name}")
+            pointers = [self._address(o.memory, o.offset) for o in step.operands]
+            scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
+            self.f.call(name, "void", *pointers, scratch)
+        elif step.callback is not None:
+            self._call_out(step)
+        elif step.check is not None:
+            self._test(step.check, step.operands[0])
+
+    def _call_out(self, step: Step) -> None:
+        f, check, slot = self.f, step.check, step.callback
+        assert check is not None
+        assert slot is not None
+        assert step.scratch is not None
+        table = self._address(step.scratch)
+        for position, operand in enumerate(step.operands):
+            f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
+        status = f.emit("i32", f"call i32 {self._bases[slot].text}({table})")
+        self._end_if(f.compare("icmp ne", status, integer(0, "i32")), check)
+
+    def _test(self, check: Check, found: Operand) -> None:
+        f = self.f
+        assert isinstance(found.memory, Temp)
+        place = self._address(found.memory)
+        low = f.load("i64", place)
+        if check.kind == "bounds":
+            high = f.load("i64", f.offset(place, 1, "i64"))
+            below = f.compare("icmp slt", low, integer(0))
+            above = f.compare("icmp sge", high, integer(check.size))
+            failed = f.binary("or", below, above)
+        else:
+            failed = f.compare("icmp eq", low, integer(0))
+        self._end_if(failed, replace(check, offset=self.plan.offsets[found.memory]))
+
+    def _end_if(self, failed: Value, check: Check) -> None:
+        self.checks.append(check)
+        with self.f.when(failed):
+            self.f.ret(integer(len(self.checks), "i32"))
+            self.f.block(self.f.label("unreachable"))
+
+
+def emit_entry(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool) -> Entry:
+    """The text of the module that runs ``steps`` over ``plan``."""
+    module = Module(target)
+    main = _Main(module, slots, plan, poison)
+    main.write(steps)
+    return Entry(module.text(), tuple(main.checks))

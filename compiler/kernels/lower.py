@@ -1,0 +1,690 @@
+"""Lower: groups of nodes become steps, each with a kernel and the memory that it reads and writes.
+
+Comes in: a region of primitives, materialized, and its groups. Goes out: steps (unordered but for what they read and
+write), the slots of the caller's memory. Left to others: order (schedule), offsets (memory), code (emit).
+
+Writes (concat, pad, fold, scatter_add) have no kernel of their own but a fill: the nests that make their operands store
+straight into the result. A variable's new value is stored by the nest that makes it, unless that nest also reads the
+variable at other places; then the write is *deferred* to a copy at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from staticgrad.compiler.kernels.access import (
+    ZERO,
+    Affine,
+    Path,
+    broadcast_map,
+    dot_address,
+    is_view,
+    resolve,
+    row_major,
+    source_of,
+)
+from staticgrad.compiler.kernels.families import REDUCTIONS, STORED, WRITES, users_of
+from staticgrad.compiler.kernels.fuse import Group, escaping, fuse
+from staticgrad.compiler.kernels.layout import image_tensors, strides_with
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.program import (
+    CallbackSlot,
+    Check,
+    ConstantSlot,
+    FeedSlot,
+    FetchSlot,
+    GradSlot,
+    KeySlot,
+    Slot,
+    StateSlot,
+)
+from staticgrad.compiler.kernels.schedule import unordered
+from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.compiler.region import Region
+from staticgrad.graph import Node, Tensor
+from staticgrad.ops.elementwise import AstypeAttributes
+from staticgrad.optable import NO_ATTRIBUTES
+from staticgrad.types import TensorType, bool_, int64, sizes
+
+RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
+
+
+@dataclass(eq=False, slots=True)
+class Raw:
+    """The argument of an epilogue that stands for the matrix kernel's result."""
+
+    result: Tensor
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The result of lowering."""
+
+    steps: tuple[Step, ...]
+    slots: tuple[Slot, ...]
+
+
+class Deferral(Exception):
+    """A write of a variable that cannot happen where its value is made."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.node = node
+
+
+class NestBuilder:
+    """Writes the body of one nest over ``domain`` with reduced ``axes``."""
+
+    def __init__(self, lowering: Lowering, domain: tuple[int, ...], axes: tuple[int, ...] = (), raw: Raw | None = None):
+        self.lowering = lowering
+        self.domain = domain
+        outer = [axis for axis in range(len(domain)) if axis not in axes]
+        self.order = [*outer, *axes]
+        self.dim = {axis: position for position, axis in enumerate(self.order)}
+        self.n_outer = len(outer)
+        self.axes = axes
+        self.raw = raw
+        self.args: dict[Memory | Raw, int] = {}
+        self.dtypes: list[np.dtype] = []
+        self.body: list[Instr] = []
+        self.memo: dict[Instr, int] = {}
+        self.values: dict[Tensor, int] = {}
+        self.stored: list[Memory] = []
+        self.added: list[Memory] = []
+        if raw is not None:
+            self._arg(raw, raw.result.dtype)
+
+    # -- instructions -----------------------------------------------------------------------------------------------
+
+    def emit(self, instr: Instr) -> int:
+        known = self.memo.get(instr)
+        if known is not None:
+            return known
+        self.body.append(instr)
+        self.memo[instr] = len(self.body) - 1
+        return len(self.body) - 1
+
+    def _arg(self, memory: Memory | Raw, dtype: np.dtype) -> int:
+        if memory not in self.args:
+            self.args[memory] = len(self.args)
+            self.dtypes.append(dtype)
+        return self.args[memory]
+
+    def access(self, memory: Memory | Raw, dtype: np.dtype, address: Affine, values: Sequence[int] = ()) -> Access:
+        """``address`` is in terms of the domain's axes; terms beyond them name ``values`` (indirect indices)."""
+        strides = [0] * len(self.domain)
+        terms: list[tuple[int, int]] = []
+        for axis, factor in address.terms:
+            if axis < len(self.domain):
+                strides[self.dim[axis]] = factor
+            else:
+                terms.append((values[axis - len(self.domain)], factor))
+        return Access(self._arg(memory, dtype), address.offset, tuple(strides), tuple(terms))
+
+    def compute(self, op: str, *args: int, dtype: np.dtype, attrs: object = NO_ATTRIBUTES) -> int:
+        return self.emit(Compute(op, attrs, args, dtype))
+
+    def constant(self, value: float | int | bool, dtype: np.dtype) -> int:
+        return self.emit(Constant(value, dtype))
+
+    def cast(self, value: int, have: np.dtype, want: np.dtype) -> int:
+        return value if have == want else self.compute("astype", value, dtype=want, attrs=AstypeAttributes(want))
+
+    def affine(self, index: Affine, values: Sequence[int] = ()) -> int:
+        """An index expression as an int64 value."""
+        total: int | None = None if index.offset == 0 and index.terms else self.constant(index.offset, int64)
+        for axis, factor in index.terms:
+            inner = axis < len(self.domain)
+            term = self.emit(Iota(self.dim[axis])) if inner else values[axis - len(self.domain)]
+            if factor != 1:
+                term = self.compute("multiply", term, self.constant(factor, int64), dtype=int64)
+            total = term if total is None else self.compute("add", total, term, dtype=int64)
+        assert total is not None
+        return total
+
+    # -- values -----------------------------------------------------------------------------------------------------
+
+    def load(self, x: Tensor, indices: tuple[Affine, ...], values: Sequence[int] = ()) -> int:
+        """The element of ``x`` at ``indices`` (in terms of the domain's axes)."""
+        path = resolve(x, indices, self.lowering.strides_of)
+        assert isinstance(path, Path), f"{x!r} has no affine address: materialize left it out"
+        guard: int | None = None
+        fill = 0.0
+        for g in path.guards:
+            fill = g.fill
+            for test in self._bounds(g.index, g.size):
+                guard = test if guard is None else self.compute("logical_and", guard, test, dtype=bool_)
+        base = path.base
+        name = base.op.op.name
+        value: int
+        if name == "full":
+            value = self.constant(base.op.attrs.value, base.dtype)
+        elif name == "constant" and base.size == 1:
+            value = self.constant(base.op.attrs.value.item(), base.dtype)
+        elif name == "iota":
+            value = self.cast(self.affine(path.address, values), int64, base.dtype)
+        else:
+            memory: Memory | Raw
+            address = path.address
+            if self.raw is not None and base is self.raw.result:
+                memory = self.raw
+                address = dot_address(indices, self.raw.strides)
+            else:
+                memory = self.lowering.memory(base)
+            access = self.access(memory, base.dtype, address, values)
+            value = self.emit(Load(access, base.dtype, guard))
+            if guard is None or fill == 0:
+                return value
+        if guard is None:
+            return value
+        return self.compute("where", guard, value, self.constant(fill, base.dtype), dtype=base.dtype)
+
+    def _bounds(self, index: Affine, size: int) -> list[int]:
+        low = high = index.offset
+        for axis, factor in index.terms:
+            span = factor * (self.domain[axis] - 1)
+            low, high = low + min(span, 0), high + max(span, 0)
+        tests = []
+        if low < 0:
+            zero = self.constant(0, int64)
+            tests.append(self.compute("greater_equal", self.affine(index), zero, dtype=bool_))
+        if high >= size:
+            tests.append(self.compute("less", self.affine(index), self.constant(size, int64), dtype=bool_))
+        return tests
+
+    def operand(self, x: Tensor) -> int:
+        """A member of the nest is in a register, everything else is loaded."""
+        source = source_of(x)
+        if source in self.values and not is_view(x):
+            return self.values[source]
+        return self.load(x, broadcast_map(sizes(x.shape), self.domain))
+
+    def add_node(self, node: Node) -> None:
+        result = node.outputs[0]
+        name = node.op.name
+        if name in REDUCTIONS:
+            operand = node.inputs[0]
+            value = self.operand(operand)
+            if name in ("sum", "prod"):
+                value = self.cast(value, operand.dtype, result.dtype)
+            number = self.emit(Reduce(name, value, result.dtype))  # type: ignore[arg-type]
+        elif name == "gather":
+            number = self._gather(node)
+        elif name == "random_uniform":
+            key = self.lowering.key()
+            seed, run = (self.emit(Load(self.access(key, int64, Affine(i)), int64)) for i in (0, 1))
+            flat = dot_address(broadcast_map(self.domain, self.domain), row_major(self.domain))
+            number = self.compute(name, seed, run, self.affine(flat), dtype=result.dtype, attrs=node.attrs)
+        else:
+            args = tuple(self.operand(x) for x in node.inputs)
+            number = self.emit(Compute(name, node.attrs, args, result.dtype))
+        self.values[result] = number
+
+    def _gather(self, node: Node) -> int:
+        x, *indices = node.inputs
+        axes = node.attrs.axes
+        rank = indices[0].ndim
+        values = self.indices(indices)
+        rest = iter(range(rank, len(self.domain)))
+        position = {axis: len(self.domain) + i for i, axis in enumerate(axes)}
+        where = tuple(Affine.index(position[a] if a in position else next(rest)) for a in range(x.ndim))
+        return self.load(x, where, values)
+
+    def indices(self, indices: Sequence[Tensor]) -> list[int]:
+        """Index tensors over the leading axes of the domain."""
+        values = []
+        for index in indices:
+            shape = sizes(index.shape)
+            where = tuple(ZERO if size == 1 else Affine.index(axis) for axis, size in enumerate(shape))
+            values.append(self.cast(self.load(index, where), index.dtype, int64))
+        return values
+
+    # -- stores -----------------------------------------------------------------------------------------------------
+
+    def place_of(self, x: Tensor) -> tuple[Affine, ...]:
+        return broadcast_map(sizes(x.shape), self.domain)
+
+    def store(self, value: int, memory: Memory, dtype: np.dtype, address: Affine) -> None:
+        self.body.append(Store(self.access(memory, dtype, address), value))
+        self.stored.append(memory)
+
+    def store_into_write(self, x: Tensor, node: Node) -> None:
+        """Store ``x`` where it belongs in the result of a concat, pad, fold or scatter_add."""
+        value, result = self.values[x], node.outputs[0]
+        memory = self.lowering.memory(result)
+        strides = self.lowering.strides_of(result)
+        where = [Affine.index(axis) for axis in range(x.ndim)]
+        guard: int | None = None
+        name, attrs = node.op.name, node.attrs
+        if name == "concat":
+            before = node.inputs[: [id(y) for y in node.inputs].index(id(x))]
+            start = sum(sizes(y.shape)[attrs.axis] for y in before)
+            where[attrs.axis] = where[attrs.axis].plus(start)
+            access = self.access(memory, x.dtype, dot_address(where, strides))
+        elif name == "pad":
+            where = [w.times(i + 1).plus(low) for w, i, low in zip(where, attrs.interior, attrs.low, strict=True)]
+            access = self.access(memory, x.dtype, dot_address(where, strides))
+        elif name == "fold":
+            *lead, oh, ow, kh, kw = where
+            window = attrs.window
+            size = (attrs.height, attrs.width)
+            target = list(lead)
+            for axis, (outer, inner) in enumerate(((oh, kh), (ow, kw))):
+                index = outer.times(window.stride[axis]) + inner.times(window.dilation[axis])
+                index = index.plus(-window.padding[axis][0])
+                for test in self._bounds(index, size[axis]):
+                    guard = test if guard is None else self.compute("logical_and", guard, test, dtype=bool_)
+                target.append(index)
+            access = self.access(memory, x.dtype, dot_address(target, strides))
+        else:
+            base, _, *indices = node.inputs
+            values = self.indices(indices)
+            rest = iter(range(indices[0].ndim, x.ndim))
+            position = {axis: len(self.domain) + i for i, axis in enumerate(attrs.axes)}
+            target = [Affine.index(position[a] if a in position else next(rest)) for a in range(base.ndim)]
+            access = self.access(memory, x.dtype, dot_address(target, strides), values)
+        adding = name in ("fold", "scatter_add")
+        self.body.append(Store(access, value, "add" if adding else "set", guard))
+        self.added.append(memory)
+
+    def nest(self) -> Nest:
+        dims = tuple(self.domain[axis] for axis in self.order)
+        return Nest(dims[: self.n_outer], dims[self.n_outer :], tuple(self.dtypes), tuple(self.body))
+
+    def loaded(self) -> list[Memory]:
+        numbers = {instr.access.arg for instr in self.body if isinstance(instr, Load)}
+        return [m for m, number in self.args.items() if number in numbers and not isinstance(m, Raw)]
+
+    def check_in_place(self, memory: Memory) -> bool:
+        """Whether everything loaded from a memory that is also stored is loaded by the iteration that stores it."""
+        arg = self.args[memory]
+        stores = {i.access for i in self.body if isinstance(i, Store) and i.access.arg == arg}
+        loads = {i.access for i in self.body if isinstance(i, Load) and i.access.arg == arg}
+        return loads <= stores
+
+
+@dataclass(eq=False)
+class Lowering:
+    """One attempt to lower a region, with a set of deferred writes."""
+
+    region: Region
+    raw_strides: RawStrides
+    groups: list[Group]
+    group_of: dict[Node, Group]
+    deferred: set[Node]
+    slots: list[Slot] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.users = users_of(self.region)
+        self.strides_of = strides_with(image_tensors(self.region))
+        self.escaping = escaping(self.region, self.group_of, self.deferred)
+        self._memory: dict[Tensor, Memory] = {}
+        self._key: KeySlot | None = None
+        self._step_of: dict[Node, Step] = {}
+        self._states: dict[str, StateSlot] = {}
+        written = {n.attrs.key for n in self.region.graph.nodes if n.op.name == "assign"}
+        for index, x in enumerate(self.region.feeds):
+            self._memory[x] = self._slot(FeedSlot(index, x.type))
+        for index, x in enumerate(self.region.fetches):
+            self._memory[x] = self._slot(FetchSlot(index, x.type))
+        for node in self.region.graph.nodes:
+            if node.op.name in ("variable", "assign"):
+                key = node.attrs.key
+                x = node.outputs[0] if node.op.name == "variable" else node.inputs[0]
+                if key not in self._states:
+                    self._states[key] = StateSlot(key, x.type, key in written)
+                    self._slot(self._states[key])
+                if node.op.name == "variable":
+                    self._memory[x] = self._states[key]
+
+    def _slot(self, slot: Slot) -> Slot:
+        self.slots.append(slot)
+        return slot
+
+    def key(self) -> KeySlot:
+        if self._key is None:
+            self._key = KeySlot()
+            self._slot(self._key)
+        return self._key
+
+    def memory(self, x: Tensor) -> Memory:
+        """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
+        x = source_of(x)
+        if x not in self._memory:
+            if x.op.op.name == "constant":
+                self._memory[x] = self._slot(ConstantSlot(x.op.attrs.value))
+            elif x.op.op.name == "accumulated_grad":
+                self._memory[x] = self._grad_slot(x.op.attrs.key, x.type)
+            else:
+                nbytes = math.prod(sizes(x.shape)) * x.dtype.itemsize
+                reason = ", ".join(dict.fromkeys(user.name for user in self.users[x])) or "result"
+                self._memory[x] = Temp(x.name, nbytes, f"read by {reason}", x.source)
+        return self._memory[x]
+
+    # -- all groups -------------------------------------------------------------------------------------------------
+
+    def run(self) -> Steps:
+        for group in self.groups:
+            {"nest": self._nest, "matrix": self._matrix, "write": self._fill, "effect": self._effect}[group.kind](group)
+        for node in sorted(self.deferred, key=lambda n: n.serial):
+            self._commit(node)
+        self._order_effects()
+        return Steps(tuple(self.steps), tuple(self.slots))
+
+    def _fill_builder(self, group: Group, builder: NestBuilder) -> None:
+        """The nodes of a group, then the stores of what others need."""
+        needed = dict.fromkeys(self.escaping.get(group, ()))
+        for node in group.nodes:
+            builder.add_node(node)
+        for node in group.nodes:
+            x = node.outputs[0]
+            sink = self._sink(x)
+            if sink is not None:
+                builder.store_into_write(x, sink)
+            elif x in needed:
+                address = dot_address(builder.place_of(x), self.strides_of(x))
+                builder.store(builder.values[x], self.memory(x), x.dtype, address)
+            for user in self.users[x]:
+                if user.op.name in STORED and user not in self.deferred:
+                    self._store_state(builder, x, user)
+
+    def _sink(self, x: Tensor) -> Node | None:
+        users = self.users[x]
+        if len(users) != 1 or users[0].op.name not in WRITES or x in self.region.fetches:
+            return None
+        node = users[0]
+        return None if node.op.name == "scatter_add" and node.inputs[1] is not x else node
+
+    def _store_state(self, builder: NestBuilder, x: Tensor, node: Node) -> None:
+        address = dot_address(builder.place_of(x), row_major(sizes(x.shape)))
+        value = builder.values[x]
+        if node.op.name == "assign":
+            memory: Memory = self._states[node.attrs.key]
+            builder.store(value, memory, x.dtype, address)
+            if not builder.check_in_place(memory):
+                raise Deferral(node)
+        else:
+            memory = self._grad_slot(node.attrs.key, x.type)
+            before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
+            builder.store(builder.compute("add", before, value, dtype=x.dtype), memory, x.dtype, address)
+
+    def _grad_slot(self, key: str, type_: TensorType) -> GradSlot:
+        for slot in self.slots:
+            if isinstance(slot, GradSlot) and slot.key == key:
+                return slot
+        slot = GradSlot(key, type_)
+        self._slot(slot)
+        return slot
+
+    def _nest(self, group: Group) -> None:
+        builder = NestBuilder(self, group.domain, group.axes or ())
+        self._fill_builder(group, builder)
+        family = "row" if group.axes and len(group.nodes) > 1 else "reduce" if group.axes else "pointwise"
+        self._add_nest(builder, _name(group.nodes), family, group.nodes)
+
+    def _add_nest(
+        self, builder: NestBuilder, name: str, family: str, nodes: Sequence[Node], fills: bool = False
+    ) -> Step:
+        nest = builder.nest()
+        computes = sum(isinstance(instr, (Compute, Reduce)) for instr in nest.body)
+        step = Step(
+            name, family, nest, tuple(Operand(m) for m in builder.args if not isinstance(m, Raw)),
+            tuple(builder.loaded()), tuple(dict.fromkeys(builder.stored)), tuple(dict.fromkeys(builder.added)),
+            fills=fills, source=nodes[-1].source, serial=nodes[-1].serial, flops=computes * math.prod(nest.dims),
+        )  # fmt: skip
+        self._append(step, nodes)
+        return step
+
+    def _append(self, step: Step, nodes: Sequence[Node]) -> None:
+        self.steps.append(step)
+        for node in nodes:
+            self._step_of[node] = step
+
+    # -- matrix kernels ---------------------------------------------------------------------------------------------
+
+    def _matrix(self, group: Group) -> None:
+        node = group.anchor
+        assert node is not None
+        result = node.outputs[0]
+        needed = result in self.escaping.get(group, ()) or not group.nodes
+        kernel, operands = self._contraction(node) if node.op.name == "dot" else self._convolution(node)
+        builder: NestBuilder | None = None
+        store_raw = needed
+        if group.nodes:
+            strides = self.strides_of(result) if needed else self.raw_strides(replace(kernel, store_raw=False))
+            builder = NestBuilder(self, group.domain, raw=Raw(result, strides))
+            self._fill_builder(group, builder)
+            inputs = {operand.memory for operand in operands}
+            for memory in builder.stored:
+                if isinstance(memory, StateSlot) and memory in inputs:
+                    raise Deferral(self._assign_of(group, memory))
+            kernel = replace(kernel, epilogue=builder.nest(), store_raw=store_raw)
+        reads = [operand.memory for operand in operands]
+        writes: list[Memory] = []
+        if store_raw:
+            operands.append(Operand(self.memory(result)))
+            writes.append(self.memory(result))
+        adds: list[Memory] = []
+        if builder is not None:
+            operands.extend(Operand(m) for m in builder.args if not isinstance(m, Raw))
+            reads.extend(builder.loaded())
+            writes.extend(builder.stored)
+            adds.extend(builder.added)
+        family = "contraction" if isinstance(kernel, Contraction) else "convolution"
+        step = Step(
+            _name([node, *group.nodes]), family, kernel, tuple(operands), tuple(dict.fromkeys(reads)),
+            tuple(dict.fromkeys(writes)), tuple(dict.fromkeys(adds)), source=node.source, serial=group.last, flops=_matrix_flops(kernel),
+        )  # fmt: skip
+        self._append(step, group.members)
+
+    def _assign_of(self, group: Group, memory: StateSlot) -> Node:
+        for node in group.nodes:
+            for user in self.users[node.outputs[0]]:
+                if user.op.name == "assign" and user.attrs.key == memory.name and user not in self.deferred:
+                    return user
+        raise AssertionError("a state slot is stored by no assign")
+
+    def _strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:
+        """Where an operand of a matrix kernel lies, and its strides by axis."""
+        shape = sizes(x.shape)
+        path = resolve(x, broadcast_map(shape, shape), self.strides_of)
+        assert isinstance(path, Path)
+        assert not path.guards
+        factors = dict(path.address.terms)
+        strides = tuple(factors.get(axis, 0) for axis in range(len(shape)))
+        return Operand(self.memory(path.base), path.address.offset * x.dtype.itemsize), strides
+
+    def _contraction(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
+        a, b = node.inputs
+        *batch, m, k = sizes(a.shape)
+        n = sizes(b.shape)[-1]
+        (a_operand, a_strides), (b_operand, b_strides) = self._strided(a), self._strided(b)
+        c_strides = self.strides_of(node.outputs[0])
+        kernel = Contraction(a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides)
+        return kernel, [a_operand, b_operand]
+
+    def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
+        attrs, (first, second), result = node.attrs, node.inputs, node.outputs[0]
+        (first_operand, first_strides), (second_operand, second_strides) = self._strided(first), self._strided(second)
+        result_strides = self.strides_of(result)
+        if node.op.name == "convolution":
+            direction, x, w, y = "forward", first, second, result
+            strides = (first_strides, second_strides, result_strides)
+        elif node.op.name == "convolution_input_grad":
+            direction, y, w, x = "input_grad", first, second, result
+            strides = (result_strides, second_strides, first_strides)
+        else:
+            direction, x, y, w = "weight_grad", first, second, result
+            strides = (first_strides, result_strides, second_strides)
+        n, c, height, width = sizes(x.shape)
+        filters, _, kh, kw = sizes(w.shape)
+        _, _, out_height, out_width = sizes(y.shape)
+        kernel = Convolution(
+            direction, x.dtype, n, c, height, width, filters, (kh, kw), out_height, out_width,  # type: ignore[arg-type]
+            attrs.stride, (attrs.padding[0][0], attrs.padding[1][0]), attrs.dilation, attrs.groups, *strides,  # type: ignore[arg-type]
+        )  # fmt: skip
+        return kernel, [first_operand, second_operand]
+
+    # -- writes -----------------------------------------------------------------------------------------------------
+
+    def _fill(self, group: Group) -> None:
+        node = group.anchor
+        assert node is not None
+        result = node.outputs[0]
+        if node.op.name == "concat":
+            return
+        shape = sizes(result.shape)
+        builder = NestBuilder(self, shape)
+        where = broadcast_map(shape, shape)
+        if node.op.name == "scatter_add":
+            value = builder.load(node.inputs[0], where)
+        else:
+            value = builder.constant(node.attrs.value if node.op.name == "pad" else 0, result.dtype)
+        builder.store(value, self.memory(result), result.dtype, dot_address(where, self.strides_of(result)))
+        self._add_nest(builder, f"fill_{node.op.name}", "pointwise", [node], fills=True)
+
+    # -- effects ----------------------------------------------------------------------------------------------------
+
+    def _effect(self, group: Group) -> None:
+        node = group.anchor
+        assert node is not None
+        name = node.op.name
+        if name == "bounds_check":
+            self._check(node, "bounds")
+        elif name == "assertion":
+            self._check(node, "assertion")
+        elif name == "numerics_check":
+            self._check(node, "numerics")
+        elif name in ("print", "py_call"):
+            self._call(node)
+        elif name not in (*STORED, "group"):
+            raise AssertionError(f"op {name} has no lowering")
+
+    def _check(self, node: Node, kind: str) -> None:
+        """Reduce the operand to two int64: the extremes of an index, or whether a condition holds everywhere."""
+        x = node.inputs[0]
+        shape = sizes(x.shape)
+        builder = NestBuilder(self, shape, tuple(range(len(shape))))
+        value = builder.load(x, broadcast_map(shape, shape))
+        if kind == "bounds":
+            value = builder.cast(value, x.dtype, int64)
+        else:
+            if kind == "numerics":
+                value = builder.compute("isfinite", value, dtype=bool_)
+            value = builder.cast(value, bool_, int64)
+        found = Temp(f"{node.name}.found", 16, "read by the check", node.source)
+        extremes = (value, value)
+        if shape:
+            extremes = (builder.emit(Reduce("min", value, int64)), builder.emit(Reduce("max", value, int64)))
+        for position, extreme in enumerate(extremes):
+            builder.store(extreme, found, int64, Affine(position))
+        size = node.attrs.size if kind == "bounds" else 0
+        message = node.attrs.what if kind == "bounds" else node.attrs.message
+        step = self._add_nest(builder, f"check_{kind}", "reduce", [node])
+        check = Check(kind, message, node.source, size)  # type: ignore[arg-type]
+        tested = Step(f"test_{kind}", "check", None, (Operand(found),), (found,), (), check=check, source=node.source,
+                      serial=node.serial)  # fmt: skip
+        tested.after.append(step)
+        self._append(tested, [node])
+
+    def _call(self, node: Node) -> None:
+        inputs = [self.memory(x) for x in node.inputs]
+        if node.op.name == "print":
+            text = node.attrs.text
+            slot = CallbackSlot(lambda x: print(text, x) or (), (node.inputs[0].type,), (), node.source)
+            outputs: list[Memory] = []
+        else:
+            types = tuple(y.type for y in node.outputs)
+            slot = CallbackSlot(node.attrs.function, tuple(x.type for x in node.inputs), types, node.source)
+            outputs = [self.memory(y) for y in node.outputs]
+        self._slot(slot)
+        message = f"{node.op.name} ({node.name!r}) raised"
+        memories = (*inputs, *outputs)
+        table = Temp(f"{node.name}.operands", 8 * max(len(memories), 1), "pointers for a call out", node.source)
+        step = Step(
+            node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
+            tuple(outputs), check=Check("callback", message, node.source), callback=slot, scratch=table,
+            source=node.source, serial=node.serial,
+        )  # fmt: skip
+        self._append(step, [node])
+
+    def _commit(self, node: Node) -> None:
+        """Copy a deferred write's value into the variable."""
+        x = node.inputs[0]
+        shape = sizes(x.shape)
+        builder = NestBuilder(self, shape)
+        where = broadcast_map(shape, shape)
+        value = builder.load(x, where)
+        builder.store(value, self._states[node.attrs.key], x.dtype, dot_address(where, row_major(shape)))
+        self._add_nest(builder, f"commit_{node.attrs.key}", "pointwise", [node])
+
+    def writers_in_cycles(self) -> set[Node]:
+        """Assigns whose step would have to run both before and after a reader of the variable."""
+        stuck = unordered(self.steps)
+        return {
+            node
+            for node in self.region.graph.nodes
+            if node.op.name == "assign" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
+        }
+
+    def _order_effects(self) -> None:
+        """Control edges between nodes become edges between their steps."""
+        for node in self.region.graph.nodes:
+            step = self._step_of.get(node)
+            if step is None:
+                continue
+            for before in _reached(node.control, self._step_of):
+                if before is not step:
+                    step.after.append(before)
+
+
+def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
+    """The steps of nodes, looking through those that have none (groups, views, writes of state)."""
+    found: dict[Step, None] = {}
+    stack, seen = list(nodes), set(nodes)
+    while stack:
+        node = stack.pop()
+        if node in step_of:
+            found[step_of[node]] = None
+            continue
+        for other in (*node.control, *(x.op for x in node.inputs)):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return list(found)
+
+
+def _name(nodes: Sequence[Node]) -> str:
+    names = list(dict.fromkeys(node.op.name for node in nodes))
+    return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
+
+
+def _matrix_flops(kernel: Contraction | Convolution) -> int:
+    if isinstance(kernel, Contraction):
+        return 2 * math.prod(kernel.batch) * kernel.m * kernel.n * kernel.k
+    taps = kernel.kernel[0] * kernel.kernel[1] * kernel.channels // kernel.groups
+    return 2 * kernel.batch * kernel.filters * kernel.out_height * kernel.out_width * taps
+
+
+def lower(region: Region, raw_strides: RawStrides, *, fusion: bool = True) -> Steps:
+    """Lower a region; writes of variables that turn out to be in the way are deferred, and it is tried again."""
+    groups, group_of = fuse(region, enabled=fusion)
+    deferred: set[Node] = set()
+    while True:
+        lowering = Lowering(region, raw_strides, groups, group_of, deferred)
+        try:
+            steps = lowering.run()
+        except Deferral as deferral:
+            deferred.add(deferral.node)
+            continue
+        clashing = lowering.writers_in_cycles()
+        if not clashing:
+            return steps
+        deferred.update(clashing)

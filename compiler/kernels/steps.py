@@ -1,0 +1,63 @@
+"""Steps: what a program does, one kernel after the other, before the memory is planned.
+
+Step    ::= kernel(operands) | check of what a kernel left | call of a Python function
+Operand ::= memory + offset
+Memory  ::= Slot of the caller | Temp
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.program import CallbackSlot, Check, Slot
+from staticgrad.errors import SourceLine
+
+
+@dataclass(eq=False, slots=True)
+class Temp:
+    """Memory in the arena. Where it lies is decided by placement."""
+
+    name: str
+    nbytes: int
+    reason: str
+    source: SourceLine | None
+
+
+Memory = Slot | Temp
+Kernel = Nest | Contraction | Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """The place where a kernel's pointer argument points: ``offset`` bytes into a memory."""
+
+    memory: Memory
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One step. ``reads``, ``writes`` and ``adds`` (written piece by piece, after it was filled) order the steps."""
+
+    name: str
+    family: str
+    kernel: Kernel | None
+    operands: tuple[Operand, ...]
+    reads: tuple[Memory, ...]
+    writes: tuple[Memory, ...]
+    adds: tuple[Memory, ...] = ()
+    fills: bool = False
+    check: Check | None = None
+    callback: CallbackSlot | None = None
+    scratch: Temp | None = None
+    source: SourceLine | None = None
+    serial: int = 0
+    after: list[Step] = field(default_factory=list)
+    flops: int = 0
+
+    @property
+    def memories(self) -> tuple[Memory, ...]:
+        own = (self.scratch,) if self.scratch is not None else ()
+        return tuple(dict.fromkeys((*self.reads, *self.writes, *self.adds, *own)))

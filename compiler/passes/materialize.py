@@ -1,0 +1,81 @@
+"""Materialize: the last pass before kernels.
+
+It puts a copy (``identity``) wherever a value must have memory of its own in row-major order although nothing computes
+it there: a view or source that is fetched, written to a variable or handed to Python, a view of a view that no affine
+address reaches, an operand of a matrix kernel that is not plain memory, an operand of a write (concat, pad, fold,
+scatter_add) that no nest produces for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, broadcast_map, resolve
+from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
+from staticgrad.compiler.kernels.layout import image_tensors, strides_with
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.types import sizes
+
+
+def materialize(region: Region) -> Region:
+    images = image_tensors(region)
+    strides_of = strides_with(images)
+    users = users_of(region)
+    fetched = set(region.fetches)
+
+    def blocked(x: Tensor) -> Tensor | None:
+        """The tensor on the way up from ``x`` that needs memory, if the address of ``x`` is not affine."""
+        shape = sizes(x.shape)
+        path = resolve(x, broadcast_map(shape, shape), strides_of)
+        return path.tensor if isinstance(path, Blocked) else None
+
+    need: set[Tensor] = set()
+    for node in region.graph.nodes:
+        for x in node.inputs if node.op.name not in VIEWS else ():
+            found = blocked(x)
+            if found is not None:
+                need.add(found)
+
+    def plain(x: Tensor) -> bool:
+        """Whether a matrix kernel can read ``x`` where it lies."""
+        shape = sizes(x.shape)
+        path = resolve(x, broadcast_map(shape, shape), strides_of)
+        return isinstance(path, Path) and not path.guards and path.base.op.op.name not in WITHOUT_MEMORY
+
+    def own(x: Tensor) -> bool:
+        return is_nest(x.op) or x.op.op.name in MATRIX or x.op.op.name in WRITES or x.op.op.name == "py_call"
+
+    def copied(x: Tensor) -> Tensor:
+        return get_default_graph().add(IDENTITY, (x,)).outputs[0]
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        name = node.op.name
+        new = list(inputs)
+        for position, (x, y) in enumerate(zip(node.inputs, inputs, strict=True)):
+            alone = len(users[x]) == 1 and x not in fetched and is_nest(x.op)
+            if (
+                (name in MATRIX and not plain(x))
+                or (name in ("print", "py_call") and (not own(x) or x in images))
+                or (name in STORED and not alone)
+                or (name in WRITES and not alone and not (name == "scatter_add" and position != 1))
+                or (name == "gather" and position == 0 and not own(x) and x.op.op.name not in SOURCES - WITHOUT_MEMORY)
+            ) or (name == "reshape" and x in need):
+                new[position] = copied(y)
+        return get_default_graph().clone(node, new, ()).outputs if new != list(inputs) else None
+
+    made = rebuild(region, visit)
+    return _own_fetches(made, own)
+
+
+def _own_fetches(region: Region, own: Callable[[Tensor], bool]) -> Region:
+    """Each fetch is a tensor that a kernel writes, and no two are the same."""
+    fetches: list[Tensor] = []
+    taken: set[Tensor] = set()
+    for x in region.fetches:
+        if not own(x) or x in taken or x.op.op.name == "py_call":
+            x = region.graph.add(IDENTITY, (x,)).outputs[0]
+        taken.add(x)
+        fetches.append(x)
+    return Region(region.graph, region.feeds, tuple(fetches), region.effects)
