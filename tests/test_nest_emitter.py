@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,14 +15,15 @@ import pytest
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
-from staticgrad.compiler.emit.nest_plan import plan_nest, simplify
+from staticgrad.compiler.emit.nest_facts import analyse, simplify
+from staticgrad.compiler.emit.nest_plan import plan_nest
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, _runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))
 HERE = [target for target in TARGETS.values() if _runs_here(target)]
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = Any  # NumPy arrays of any dtype
 
 
 # -- the definition: a nest in NumPy --------------------------------------------------------------------------------
@@ -246,7 +248,11 @@ SHAPES = [(1, 1), (3, 1), (1, 7), (5, 10), (4, 16), (3, 33), (20, 5), (7, 64), (
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_softmax(dtype: np.dtype) -> None:
-    nests = [softmax(r, c, dtype, column=col, in_place=i) for r, c in SHAPES for col, i in ((0, 0), (0, 1), (1, 0))]
+    nests = [
+        softmax(r, c, dtype, column=col, in_place=i)
+        for r, c in SHAPES
+        for col, i in ((False, False), (False, True), (True, False))
+    ]
     data = [[normal(n.outer[0], n.inner[0], dtype=dtype), normal(n.outer[0], n.inner[0], dtype=dtype)] for n in nests]
     check(nests, [arrays[: len(n.args)] for n, arrays in zip(nests, data, strict=True)], rtol=3e-6, atol=1e-7)
 
@@ -265,7 +271,8 @@ def test_reductions(kind: str) -> None:
     dtypes = [B] if kind in ("any", "all") else [F32, F64, I32, I64, U8, B]
     nests, data = [], []
     rng = np.random.default_rng(1)
-    for dtype, (rows, size), make in itertools.product(dtypes, [(3, 1), (5, 37), (40, 6), (3, 150)], [row_sum, column_sum]):
+    sizes = [(3, 1), (5, 37), (40, 6), (3, 150)]
+    for dtype, (rows, size), make in itertools.product(dtypes, sizes, [row_sum, column_sum]):
         nests.append(make(rows, size, kind, dtype))
         values = rng.integers(0, 2, rows * size) if kind == "prod" else rng.integers(-5, 100, rows * size)
         results = rows if make is row_sum else size
@@ -359,8 +366,9 @@ def test_guarded_stores_write_nothing_else() -> None:
     nests, data = [], []
     for n, mode, dtype, stride in itertools.product((7, 40), ("set", "add"), (F32, I64, U8), (1, -1, 2)):
         first = n - 1 if stride < 0 else 0
-        store = Store(Access(2, first, (stride,)), 0, mode, guard=1)  # type: ignore[arg-type]
-        nests.append(Nest((n,), (), (dtype, B, dtype), (Load(Access(0, 0, (1,)), dtype), Load(Access(1, 0, (1,)), B), store)))
+        store = Store(Access(2, first, (stride,)), 0, mode, guard=1)
+        loads = Load(Access(0, 0, (1,)), dtype), Load(Access(1, 0, (1,)), B)
+        nests.append(Nest((n,), (), (dtype, B, dtype), (*loads, store)))
         values = np.arange(2 * n)
         data.append([values[:n].astype(dtype), values[:n] % 3 == 0, (values + 100).astype(dtype)])
     check(nests, data)
@@ -388,24 +396,32 @@ def test_indirect_accesses() -> None:
 
 
 def test_gather_along_the_vector_axis() -> None:
-    body = (Load(Access(0, 0, (1,)), I64), Load(Access(1, 3, (0,), ((0, 2),)), F64), Store(Access(2, 0, (0,), ((0, 1),)), 1))
+    body = (
+        Load(Access(0, 0, (1,)), I64),
+        Load(Access(1, 3, (0,), ((0, 2),)), F64),
+        Store(Access(2, 0, (0,), ((0, 1),)), 1),
+    )
     nests = [Nest((n,), (), (I64, F64, F64), body) for n in (4, 37)]
-    data = [[np.random.default_rng(3).permutation(n), normal(2 * n + 3, dtype=F64), normal(n, dtype=F64)] for n in (4, 37)]
+    rng = np.random.default_rng(3)
+    data = [[rng.permutation(n), normal(2 * n + 3, dtype=F64), normal(n, dtype=F64)] for n in (4, 37)]
     check(nests, data)
 
 
 def max_pool(n: int, channels: int, window: int, *, channels_last: bool) -> Nest:
     out = n // window
     if channels_last:
-        read, write = (n * channels * window, window * channels, 1, n * channels, channels), (out * channels, channels, 1, 0, 0)
+        read = n * channels * window, window * channels, 1, n * channels, channels
+        write = out * channels, channels, 1, 0, 0
     else:
-        read, write = (n * window, window, n * n, n, 1), (out, 1, out * out, 0, 0)
+        read = n * window, window, n * n, n, 1
+        write = out, 1, out * out, 0, 0
     body = (Load(Access(0, 0, read), F32), Reduce("max", 0, F32), Store(Access(1, 0, write), 1))
     return Nest((out, out, channels), (window, window), (F32, F32), body)
 
 
 def test_max_pool() -> None:
-    nests = [max_pool(n, c, w, channels_last=last) for n, c, w in [(8, 3, 2), (12, 20, 3), (40, 2, 2)] for last in (0, 1)]
+    sizes = [(8, 3, 2), (12, 20, 3), (40, 2, 2)]
+    nests = [max_pool(n, c, w, channels_last=last) for n, c, w in sizes for last in (False, True)]
     check(nests, [[normal(12800), np.zeros(3200, F32)] for _ in nests])
 
 
@@ -600,15 +616,16 @@ class Draw:
         self.data[arg] = np.abs(self.data[arg])
         return self.push(Load(Access(arg, offset, tuple(strides)), I64), I64, 5)
 
-    def pick(self, items: list[Any]) -> Any:
+    def pick(self, items: Sequence[Any]) -> Any:
         return items[int(self.rng.integers(len(items)))]
 
     def any_of(self, dtype: np.dtype) -> int | None:
-        found = [n for n, d in enumerate(self.dtype) if d == dtype]
+        found = [n for n, d in enumerate(self.dtype) if d is not None and d == dtype]
         return self.pick(found) if found else None
 
     def value(self) -> int:
-        return self.pick([n for n, d in enumerate(self.dtype) if d is not None])
+        found = [n for n, d in enumerate(self.dtype) if d is not None]
+        return int(self.pick(found[-3:] if self.rng.random() < 0.5 else found))
 
     def compute(self) -> None:
         a = self.value()
@@ -640,6 +657,17 @@ class Draw:
         if bound < 100_000 and (dtype != U8 or bound < 250):
             self.push(Reduce(kind, a, dtype), dtype, bound)
 
+    def normalize(self) -> None:
+        """A value in many instructions, its reduction, and both together: a second sweep."""
+        floats = [n for n, d in enumerate(self.dtype) if d is not None and d.kind == "f" and self.bound[n] < 100]
+        if floats:
+            a = self.pick(floats)
+            dtype = self.dtype[a]
+            assert dtype is not None
+            slow = self.push(op("test_slow", a, dtype=dtype), dtype, self.bound[a])
+            top = self.push(Reduce("max", slow, dtype), dtype, self.bound[a])
+            self.push(op("add", slow, top, dtype=dtype), dtype, 2 * self.bound[a])
+
     def store(self, element: bool) -> None:
         dims = list(range(len(self.dims) if element else len(self.outer)))
         number = self.value()
@@ -667,8 +695,6 @@ class Draw:
         self.push(Store(access, number, "add" if add else "set", guard), None, 0)
 
     def is_element(self, number: int) -> bool:
-        from staticgrad.compiler.emit.nest_plan import analyse
-
         return analyse(self.nest()).element[number]
 
     def nest(self) -> Nest:
@@ -686,8 +712,10 @@ def draw(seed: int) -> Draw:
         step = d.rng.random()
         if step < 0.5:
             d.compute()
-        elif step < 0.75 and d.inner:
+        elif step < 0.7 and d.inner:
             d.reduce()
+        elif step < 0.75 and d.inner:
+            d.normalize()
         elif step < 0.9:
             d.load()
         else:
@@ -698,7 +726,7 @@ def draw(seed: int) -> Draw:
 
 
 @pytest.fixture
-def slow_op() -> Any:
+def slow_op() -> Iterator[None]:
     """An op that computes nothing in many instructions: values of it are kept, not computed again."""
 
     def scalar(b: Any, attrs: Any, x: Any) -> Any:
@@ -712,7 +740,7 @@ def slow_op() -> Any:
         scalar: Any
         reference: Any
 
-    OPS["test_slow"] = Entry(scalar, lambda attrs, x: x)  # type: ignore[assignment]
+    OPS["test_slow"] = cast(Any, Entry(scalar, lambda attrs, x: x))
     yield
     del OPS["test_slow"]
 

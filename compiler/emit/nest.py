@@ -20,18 +20,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
+from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operands
 from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
-from staticgrad.compiler.emit.nest_plan import (
-    NestPlan,
-    Span,
-    Sweep,
-    access_of,
-    dtype_of,
-    lane_operands,
-    plan_nest,
-    plan_ranged,
-    scratch_bytes,
-)
+from staticgrad.compiler.emit.nest_plan import NestPlan, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
 from staticgrad.compiler.emit.reduction import accumulator_dtype, across_lanes, combine, combine_all, neutral
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
@@ -187,9 +178,7 @@ class _Emitter:
 
         return inside
 
-    def _turns(
-        self, scope: Scope, level: int, span: Span, accumulators: Accumulators, body: Body
-    ) -> Accumulators:
+    def _turns(self, scope: Scope, level: int, span: Span, accumulators: Accumulators, body: Body) -> Accumulators:
         """The turns of one loop; those of long sums in blocks."""
         dim = self.plan.order[level]
         if span.turns == 1:

@@ -261,6 +261,7 @@ def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
     """The mask of the first ``count`` lanes (at least one; all of them where ``count`` is larger)."""
     if isinstance(count, int):
         return Value("<" + ", ".join(f"i1 {str(i < count).lower()}" for i in range(lanes)) + ">", f"<{lanes} x i1>")
-    near = f.cast("trunc", f.min(count, integer(lanes)), "i32")
+    near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))
+    near = f.cast("trunc", near, "i32")
     numbers = f.lane_numbers(vector("i32", lanes))
     return f.compare("icmp slt", numbers, f.splat(near, lanes))

@@ -1,217 +1,37 @@
 """How a nest is run: a nest comes in, a ``NestPlan`` goes out, and nothing is emitted.
 
-    simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one
-    analyse    what each value varies along, and after how many reductions it is known
     choose     the vector axis, by a count of what each candidate costs; the order of the loops, by strides
     sweep      which element values each pass over the inner dimensions computes, and which it keeps for later ones
 
-Dimensions are numbered as in the (simplified) nest; ``order`` lists them from the outermost loop to the innermost.
+Dimensions are numbered as in the simplified nest; ``order`` lists them from the outermost loop to the innermost.
 A value's *level* is the number of loops around the place where it is computed.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from staticgrad.compiler.emit.reduction import identity
-from staticgrad.compiler.emit.scalars import Lane, Scalars
-from staticgrad.compiler.emit.llvm import Module, value_type
-from staticgrad.compiler.emit.target import AVX2, Target
-from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.optable import OPS
+from staticgrad.compiler.emit.nest_facts import (
+    Facts,
+    access_of,
+    analyse,
+    cost_of,
+    dtype_of,
+    operands,
+    simplify,
+    stores_of,
+)
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
 KEEP_COST = 10
 # A loop body of more instructions than this is emitted once, with a mask, and not once more for the tail.
 ONE_COPY_COST = 80
-
-_NOTHING = Constant(0, np.dtype(np.int64))
-
-
-# -- instructions ---------------------------------------------------------------------------------------------------
-
-
-def access_of(instr: Instr) -> Access | None:
-    return instr.access if isinstance(instr, Load | Store) else None
-
-
-def lane_operands(instr: Instr) -> tuple[int, ...]:
-    """The values that an instruction reads, without those that its address is made of."""
-    match instr:
-        case Compute():
-            return instr.args
-        case Load():
-            return () if instr.guard is None else (instr.guard,)
-        case Store():
-            return (instr.value,) if instr.guard is None else (instr.value, instr.guard)
-        case Reduce():
-            return (instr.arg,)
-        case _:
-            return ()
-
-
-def operands(instr: Instr) -> tuple[int, ...]:
-    """Every value that an instruction reads."""
-    access = access_of(instr)
-    return lane_operands(instr) + (tuple(value for value, _ in access.terms) if access else ())
-
-
-@functools.lru_cache(maxsize=4096)
-def _op_cost(op: str, key: str, attrs: object, dtypes: tuple[np.dtype, ...]) -> int:
-    module = Module(AVX2)
-    f = module.function("cost", [value_type(dtype) for dtype in dtypes])
-    args = [Lane(f.splat(param, 8), dtype) for param, dtype in zip(f.params, dtypes, strict=True)]
-    rule = OPS[op].scalar
-    assert rule is not None
-    rule(Scalars(f, 8), attrs, *args)
-    f.finish()
-    lines = module.text().splitlines()[1:]
-    slow = sum("fdiv" in line or "llvm.sqrt" in line or "div <" in line or "rem <" in line for line in lines)
-    return max(1, len(lines) - 5 - 2 * len(dtypes) + 5 * slow)
-
-
-def cost_of(nest: Nest, number: int) -> int:
-    """About how many vector instructions a computed value takes; divisions and roots count six."""
-    instr = nest.body[number]
-    if not isinstance(instr, Compute):
-        return 0
-    return _op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
-
-
-def dtype_of(nest: Nest, number: int) -> np.dtype:
-    instr = nest.body[number]
-    if isinstance(instr, Iota):
-        return np.dtype(np.int64)
-    assert not isinstance(instr, Store)
-    return instr.dtype
-
-
-# -- simplify -------------------------------------------------------------------------------------------------------
-
-
-def simplify(nest: Nest) -> Nest | None:
-    """The same work with fewer dimensions, instructions numbered as before; None where there is nothing to do."""
-    if 0 in nest.outer:
-        return None
-    if 0 in nest.inner:
-        nest = _without_elements(nest)
-    sizes = nest.dims
-    nest = _renumber(nest, [d for d, size in enumerate(sizes) if size != 1])
-    merged = _mergeable(nest)
-    while merged:
-        nest = _merge(nest, *merged)
-        merged = _mergeable(nest)
-    return nest
-
-
-def _without_elements(nest: Nest) -> Nest:
-    """An inner dimension has size 0: reductions give their identities and nothing else happens to elements."""
-    element = analyse(nest).element
-    body: list[Instr] = []
-    for number, instr in enumerate(nest.body):
-        if isinstance(instr, Reduce):
-            body.append(Constant(identity(instr.kind, instr.dtype), instr.dtype))
-        else:
-            body.append(_NOTHING if element[number] else instr)
-    flat = replace(nest, body=tuple(body))
-    return _renumber(flat, list(range(len(nest.outer))))
-
-
-def _renumber(nest: Nest, kept: list[int]) -> Nest:
-    """Leave out the dimensions that are not in ``kept``: their index is 0."""
-    if len(kept) == len(nest.dims):
-        return nest
-    number = {d: i for i, d in enumerate(kept)}
-
-    def visit(instr: Instr) -> Instr:
-        if isinstance(instr, Iota):
-            return Iota(number[instr.dim]) if instr.dim in number else _NOTHING
-        if isinstance(instr, Load | Store):
-            strides = tuple(instr.access.strides[d] for d in kept)
-            return replace(instr, access=replace(instr.access, strides=strides))
-        return instr
-
-    outer = tuple(nest.dims[d] for d in kept if d < len(nest.outer))
-    inner = tuple(nest.dims[d] for d in kept if d >= len(nest.outer))
-    return Nest(outer, inner, nest.args, tuple(visit(instr) for instr in nest.body))
-
-
-def _mergeable(nest: Nest) -> tuple[int, int] | None:
-    """Dimensions a, b such that stepping a once is stepping b to its end, everywhere."""
-    counted = {instr.dim for instr in nest.body if isinstance(instr, Iota)}
-    accesses = [access for instr in nest.body if (access := access_of(instr))]
-    split = len(nest.outer)
-    groups = (range(split), range(split, len(nest.dims)))
-    for a, b in itertools.chain.from_iterable(itertools.permutations(group, 2) for group in groups):
-        if {a, b} & counted:
-            continue
-        if all(x.strides[a] == x.strides[b] * nest.dims[b] for x in accesses):
-            return a, b
-    return None
-
-
-def _merge(nest: Nest, a: int, b: int) -> Nest:
-    sizes = list(nest.dims)
-    sizes[b] *= sizes[a]
-    split = len(nest.outer)
-    grown = replace(nest, outer=tuple(sizes[:split]), inner=tuple(sizes[split:]))
-    return _renumber(grown, [d for d in range(len(sizes)) if d != a])
-
-
-# -- analyse --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """For each instruction: the dimensions along which its value varies, how many reductions behind each other come
-    before it, whether it belongs to the elements, whether a store needs it."""
-
-    depends: tuple[frozenset[int], ...]
-    stage: tuple[int, ...]
-    element: tuple[bool, ...]
-    needed: frozenset[int]
-
-
-def analyse(nest: Nest) -> Facts:
-    outer = frozenset(range(len(nest.outer)))
-    depends: list[frozenset[int]] = []
-    stage: list[int] = []
-    element: list[bool] = []
-    for instr in nest.body:
-        dims = frozenset[int]().union(*(depends[v] for v in operands(instr)))
-        before = max((stage[v] for v in operands(instr)), default=0)
-        if isinstance(instr, Iota):
-            dims = frozenset((instr.dim,))
-        elif access := access_of(instr):
-            dims |= {d for d, stride in enumerate(access.strides) if stride and nest.dims[d] != 1}
-        elif isinstance(instr, Reduce) and nest.inner:
-            dims &= outer
-            before += 1
-        depends.append(dims)
-        stage.append(before)
-        element.append(not dims <= outer)
-    return Facts(tuple(depends), tuple(stage), tuple(element), _closure(nest, _stores(nest)))
-
-
-def _stores(nest: Nest) -> list[int]:
-    return [number for number, instr in enumerate(nest.body) if isinstance(instr, Store)]
-
-
-def _closure(nest: Nest, roots: Iterable[int]) -> frozenset[int]:
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        number = stack.pop()
-        if number not in seen:
-            seen.add(number)
-            stack.extend(operands(nest.body[number]))
-    return frozenset(seen)
 
 
 # -- choose ---------------------------------------------------------------------------------------------------------
@@ -235,7 +55,7 @@ def _lanes_along(size: int, lanes: int, target: Target) -> int:
 def _collides(nest: Nest, facts: Facts, dim: int) -> bool:
     """Lanes along ``dim`` would add to one address."""
     is_outer = dim < len(nest.outer)
-    for number in _stores(nest):
+    for number in stores_of(nest):
         store = nest.body[number]
         assert isinstance(store, Store)
         if store.mode == "add" and (is_outer or facts.element[number]):
@@ -447,8 +267,10 @@ def _levels(nest: Nest, facts: Facts, order: tuple[int, ...]) -> tuple[int, ...]
     place = {dim: i for i, dim in enumerate(order)}
 
     def level(number: int) -> int:
-        if isinstance(nest.body[number], Store | Reduce):
-            return len(order) if facts.element[number] or isinstance(nest.body[number], Reduce) else rows
+        if isinstance(nest.body[number], Reduce) and nest.inner:
+            return len(order)
+        if isinstance(nest.body[number], Store):
+            return len(order) if facts.element[number] else rows
         if facts.stage[number] and not facts.element[number]:
             return rows
         return max((place[dim] + 1 for dim in facts.depends[number]), default=0)
@@ -554,10 +376,9 @@ class _Planner:
                 continue
             if isinstance(self.nest.body[number], Reduce) and number not in roots:
                 continue
-            if cost_of(self.nest, number) >= KEEP_COST:
-                if first.setdefault(number, s) < s:
-                    reloads.add(number)
-                    continue
+            if cost_of(self.nest, number) >= KEEP_COST and first.setdefault(number, s) < s:
+                reloads.add(number)
+                continue
             members.add(number)
             stack.extend(operands(self.nest.body[number]))
         return members, reloads
