@@ -141,7 +141,7 @@ def conv_gradients(x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolut
     for i, j in itertools.product(*map(range, kernel.kernel)):
         rows = i * kernel.dilation[0] + kernel.stride[0] * np.arange(kernel.out_height)
         columns = j * kernel.dilation[1] + kernel.stride[1] * np.arange(kernel.out_width)
-        at = np.ix_(range(x.shape[0]), range(x.shape[1]), rows, columns)
+        at = np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), rows, columns)
         view = wide[at].reshape(x.shape[0], groups, -1, len(rows), len(columns))
         dw[:, :, i, j] = np.einsum("ngcpq,ngopq->goc", view, back).reshape(w.shape[:2])
         dx[at] += np.einsum("ngopq,goc->ngcpq", back, weights[..., i, j]).reshape(dx[at].shape)
@@ -170,7 +170,7 @@ def convolution_case(
     exact, sizes = [v.astype(F64) for v in (x, w, y)], [np.abs(v.astype(F64)) for v in (x, w, y)]
     operands, result = {"forward": ((x, w), y), "input_grad": ((y, w), x), "weight_grad": ((x, y), w)}[direction]
     if direction == "forward":
-        expected, magnitude = conv_reference(*exact[:2], kernel), conv_reference(*sizes[:2], kernel)
+        expected, magnitude = (conv_reference(v[0], v[1], kernel) for v in (exact, sizes))
     else:
         which = direction == "weight_grad"
         expected = conv_gradients(exact[0], exact[1], exact[2], kernel)[which]

@@ -14,7 +14,8 @@ channels are then one contiguous run (without dilation), and the filter's rows a
   of x fall into stride × stride *phases* by their remainders; each is a forward convolution of its own, of stride one
   and with the taps that reach that phase (no zeros are multiplied).
 * ``weight_grad``: rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks
-  are output rows p; the sum over images is carried in the result, ``[i][j][c][filter]``.
+  are output rows p; the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken
+  several at a time, so that a tile of the result stays in the first cache over all of them.
 
 Results whose channels are contiguous are written where they belong; others are written to a scratch block and
 transposed from there. The epilogue is called for each block of output rows, or once for weights.
@@ -46,6 +47,8 @@ from staticgrad.compiler.kernels.matrix import Convolution
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
+IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
+STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
 
 
@@ -191,6 +194,9 @@ class _WeightGrad:
     y_pixel: int
     direct: bool
     result_row: int  # elements from one (i, j, c) to the next in the scratch result
+    together: int  # images at a time
+    x_pitch: int  # elements from one image to the next as they are read
+    y_pitch: int
     image_bytes: int
     y_bytes: int
     result_bytes: int
@@ -314,7 +320,7 @@ def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
 def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
     image = _x_image(kernel)
     run = _is_run(image, kernel.kernel[1], kernel.dilation[1])
-    outputs, size = kernel.filters // kernel.groups, kernel.dtype
+    outputs, size = kernel.filters // kernel.groups, kernel.dtype.itemsize
     m = image.channels * (kernel.kernel[1] if run else 1)
     tiling = choose_tiling(target, kernel.dtype, m, outputs, max(1, kernel.out_height * kernel.out_width))
     y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
@@ -326,10 +332,15 @@ def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
                                                                      or j == image.channels * c)  # fmt: skip
     result_row = round_up(kernel.filters, tiling.lanes)
     result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * image.channels * result_row
-    y = 0 if y_in_place else kernel.out_height * y_row
-    return _WeightGrad(image, run, tiling, y_in_place, y_row, y_pixel, direct, result_row,
-                       aligned_bytes(image.elements, size), aligned_bytes(y, size),
-                       aligned_bytes(result, size))  # fmt: skip
+    y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
+    pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
+    together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
+    x_pitch = image.strides[0] if image.in_place else image.elements
+    y_pitch = kernel.y_strides[0] if y_in_place else y
+    return _WeightGrad(image, run, tiling, y_in_place, y_row, y_pixel, direct, result_row, together, x_pitch, y_pitch,
+                       aligned_bytes(together * image.elements, kernel.dtype),
+                       aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
+                       aligned_bytes(result, kernel.dtype))  # fmt: skip
 
 
 def scratch_bytes(kernel: Convolution, target: Target) -> int:
@@ -383,6 +394,13 @@ class _Writer:
         self.extra = f.params[3 if kernel.store_raw else 2 : -1]
         self.scratch = f.params[-1]
 
+    @property
+    def result_pointer(self) -> Value:
+        """The result, of a kernel that stores it."""
+        if self.result is None:
+            raise ValueError("this kernel does not store its raw result")
+        return self.result
+
     def at(self, base: Value, *terms: tuple[Index, Index]) -> Value:
         """The element at ``Σ index·stride`` behind ``base``."""
         total: Index = 0
@@ -401,10 +419,10 @@ class _Writer:
         if self.epilogue is not None:
             call_epilogue(self.f, self.epilogue, [raw, *self.extra], ranges)
 
-    def clear_frame(self, image: _Image, to: Value) -> None:
-        """Zero the frame once: every image overwrites the same pixels of it."""
+    def clear_frame(self, image: _Image, to: Value, count: int = 1) -> None:
+        """Zero ``count`` frames once: every image overwrites the same pixels of its frame."""
         if not image.in_place and not image.covered():
-            fill_zero(self.f, self.dtype, to, image.elements)
+            fill_zero(self.f, self.dtype, to, count * image.elements)
 
     def frame(self, image: _Image, source: Value, number: Index, to: Value) -> Value:
         """Bring image ``number`` into its framed form; returns where that is."""
@@ -550,10 +568,9 @@ def _row_block(
 def _store_block(writer: _Writer, plan: _Forward, tile: Value, number: Index, block: tuple[Index, Index]) -> None:
     """Transpose a block of rows from scratch to where the result wants it."""
     f = writer.f
-    assert writer.result is not None
     r_n, r_o, r_p, r_q = plan.result
     outputs = plan.outputs * plan.image.groups
-    base = writer.at(writer.result, (number, r_n))
+    base = writer.at(writer.result_pointer, (number, r_n))
     if plan.flat and r_p == plan.columns * r_q:
         source = Matrix(tile, 1, plan.tile_pixel)
         writer.copy(Matrix(base, r_o, r_q), source, outputs, plan.rows * plan.columns)
@@ -579,14 +596,14 @@ def _emit_weight_grad(writer: _Writer, plan: _WeightGrad) -> None:
     if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
         _zero_weights(writer, plan, result, (c, i, j))
     else:
-        writer.clear_frame(image, frame)
+        writer.clear_frame(image, frame, plan.together)
         if not plan.y_in_place:
-            fill_zero(f, writer.dtype, y_copy, kernel.out_height * plan.y_row)
-        with span(f, 0, kernel.batch) as number:
-            pixels = writer.frame(image, writer.first, number, frame)
-            y = _y_image(writer, plan, number, y_copy)
+            fill_zero(f, writer.dtype, y_copy, plan.together * plan.y_pitch)
+        with span(f, 0, kernel.batch, plan.together) as start:
+            end = f.min(f.add(start, plan.together), kernel.batch)
+            pixels, y = _images(writer, plan, frame, y_copy, start, end)
             with span(f, 0, image.groups) as group:
-                _group_weights(writer, plan, pixels, y, result, (o, c, i, j), number, group)
+                _group_weights(writer, plan, pixels, y, result, (o, c, i, j), (start, end), group)
     if writer.result is not None and not plan.direct:
         _store_weights(writer, plan, result)
     ranges: list[tuple[Index, Index]] = [(0, kernel.filters), (0, channels), (0, kh), (0, kw)]
@@ -602,24 +619,33 @@ def _zero_weights(writer: _Writer, plan: _WeightGrad, result: Value, strides: tu
         fill_zero(f, writer.dtype, row, writer.kernel.filters)
 
 
-def _y_image(writer: _Writer, plan: _WeightGrad, number: Index, to: Value) -> Value:
-    """y of image ``number`` with contiguous filters: where it lies, or copied."""
-    f, kernel = writer.f, writer.kernel
+def _images(
+    writer: _Writer, plan: _WeightGrad, frame: Value, y_copy: Value, start: Index, end: Index
+) -> tuple[Value, Value]:
+    """Bring images ``start`` to ``end`` of x and y into the form that is read; returns where the first ones are."""
+    f, kernel, image = writer.f, writer.kernel, plan.image
     s_n, s_o, s_p, s_q = kernel.y_strides
-    base = writer.at(writer.second, (number, s_n))
+    pixels, y = frame, y_copy
+    if image.in_place:
+        pixels = writer.at(writer.first, (start, image.strides[0]))
+    else:
+        with span(f, start, end) as number:
+            to = writer.at(frame, (f.sub(number, start), plan.x_pitch))
+            writer.frame(image, writer.first, number, to)
     if plan.y_in_place:
-        return base
-    with span(f, 0, kernel.out_height) as p:
-        target = Matrix(writer.at(to, (p, plan.y_row)), plan.y_pixel, 1)
-        writer.copy(target, Matrix(writer.at(base, (p, s_p)), s_q, s_o), kernel.out_width, kernel.filters)
-    return to
+        return pixels, writer.at(writer.second, (start, s_n))
+    with span(f, start, end) as number, span(f, 0, kernel.out_height) as p:
+        to = writer.at(y_copy, (f.sub(number, start), plan.y_pitch), (p, plan.y_row))
+        base = writer.at(writer.second, (number, s_n), (p, s_p))
+        writer.copy(Matrix(to, plan.y_pixel, 1), Matrix(base, s_q, s_o), kernel.out_width, kernel.filters)
+    return pixels, y
 
 
 def _group_weights(
     writer: _Writer, plan: _WeightGrad, pixels: Value, y: Value, result: Value, strides: tuple[int, int, int, int],
-    number: Index, group: Index,
+    images: tuple[Index, Index], group: Index,
 ) -> None:  # fmt: skip
-    """Add what one image gives to the weights of one group."""
+    """Add what images give to the weights of one group."""
     f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
     (kh, kw), outputs = kernel.kernel, kernel.filters // kernel.groups
     o, c, i_stride, j_stride = strides
@@ -631,10 +657,11 @@ def _group_weights(
         c_tap = writer.at(c_base, (i, i_stride), (j, j_stride))
         with span(f, 0, tiling.column_panels) as panel:
             b, c_panel = writer.at(b_base, (panel, tiling.width)), writer.at(c_tap, (panel, tiling.width))
-            with span(f, 0, tiling.row_panels) as row_panel:
-                m = tiling.row_start(f, row_panel)
+            with span(f, 0, tiling.row_panels) as row_panel, span(f, *images) as number:
+                m, local = tiling.row_start(f, row_panel), f.sub(number, images[0])
                 at = TileOperands(
-                    writer.at(a_tap, (m, 1)), kernel.stride[1] * image.pixel, b, plan.y_pixel,
+                    writer.at(a_tap, (m, 1), (local, plan.x_pitch)), kernel.stride[1] * image.pixel,
+                    writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
                     writer.at(c_panel, (m, c)), c, kernel.out_width, number, kernel.out_height,
                     kernel.stride[0] * image.row, plan.y_row,
                 )  # fmt: skip
@@ -644,16 +671,25 @@ def _group_weights(
 def _store_weights(writer: _Writer, plan: _WeightGrad, source: Value) -> None:
     """Copy the scratch result to the strides of w."""
     f, (kh, kw), channels = writer.f, writer.kernel.kernel, plan.image.channels
-    assert writer.result is not None
     o, c, i, j = writer.kernel.w_strides
     row, filters = plan.result_row, writer.kernel.filters
     taps = _Weights(0, 0, o, c, i, j).taps((kh, kw))
-    if taps is not None and kh * kw > 1 and c != 1 and o != 1:  # for each channel, a matrix of taps × filters
-        with span(f, 0, channels) as channel:
-            to = Matrix(writer.at(writer.result, (channel, c)), taps, o)
-            writer.copy(to, Matrix(writer.at(source, (channel, row)), channels * row, 1), kh * kw, filters)
+    if taps is not None and kh * kw > 1 and c != 1 and o != 1:
+        # For each channel, a matrix of taps × filters; few filters at a time, whose lines of w stay in the cache.
+        def store(first: Index, count: int) -> None:
+            with span(f, 0, channels) as channel:
+                to = Matrix(writer.at(writer.result_pointer, (first, o), (channel, c)), taps, o)
+                origin = writer.at(source, (channel, row), (first, 1))
+                writer.copy(to, Matrix(origin, channels * row, 1), kh * kw, count)
+
+        whole = filters // STORE_FILTERS * STORE_FILTERS
+        if whole:
+            with span(f, 0, whole, STORE_FILTERS) as first:
+                store(first, STORE_FILTERS)
+        if whole < filters:
+            store(whole, filters - whole)
         return
     with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
-        to = Matrix(writer.at(writer.result, (tap_i, i), (tap_j, j)), c, o)
+        to = Matrix(writer.at(writer.result_pointer, (tap_i, i), (tap_j, j)), c, o)
         origin = writer.at(source, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
         writer.copy(to, Matrix(origin, row, 1), channels, filters)
