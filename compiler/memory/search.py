@@ -17,6 +17,7 @@ rounds give the same plan.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,6 @@ import numpy as np
 Range = tuple[int, int]
 Ints = np.ndarray
 
-NEVER = np.int64(2**61)  # the offset of what needs no place any more
 CELLS = 1 << 21  # a step's table of children × buffers has at most so many entries
 LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes too long to be worth its time
 
@@ -85,94 +85,121 @@ def _judgement(rng: np.random.Generator, number: int) -> Judgement:
 
 @dataclass(slots=True)
 class _Beam:
-    """Partial plans, one a row."""
+    """Partial plans, one a row, in units."""
 
-    lowest: Ints  # of each buffer still to place the lowest offset it can have, else NEVER
-    to_come: Ints  # of each section the bytes still to place
-    placed: Ints  # of each placed buffer its offset, else -1
+    lowest: Ints  # of each buffer still to place the lowest offset it can have, else never
+    to_come: Ints  # of each section what is still to place there
     height: Ints  # the highest end so far
 
     def rows(self, which: Ints) -> _Beam:
-        return _Beam(self.lowest[which], self.to_come[which], self.placed[which], self.height[which])
+        return _Beam(self.lowest[which], self.to_come[which], self.height[which])
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What was done last in each row of a beam: in which row of the beam before, to which buffer, at which offset."""
+
+    parent: Ints
+    chosen: Ints
+    offset: Ints
+
+    def rows(self, which: Ints) -> _Step:
+        return _Step(self.parent[which], self.chosen[which], self.offset[which])
 
 
 class _Problem:
-    """The buffers still free, as arrays, and the sections of their live ranges."""
+    """The buffers still free, as arrays, and the sections of their live ranges.
+
+    All bytes are counted in units, their greatest common divisor, so that 32 bits are nearly always enough.
+    """
 
     def __init__(
         self, ranges: Sequence[Range], sizes: Sequence[int], offsets: Sequence[int], fixed: Sequence[int], target: int
     ) -> None:
         stay = set(fixed)
-        self._offsets, self._target = list(offsets), target
+        self._offsets = list(offsets)
         self._numbers = [number for number, size in enumerate(sizes) if size and number not in stay]
-        self._size = np.array([sizes[number] for number in self._numbers], np.int64)
-        self._first = np.array([ranges[number][0] for number in self._numbers], np.int64)
-        self._last = np.array([ranges[number][1] for number in self._numbers], np.int64)
+        self._unit = math.gcd(*sizes, *(offsets[number] for number in fixed))
+        self._target = max(target / self._unit, 1.0)
+        most = max(offset + size for offset, size in zip(offsets, sizes, strict=True)) // self._unit
+        self._dtype = np.dtype(np.int32 if most < 2**28 else np.int64)
+        self._never = 2**29 if self._dtype == np.int32 else 2**60  # the offset of what needs no place any more
+        self._size = self._units([sizes[number] for number in self._numbers])
+        first = np.array([ranges[number][0] for number in self._numbers])
+        last = np.array([ranges[number][1] for number in self._numbers])
+        sections = _sections(first, last)
+        self.pairs = int((np.searchsorted(sections, last) - np.searchsorted(sections, first)).sum())
+        if self.pairs > LARGEST:
+            return
+        alive = (first <= sections[:, None]) & (sections[:, None] < last)
+        alive = alive[np.argsort(-alive.sum(axis=1), kind="stable")]
+        self._load = np.where(alive, self._size, 0).T.astype(self._dtype)  # of each buffer in each section
+        self._members = _columns([np.flatnonzero(row) for row in alive])
+        self._beside = (first < last[:, None]) & (last > first[:, None])
         self._obstacles = []  # (low end, high end, the free buffers that live beside it), from the lowest up
         for number in sorted(fixed, key=lambda k: offsets[k]):
-            beside = (self._first < ranges[number][1]) & (self._last > ranges[number][0])
-            self._obstacles.append((offsets[number], offsets[number] + sizes[number], np.flatnonzero(beside)))
-        sections = _sections(self._first, self._last)
-        members = [np.flatnonzero((self._first <= moment) & (self._last > moment)) for moment in sections]
-        self.pairs = sum(map(len, members))
-        self._members = members
-        self._total = np.array([self._size[member].sum() for member in members], np.int64)
-        self._from = np.searchsorted(sections, self._first)
-        self._to = np.searchsorted(sections, self._last)
+            beside = np.flatnonzero((first < ranges[number][1]) & (last > ranges[number][0]))
+            low, high = self._units([offsets[number], offsets[number] + sizes[number]])
+            self._obstacles.append((low, high, beside))
+
+    def _units(self, nbytes: Sequence[int]) -> Ints:
+        return np.array([number // self._unit for number in nbytes], self._dtype)
 
     def round(
         self, judgement: Judgement, rng: np.random.Generator, limit: int, stop: Callable[[], bool]
     ) -> list[int] | None:
         """One beam from the empty arena to a whole plan below ``limit`` bytes, or None."""
         count = len(self._numbers)
+        total = self._load.sum(axis=0, dtype=self._dtype)
         hashes = rng.integers(1, 2**62, count, dtype=np.int64) * 2 + 1
-        weight = (self._total / max(self._target, 1)) ** judgement.exponent
-        beam = _Beam(
-            self._over_obstacles(np.zeros((1, count), np.int64)),
-            self._total[None].copy(),
-            np.full((1, count), -1, np.int64),
-            np.zeros(1, np.int64),
-        )
+        weight = (total / self._target) ** judgement.exponent
+        start = self._over_obstacles(np.zeros((1, count), self._dtype))
+        beam = _Beam(start, total[None].copy(), np.zeros(1, self._dtype))
+        steps: list[_Step] = []
         for _ in range(count):
             if stop():
                 return None
-            beam = self._children(beam, judgement.width)
-            bound, score = self._judge(beam, weight, judgement, rng)
-            within = np.flatnonzero(bound < limit)
+            children, step = self._children(beam, judgement.width)
+            bound, score = self._judge(children, total, weight, judgement, rng)
+            within = np.flatnonzero(bound * self._unit < limit)
             if not len(within):
                 return None
-            state = (beam.lowest[within] * hashes).sum(axis=1)  # wraps around: a hash
+            state = (children.lowest[within] * hashes).sum(axis=1)  # wraps around: a hash
             order = np.lexsort((state, score[within]))
             first_of_equals = np.unique(state[order], return_index=True)[1]
-            beam = beam.rows(within[order[np.sort(first_of_equals)[: judgement.width]]])
+            kept = within[order[np.sort(first_of_equals)[: judgement.width]]]
+            beam = children.rows(kept)
+            steps.append(step.rows(kept))
+        return self._plan(steps, int(beam.height.argmin()))
+
+    def _plan(self, steps: Sequence[_Step], row: int) -> list[int]:
         result = list(self._offsets)
-        for number, offset in zip(self._numbers, beam.placed[int(beam.height.argmin())].tolist(), strict=True):
-            result[number] = offset
+        for step in reversed(steps):
+            result[self._numbers[step.chosen[row]]] = int(step.offset[row]) * self._unit
+            row = int(step.parent[row])
         return result
 
-    def _children(self, beam: _Beam, width: int) -> _Beam:
+    def _children(self, beam: _Beam, width: int) -> tuple[_Beam, _Step]:
         """Every partial plan with one buffer more, but none above a place where another would fit beneath."""
         roof = (beam.lowest + self._size).min(axis=1)
         allowed = beam.lowest < roof[:, None]
-        most = max(1, CELLS // (len(self._numbers) * max(width, 1)))
+        most = max(1, CELLS // (len(self._numbers) * width))
         if allowed.sum(axis=1).max() > most:
-            lowest = np.where(allowed, beam.lowest * 2 - (self._size == self._size.max()), 2 * NEVER)
-            allowed &= lowest <= np.partition(lowest, most - 1, axis=1)[:, most - 1 : most]
+            lowest = np.where(allowed, beam.lowest, self._never)
+            kept = np.argsort(lowest, axis=1, kind="stable")[:, :most]
+            few = np.zeros_like(allowed)
+            np.put_along_axis(few, kept, True, axis=1)
+            allowed &= few
         parent, chosen = np.nonzero(allowed)
-        children = beam.rows(parent)
-        row = np.arange(len(parent))
+        children, row = beam.rows(parent), np.arange(len(parent))
         offset = children.lowest[row, chosen]
         end = offset + self._size[chosen]
-        children.placed[row, chosen] = offset
+        lift = np.where(self._beside[chosen], end[:, None], offset[:, None])
+        children.lowest = self._over_obstacles(np.maximum(children.lowest, lift))
+        children.lowest[row, chosen] = self._never
+        children.to_come -= self._load[chosen]
         children.height = np.maximum(children.height, end)
-        beside = (self._first < self._last[chosen][:, None]) & (self._last > self._first[chosen][:, None])
-        children.lowest = np.maximum(children.lowest, np.where(beside, end[:, None], offset[:, None]))
-        children.lowest = self._over_obstacles(children.lowest)
-        children.lowest[children.placed >= 0] = NEVER
-        section = np.arange(len(self._total))
-        alive = (self._from[chosen][:, None] <= section) & (section < self._to[chosen][:, None])
-        children.to_come -= np.where(alive, self._size[chosen][:, None], 0)
-        return children
+        return children, _Step(parent, chosen, offset)
 
     def _over_obstacles(self, lowest: Ints) -> Ints:
         """Lift what would meet a fixed buffer above it; from the lowest obstacle up one pass is enough."""
@@ -181,24 +208,38 @@ class _Problem:
             lowest[:, beside] = np.where((start < high) & (start + self._size[beside] > low), high, start)
         return lowest
 
-    def _judge(self, beam: _Beam, weight: Ints, judgement: Judgement, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    def _judge(
+        self, beam: _Beam, total: Ints, weight: Ints, judgement: Judgement, rng: np.random.Generator
+    ) -> tuple[Ints, Ints]:
         """Of each partial plan a lower bound of its arena, and a score, the less the better."""
-        floor = np.stack([beam.lowest[:, member].min(axis=1) for member in self._members], axis=1)
-        open_ = floor < NEVER
-        bound = np.maximum(np.where(open_, floor + beam.to_come, 0).max(axis=1), beam.height)
-        used = self._total - beam.to_come
+        floor = self._floor(beam.lowest)
+        open_ = floor < self._never
+        bound = np.maximum(np.where(open_, floor + beam.to_come, 0).max(axis=1), beam.height).astype(np.int64)
+        used = total - beam.to_come
         score = (np.where(open_, floor - used, 0) * weight).sum(axis=1)
         if judgement.relative:
-            score = score / np.maximum(used.sum(axis=1), 1)
-            score += judgement.height * np.maximum(bound - self._target, 0) / max(self._target, 1)
+            score = score / np.maximum(used.sum(axis=1, dtype=np.int64), 1)
+            score += judgement.height * np.maximum(bound - self._target, 0) / self._target
         if judgement.noise:
             score = score * (1 + judgement.noise * rng.random(len(score)))
         return bound, score
+
+    def _floor(self, lowest: Ints) -> Ints:
+        by_buffer = np.ascontiguousarray(lowest.T)
+        floor = by_buffer[self._members[0]]
+        for column in self._members[1:]:
+            np.minimum(floor[: len(column)], by_buffer[column], out=floor[: len(column)])
+        return floor.T
+
+
+def _columns(members: Sequence[Ints]) -> list[Ints]:
+    """The k-th member of every section that has so many; the sections come with the most members first."""
+    return [np.array([section[k] for section in members if k < len(section)]) for k in range(max(map(len, members)))]
 
 
 def _sections(first: Ints, last: Ints) -> Ints:
     """The births with a death before the next birth: all buffers that ever live together do so at one of these."""
     births, deaths = np.unique(first), np.unique(last)
-    next_birth = np.append(births[1:], np.iinfo(np.int64).max)
+    next_birth = np.append(births[1:], deaths[-1])
     next_death = deaths[np.searchsorted(deaths, births, side="right")]
     return births[next_death <= next_birth]
