@@ -10,6 +10,7 @@ variable see a new value, that no two writes of a variable are unordered.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -108,7 +109,7 @@ def _writes(needed: set[Node], feeds: Mapping[Tensor, TensorType]) -> dict[str, 
 def _check_order_of_writes(writes: Mapping[str, list[Node]]) -> None:
     for key, nodes in writes.items():
         nodes.sort(key=lambda n: n.serial)
-        for first, second in zip(nodes, nodes[1:], strict=False):
+        for first, second in itertools.pairwise(nodes):
             if first not in needed_nodes((), (second,)):
                 raise GraphError(
                     f"variable {key!r} is written twice in one run, in no order: at {first.source} and at"

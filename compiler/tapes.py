@@ -28,3 +28,494 @@ The effects of a backward region, in order, are those that hooks declared and ``
 ``gradient_key(tensor)``: leaves that require a gradient and tensors with ``retain_grad``, after their hooks.
 Hooks and the retained set are read when ``plan_tape`` is called.
 """
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
+from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, gradient_key
+from staticgrad.compiler.autodiff.saves import saves
+from staticgrad.compiler.cut import bind_feeds, cut
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
+from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
+from staticgrad.ops.sources import FULL, PLACEHOLDER, FullAttributes, SourceAttributes
+from staticgrad.optable import FUNCTIONS
+from staticgrad.types import TensorType, bind, product, sizes
+
+__all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape"]
+
+REMADE = frozenset({"constant", "full", "iota"})  # sources that a backward makes again for nothing
+
+_BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
+
+Origin = Literal["fetched", "fed"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedTensor:
+    """A value that a tape keeps between its forward and its backwards.
+
+    ``index`` is a position among the forward's fetches or feeds, as ``origin`` says. ``readers`` are the declared nodes
+    whose derivatives read it; when all are spent, nothing can. Without readers it lives as long as its tape (a hook
+    reads it, and no rule of retention protects that).
+    """
+
+    tensor: Tensor
+    type: TensorType
+    origin: Origin
+    index: int
+    readers: frozenset[Node]
+    is_output: bool  # the same array as an output of the tape, which lives on with the tape
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def source(self) -> SourceLine | None:
+        return self.tensor.source
+
+    @property
+    def nbytes(self) -> int:
+        return product(sizes(self.type.shape)) * self.type.dtype.itemsize  # type: ignore[operator,return-value]
+
+    @property
+    def reason(self) -> str:
+        """Why it is kept, for reports."""
+        if not self.readers:
+            return "read by a hook"
+        names = sorted(self.readers, key=lambda n: n.serial)
+        listed = ", ".join(f"{n.name} ({n.op.backward_name(n)})" for n in names[:3])
+        return f"saved by {listed}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BackwardPlan:
+    """The backward of some outputs: a region whose feeds are ``reads``, then the gradients that are given.
+
+    It fetches nothing; its effects add to the gradients under ``keys``. ``variables`` are the keys of the variables
+    whose present values it reads.
+    """
+
+    outputs: tuple[Tensor, ...]
+    region: Region
+    reads: tuple[SavedTensor, ...]
+    keys: tuple[str, ...]
+    variables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Derived:
+    """The cotangent graph of some outputs: where it begins and what it is for."""
+
+    cotangents: tuple[Tensor, ...]
+    sinks: tuple[Node, ...]  # accumulate_grad nodes
+
+
+def plan_tape(
+    graph: Graph,
+    outputs: Sequence[Tensor],
+    feeds: Mapping[Tensor, TensorType],
+    *,
+    check_numerics: bool = False,
+    memory_budget: int | None = None,
+) -> TapePlan:
+    """Plan a forward of ``outputs`` and everything that their backwards will read.
+
+    Args:
+        memory_budget: bytes that saved values should not exceed; where they would, more is computed again in the
+            backward instead of being kept, chosen by minimum cut.
+
+    Raises:
+        FetchError, FeedError, GraphError: as ``cut``.
+        GradientError: an op without a derivative is on the way.
+    """
+    return TapePlan(graph, outputs, feeds, check_numerics, memory_budget)
+
+
+class TapePlan:
+    """See the module's docstring. Holds no values and may be shared by any number of tapes and threads."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        outputs: Sequence[Tensor],
+        feeds: Mapping[Tensor, TensorType],
+        check_numerics: bool,
+        memory_budget: int | None,
+    ) -> None:
+        self.outputs = tuple(outputs)
+        self._check_numerics = check_numerics
+        self._lock = threading.RLock()
+        self._graph = Derivation(graph)
+        self._fed = {x: index for index, x in enumerate(feeds)}
+        self._sizes = bind_feeds(self._graph, feeds)
+        tensors = [y for node in self._graph.nodes for y in node.outputs]
+        self._hooks = {x: x.hooks for x in tensors if x.hooks}
+        self._retained = {x for x in tensors if x.retains_grad}
+        self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
+        self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
+        self._known: dict[tuple[Tensor, ...], _Derived] = {}
+        single = [self._derive((y,)) for y in dict.fromkeys(self.outputs) if y.requires_grad]
+        self._written = self._written_variables(feeds)
+        self._reads = _Reads(self._graph, self._owners, self._drawn)
+        wanted = self._reads.of(single)
+        store = self._choose(wanted, feeds, memory_budget)
+        fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
+        made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics)
+        self.forward: Region = made.region
+        self._saved = self._place(store, wanted, fetched, feeds)
+        self._store = store
+        self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
+        self.variables: tuple[str, ...] = tuple(
+            dict.fromkeys(x.op.attrs.key for x in store.base_of(wanted) if x.op.op.name == "variable")
+        )
+
+    def ledger(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[SavedTensor]:
+        """What a new tape's backwards have spent: nothing yet. ``order`` is a declared ``backward_order``."""
+        shapes = {y: fetch.shape for y, fetch in zip(self.outputs, self.forward.fetches, strict=False)}
+        held = {s: s.readers for s in self.saved}
+        return Ledger(self.outputs, held, order=order, shapes=shapes, ends=self._fed)
+
+    def backward(self, outputs: Sequence[Tensor], given: Sequence[bool] | None = None) -> BackwardPlan:
+        """The backward of ``outputs`` in one traversal.
+
+        Args:
+            given: parallel to ``outputs``: whether a gradient is handed in (fed after the saved values), or is ones.
+
+        Raises:
+            GradientError: a hook reads something else than when the tape was planned.
+        """
+        ys = tuple(outputs)
+        with self._lock:
+            derived = self._known.get(ys) or self._derive(ys)
+            wanted = self._reads.of([derived])
+            feeds: dict[Tensor, TensorType] = {}
+            reads = []
+            for x in self._store.base_of(wanted, strict=False):
+                saved = self._saved.get(self._reads.same(x))
+                if saved is not None:
+                    feeds[x] = saved.type
+                    reads.append(saved)
+                elif not self._store.is_free(x):
+                    raise GradientError(
+                        f"a hook reads {x.name!r}, which it did not when the tape was planned", source=x.source
+                    )
+            for ct in derived.cotangents:
+                feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
+            made = cut(self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes)
+        region = _with_ones(made.region, len(reads), given or [True] * len(ys))
+        variables = (n.attrs.key for n in region.graph.nodes if n.op.name == "variable")
+        keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
+        return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(variables)))
+
+    # -- deriving -------------------------------------------------------------------------------------------------
+
+    def _derive(self, outputs: tuple[Tensor, ...]) -> _Derived:
+        """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
+        graph = self._graph
+        leaves = self._leaves(outputs)
+        kept = leaves | self._retained
+        sinks: list[Node] = []
+        finish = finisher(graph, lambda x: self._hooks.get(x, ()), kept.__contains__, self._note_hook)
+
+        def on_tensor(x: Tensor, ct: Tensor) -> Tensor:
+            result = finish(x, ct)
+            if x in kept:
+                sinks.append(result.op)
+            return result
+
+        with graph, isolated():
+            cotangents = tuple(self._cotangent(y) for y in outputs)
+            seeds: dict[Tensor, Tensor] = {}
+            for y, ct in zip(outputs, cotangents, strict=True):
+                seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
+            backpropagate(graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule)
+        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks))
+        return derived
+
+    def _cotangent(self, y: Tensor) -> Tensor:
+        with at_source(y.source):
+            attrs = SourceAttributes(y.shape, y.dtype)
+            return self._graph.add(PLACEHOLDER, (), attrs, name=f"grad of {y.name}").outputs[0]
+
+    def _flows(self, x: Tensor) -> bool:
+        return x.requires_grad and not x.is_leaf and x not in self._fed
+
+    def _leaves(self, outputs: tuple[Tensor, ...]) -> set[Tensor]:
+        passed = passed_nodes(outputs, self._fed)
+        return {x for x in (*outputs, *(x for n in passed for x in n.inputs)) if x.requires_grad and x.is_leaf}
+
+    def _note_rule(self, node: Node, made: Sequence[Node]) -> None:
+        self._owners.update((n, node) for n in made)
+
+    def _note_hook(self, node: Node, made: Sequence[Node]) -> None:
+        """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake."""
+        owner = node if node.inputs and saves(node) else None
+        for n in made:
+            self._owners[n] = owner
+            if n.op.effect or not (n.inputs or n.op.name in REMADE or n.op.name == "variable"):
+                self._drawn.add(n)
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def _written_variables(self, feeds: Mapping[Tensor, TensorType]) -> frozenset[str]:
+        stack = [y.op for y in self.outputs if y not in feeds]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            for before in (*(x.op for x in node.inputs if x not in feeds), *node.control):
+                if before not in seen:
+                    seen.add(before)
+                    stack.append(before)
+        return frozenset(n.attrs.key for n in seen if n.op.name == "assign")
+
+    def _choose(
+        self, wanted: Mapping[Tensor, set[Node | None]], feeds: Mapping[Tensor, TensorType], budget: int | None
+    ) -> _Store:
+        levels = (0,) if budget is None else (0, 1, 2)
+        store = None
+        for level in levels:
+            store = _Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level)
+            store.choose(wanted, self._bytes)
+            if budget is None or sum(map(self._bytes, store.saved)) <= budget:
+                break
+        assert store is not None
+        return store
+
+    def _bytes(self, x: Tensor) -> int:
+        return product(bind(x.shape, self._sizes)) * x.dtype.itemsize  # type: ignore[operator,return-value]
+
+    def _place(
+        self,
+        store: _Store,
+        wanted: Mapping[Tensor, set[Node | None]],
+        fetched: Sequence[Tensor],
+        feeds: Mapping[Tensor, TensorType],
+    ) -> dict[Tensor, SavedTensor]:
+        readers = store.readers(wanted)
+        position = {x: index for index, x in reversed([*enumerate([*self.outputs, *fetched])])}
+        placed: dict[Tensor, SavedTensor] = {}
+        for x in store.saved:
+            who = readers[x]
+            nodes = frozenset() if None in who else frozenset(n for n in who if n is not None)
+            if x in self._fed:
+                placed[x] = SavedTensor(x, feeds[x], "fed", self._fed[x], nodes, False)
+            else:
+                type_ = self.forward.fetches[position[x]].type
+                placed[x] = SavedTensor(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
+        return placed
+
+
+def _with_ones(region: Region, first: int, given: Sequence[bool]) -> Region:
+    """The region without those of its last feeds, from number ``first`` on, that are not given: they are ones."""
+    missing = {x.op for x, there in zip(region.feeds[first:], given, strict=True) if not there}
+    if not missing:
+        return region
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node not in missing:
+            return None
+        (x,) = node.outputs
+        return FUNCTIONS.full(x.shape, 1, dtype=x.dtype),
+
+    made = rebuild(region, visit)
+    feeds = tuple(x for x in made.feeds if x.op.op is not FULL)
+    return Region(made.graph, feeds, made.fetches, made.effects)
+
+
+class _Reads:
+    """Which values backwards read that do not depend on a cotangent, and which of them are the same value."""
+
+    def __init__(self, graph: Derivation, owners: Mapping[Node, Node | None], drawn: Collection[Node]) -> None:
+        self._graph = graph
+        self._owners = owners
+        self._drawn = drawn
+        self._canonical: dict[Tensor, Tensor] = {}
+        self._values: dict[object, tuple[Tensor, ...]] = {}
+        self._active: set[Node] = set()
+        self._next = graph.first
+
+    def of(self, backwards: Iterable[_Derived]) -> dict[Tensor, set[Node | None]]:
+        """The values that these backwards read, each with the declared nodes that do (None: a hook)."""
+        starts = {ct.op for b in backwards for ct in b.cotangents}
+        self._classify()
+        stack = [node for b in backwards for node in b.sinks]
+        seen = set(stack)
+        found: dict[Tensor, set[Node | None]] = {}
+        while stack:
+            node = stack.pop()
+            before = [c for c in node.control if c.serial >= self._graph.first]
+            for x in node.inputs:
+                if x.op in self._active:
+                    before.append(x.op)
+                else:
+                    found.setdefault(x, set()).add(self._owners.get(node))
+            for other in before:
+                if other not in seen and other not in starts:
+                    seen.add(other)
+                    stack.append(other)
+        return dict(sorted(found.items(), key=lambda item: (item[0].op.serial, item[0].index)))
+
+    def same(self, x: Tensor) -> Tensor:
+        """The first tensor that has this value, as far as derived nodes repeat each other."""
+        return self._canonical.get(x, x)
+
+    def _classify(self) -> None:
+        """Which derived nodes depend on a cotangent; number the values of the others."""
+        for node in self._graph.nodes[self._next :]:
+            before = (*(x.op for x in node.inputs), *node.control)
+            if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
+                self._active.add(node)
+            elif not node.op.effect and not node.control:
+                key = (node.op, node.attrs, tuple(self.same(x) for x in node.inputs))
+                known = self._values.setdefault(key, node.outputs)
+                self._canonical.update(zip(node.outputs, known, strict=True))
+        self._next = len(self._graph.nodes)
+
+
+class _Store:
+    """Which values to keep so that everything that is read can be had: a minimum cut between what exists in the
+    forward and what backwards read, over the ops that a backward may repeat.
+
+    Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
+    is if ``x`` isn't needed otherwise). Level 1 repeats declared elementwise ops too, level 2 everything without an
+    effect or a draw.
+    """
+
+    def __init__(
+        self,
+        graph: Derivation,
+        reads: _Reads,
+        fed: Mapping[Tensor, int],
+        outputs: set[Tensor],
+        written: frozenset[str],
+        level: int,
+    ) -> None:
+        self._graph = graph
+        self._reads = reads
+        self._fed = fed
+        self._outputs = outputs
+        self._written = written
+        self._level = level
+        self.saved: dict[Tensor, None] = {}
+
+    def is_free(self, x: Tensor) -> bool:
+        """Whether a backward has it without anything being kept."""
+        node = x.op
+        if x in self._fed or self._is_bound_to_forward(node):
+            return False
+        return node.op.name in REMADE or (node.op.name == "variable" and node.attrs.key not in self._written)
+
+    def _is_bound_to_forward(self, node: Node) -> bool:
+        """Declared after other nodes: repeating it would repeat those."""
+        return bool(node.control)
+
+    def _is_repeatable(self, x: Tensor) -> bool:
+        node = x.op
+        if x in self._fed or not node.inputs or node.op.effect or self._is_bound_to_forward(node):
+            return False
+        if node.op.view or (node.op.elementwise and (self._level >= 1 or node.serial >= self._graph.first)):
+            return True
+        return self._level >= 2 and node.op.name not in ("py_call", "assign") and not _draws(node)
+
+    def choose(self, wanted: Iterable[Tensor], nbytes: Any) -> None:
+        """Fill ``saved``, in the order of the graph."""
+        edges: dict[Tensor, tuple[Tensor, ...]] = {}
+        stack = [self._reads.same(x) for x in wanted]
+        sinks = set(stack)
+        while stack:
+            x = stack.pop()
+            if x in edges or self.is_free(x):
+                continue
+            operands = [self._reads.same(y) for y in x.op.inputs] if self._is_repeatable(x) else []
+            edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
+            stack.extend(edges[x])
+        sources = {x for x in edges if not self._is_repeatable(x)}
+        chosen: set[Tensor] = set()
+        for part in _components(edges):
+            cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in part}
+            chosen |= _minimum_cut({x: edges[x] for x in part}, sources, sinks, cost)
+        self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
+
+    def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
+        """The tensors where the computation of ``wanted`` begins: saved ones and free ones. Unless ``strict``, also
+        those that are neither and can't be repeated."""
+        stack, seen = list(wanted), set(wanted)
+        found = []
+        while stack:
+            x = stack.pop()
+            if self._reads.same(x) in self.saved or not self._is_repeatable(x):
+                if strict and self._reads.same(x) not in self.saved and not self.is_free(x):
+                    raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
+                found.append(x)
+                continue
+            for y in x.op.inputs:
+                if y not in seen:
+                    seen.add(y)
+                    stack.append(y)
+        return sorted(found, key=lambda x: (x.op.serial, x.index))
+
+    def readers(self, wanted: Mapping[Tensor, set[Node | None]]) -> dict[Tensor, set[Node | None]]:
+        """For each saved tensor, who reads it or what is computed from it."""
+        result: dict[Tensor, set[Node | None]] = {x: set() for x in self.saved}
+        for x, who in wanted.items():
+            for base in self.base_of([x]):
+                same = self._reads.same(base)
+                if same in result:
+                    result[same] |= who
+        return result
+
+
+def _draws(node: Node) -> bool:
+    return node.op.name.startswith("random") or (not node.inputs and node.op.name not in REMADE)
+
+
+def _components(edges: Mapping[Tensor, Sequence[Tensor]]) -> list[list[Tensor]]:
+    """The tensors that hang together, each in order."""
+    root: dict[Tensor, Tensor] = {x: x for x in edges}
+
+    def find(x: Tensor) -> Tensor:
+        while root[x] is not x:
+            root[x] = root[root[x]]
+            x = root[x]
+        return x
+
+    for x, operands in edges.items():
+        for y in operands:
+            root[find(x)] = find(y)
+    parts: dict[Tensor, list[Tensor]] = {}
+    for x in edges:
+        parts.setdefault(find(x), []).append(x)
+    return list(parts.values())
+
+
+def _minimum_cut(
+    edges: Mapping[Tensor, Sequence[Tensor]], sources: set[Tensor], sinks: set[Tensor], cost: Mapping[Tensor, int]
+) -> set[Tensor]:
+    """The cheapest set of tensors that every way from a source to a sink meets; ``edges`` lead to operands."""
+    here = [x for x in edges if x in sources]
+    if len(here) == len(edges):
+        return {x for x in edges if x in sinks}
+    if not here:
+        return set()
+    if len(here) == 1 and (here[0] in sinks or all(cost[x] >= cost[here[0]] for x in edges)):
+        return {here[0]}
+    import networkx as nx
+
+    network = nx.DiGraph()
+    for x, operands in edges.items():
+        network.add_edge((x, 0), (x, 1), capacity=cost[x])
+        if x in sources:
+            network.add_edge("source", (x, 0))
+        if x in sinks:
+            network.add_edge((x, 1), "sink")
+        for y in operands:
+            network.add_edge((y, 1), (x, 0))
+    _, (near, _far) = nx.minimum_cut(network, "source", "sink")
+    return {x for x in edges if (x, 0) in near and (x, 1) not in near}

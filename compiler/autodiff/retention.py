@@ -10,7 +10,7 @@ node that saves (``saves``) is refused before anything changes; spent nodes that
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -22,14 +22,14 @@ from staticgrad.types import Shape, product
 H = TypeVar("H", bound=Hashable)
 
 
-def passed_nodes(outputs: Iterable[Tensor]) -> list[Node]:
+def passed_nodes(outputs: Iterable[Tensor], ends: Collection[Tensor] = frozenset()) -> list[Node]:
     """The nodes that a backward of ``outputs`` passes, in the order of the graph: all between the outputs and the
-    leaves that require a gradient."""
-    stack = [y.op for y in outputs if y.requires_grad and not y.is_leaf]
+    leaves that require a gradient. ``ends`` are further tensors where gradients end (fed ones)."""
+    stack = [y.op for y in outputs if y.requires_grad and not y.is_leaf and y not in ends]
     seen = set(stack)
     while stack:
         for x in stack.pop().inputs:
-            if x.requires_grad and not x.is_leaf and x.op not in seen:
+            if x.requires_grad and not x.is_leaf and x not in ends and x.op not in seen:
                 seen.add(x.op)
                 stack.append(x.op)
     return sorted(seen, key=lambda n: n.serial)
@@ -73,6 +73,7 @@ class Ledger(Generic[H]):
         order: the backwards that will be asked for, one entry a call (a tensor or several): each then spends only
             what no later one passes, and a call out of that order is refused.
         shapes: of outputs whose declared shape is not the bound one.
+        ends: fed tensors, where gradients end.
     """
 
     def __init__(
@@ -82,10 +83,12 @@ class Ledger(Generic[H]):
         *,
         order: Sequence[Tensor | Sequence[Tensor]] | None = None,
         shapes: Mapping[Tensor, Shape] | None = None,
+        ends: Collection[Tensor] = (),
     ) -> None:
         self._outputs = set(outputs)
         self._held = dict(held)
         self._shapes = dict(shapes or {})
+        self._ends = frozenset(ends)
         self._order = None if order is None else [(y,) if isinstance(y, Tensor) else tuple(y) for y in order]
         self._spent: dict[Node, _Call] = {}
         self._calls = 0
@@ -117,12 +120,12 @@ class Ledger(Generic[H]):
         self._check_known(outputs)
         self._check_outputs(outputs, grad_shapes or [None] * len(outputs))
         self._check_order(outputs)
-        nodes = passed_nodes(outputs)
+        nodes = passed_nodes(outputs, self._ends)
         for node in reversed(nodes):
             call = self._spent.get(node)
             if call is not None and saves(node):
                 raise self._freed(node, call)
-        later = {node for ys in (self._order or [])[self._calls + 1 :] for node in passed_nodes(ys)}
+        later = {node for ys in (self._order or [])[self._calls + 1 :] for node in passed_nodes(ys, self._ends)}
         return Passage(tuple(outputs), tuple(nodes), tuple(node for node in nodes if node not in later))
 
     def commit(self, passage: Passage, retain_graph: bool = False) -> tuple[H, ...]:

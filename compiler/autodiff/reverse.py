@@ -20,7 +20,7 @@ from typing import Any, Literal
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.optable import FUNCTIONS, OPS, Op
-from staticgrad.types import Shape, TensorType, is_floating
+from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]
 OnTensor = Callable[[Tensor, Tensor], Tensor]

@@ -18,8 +18,8 @@ from typing import Any
 from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
 from staticgrad.errors import GraphError, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
-from staticgrad.optable import OPS, Op
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.optable import OPS, Op
 from staticgrad.types import TensorType, is_floating
 
 FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
