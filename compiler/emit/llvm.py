@@ -13,6 +13,7 @@ Types are LLVM's own spelling (``float``, ``<16 x float>``, ``i64``, ``ptr``).
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -27,11 +28,13 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 
+@functools.cache
 def memory_type(dtype: np.dtype) -> str:
     """The LLVM type of one element in memory (bool is a byte, 0 or 1)."""
     return SCALAR_TYPES[dtype.name]
 
 
+@functools.cache
 def value_type(dtype: np.dtype) -> str:
     """The LLVM type of one element in a register (bool is one bit)."""
     return "i1" if dtype.name == "bool" else SCALAR_TYPES[dtype.name]
