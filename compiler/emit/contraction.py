@@ -49,7 +49,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
-PANEL_BYTES = 64 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
+PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
 PACKED_BYTES = 2 << 20  # of B at most, for one column block
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels

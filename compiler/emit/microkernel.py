@@ -39,6 +39,7 @@ from staticgrad.compiler.emit.target import Target
 
 Layout = Literal["rows", "columns"]
 
+USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
 
 
@@ -276,7 +277,9 @@ def _tiling_cost(tiling: Tiling, depth: int) -> float:
         if panels:
             a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth)
             cycles += panels * (a_row + _tile_cycles(height, last[0], depth))
-    return cycles * (1 + 0.03 * (tiling.variants() - 1))  # each further function is 5 ms of compilation
+    # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
+    unusual = any(height != USUAL_ROWS for height in tiling.heights())
+    return cycles * (1 + 0.04 * (tiling.variants() - 1) + 0.03 * unusual)
 
 
 @functools.lru_cache(maxsize=4096)
