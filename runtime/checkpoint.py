@@ -58,7 +58,7 @@ def restore(store: Store, path: str | os.PathLike[str]) -> None:
     _check_values(store, path, values)
     with store.lock.exclusive():
         store.write(values)
-        store.seed, store.runs_drawn = numbers
+        store.set_random(*numbers)
 
 
 def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
@@ -84,8 +84,8 @@ def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[in
         seed, runs = int(metadata["seed"]), int(metadata["runs_drawn"])
     except (KeyError, ValueError) as error:
         raise FormatError(f"{path}: the random state is damaged: {error}") from error
-    if runs < 0:
-        raise FormatError(f"{path}: the random state is damaged: {runs} runs")
+    if not (-(2**63) <= seed < 2**64 and 0 <= runs < 2**63):
+        raise FormatError(f"{path}: the random state is damaged: seed {seed}, {runs} runs")
     return seed, runs
 
 

@@ -6,7 +6,7 @@ the same nest of arrays. For each new combination of sizes it asks the session f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -18,7 +18,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready
 from staticgrad.runtime.reference import ReferenceRunner
-from staticgrad.types import Shape, TensorType
+from staticgrad.types import Shape, TensorType, sizes
 
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.program import Program
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
 
 Level = Literal["graph", "kernels", "llvm", "asm"]
+Shapes = tuple[tuple[int, ...], ...]
 LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
 
 
@@ -45,9 +46,19 @@ class Executable:
     Arrays are given in the order of the feeds that it was compiled for and come back in the nest of its fetches, None
     in the place of ops. May be called from several threads.
 
+    ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program;
+    what that does not know comes back to ``call``.
+
     Raises (when called):
         FeedError: a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be written to.
     """
+
+    __slots__ = (
+        "__call__", "__weakref__", "_entries", "_latest", "_list", "_places", "_plain", "_planning_seconds",
+        "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
+    )  # fmt: skip
+
+    __call__: Callable[..., Any]
 
     def __init__(
         self,
@@ -55,6 +66,7 @@ class Executable:
         fetches: Any,
         leaves: Sequence[Tensor | Node],
         feeds: Sequence[Tensor],
+        planning_seconds: float = 0.0,
     ) -> None:
         self.session = session
         self.fetches = fetches
@@ -64,20 +76,25 @@ class Executable:
         places = {id(x): i for i, x in enumerate(self.tensors)}
         self._places = [places.get(id(leaf), -1) for leaf in leaves]
         self._plain = self._places == list(range(len(self.tensors)))  # results are the leaves, one for one
-        self._runners: dict[tuple[tuple[int, ...], ...], Runner] = {}
+        self._planning_seconds = planning_seconds
+        self._runners: dict[Shapes, Runner] = {}
+        self._entries: dict[Shapes, Callable[..., Any]] = {}
         self._latest: Runner | None = None
         self._single = isinstance(fetches, Tensor)
-        self._list = type(fetches) is list and all(a is b for a, b in zip(fetches, leaves, strict=False))
+        flat = type(fetches) is list and len(fetches) == len(leaves)
+        self._list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
+        self.__call__ = self.call
 
     def prepare(self, shapes: Sequence[Shape]) -> None:
         """Compile for these shapes now if every size in them is a number."""
         types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
         if all(t.static for t in types):
-            self._runner(tuple(t.shape for t in types))  # type: ignore[misc]
+            self._runner(tuple(sizes(t.shape) for t in types))
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def __call__(self, *arrays: Any, out: Any = None) -> Any:
+    def call(self, *arrays: Any, out: Any = None) -> Any:
+        """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
         if out is None:
             values = self.call_flat(arrays)
             if self._single:
@@ -98,7 +115,8 @@ class Executable:
             else as_array(x, value)
             for x, value in zip(self.feeds, values, strict=True)
         ]
-        runner = self._runner(tuple([array.shape for array in arrays]))
+        shapes = tuple([array.shape for array in arrays])
+        runner = self._runner(shapes)
         if outs is None:
             results: Sequence[Array] = runner.run(arrays)
         else:
@@ -143,15 +161,39 @@ class Executable:
             spread.append(value)
         return spread
 
-    def _runner(self, shapes: tuple[tuple[int, ...], ...]) -> Runner:
+    def _runner(self, shapes: Shapes) -> Runner:
         runner = self._runners.get(shapes)
         if runner is None:
             bind_sizes(self.feeds, shapes)
             types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
-            runner = self.session.runner(self.leaves, self.tensors, dict(zip(self.feeds, types, strict=True)))
+            feeds = dict(zip(self.feeds, types, strict=True))
+            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds)
             self._runners[shapes] = runner
-        self._latest = runner
+            self._entries[shapes] = self._entry(runner, types)
+        if runner is not self._latest:
+            self._latest = runner
+            self.__call__ = self._entries[shapes]
         return runner
+
+    def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:
+        """The fastest function that does what ``call`` does for arrays of these types."""
+        mentioned = [place for place in self._places if place >= 0]
+        if isinstance(runner, ReferenceRunner) or len(set(mentioned)) != len(mentioned):
+            return self.call
+        if self._single or self._list:
+            return runner.entry(types, self._places, self._single, self.call) or self.call
+        entry = runner.entry(types, self._places, False, self._call_list)
+        fetches, call = self.fetches, self.call
+
+        def packed(*arrays: Any, out: Any = None) -> Any:
+            if out is not None or entry is None:
+                return call(*arrays, out=out)
+            return pack(fetches, entry(*arrays))
+
+        return packed
+
+    def _call_list(self, *arrays: Any) -> list[Array | None]:
+        return self.call_flat(arrays)
 
     # -- reports ------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from staticgrad.compiler.kernels.program import (
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
+from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.types import TensorType, sizes
 
@@ -77,7 +78,7 @@ class Frame:
     __slots__ = ("arena", "arena_address", "key", "table", "table_address")
 
     def __init__(self, slots: int, arena_bytes: int) -> None:
-        self.table: Any = (ctypes.c_void_p * max(slots, 1))()
+        self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
         self.table_address = ctypes.addressof(self.table)
         self.arena = aligned_empty((arena_bytes,), np.dtype(np.uint8))
         self.arena_address = data_address(self.arena)
@@ -256,8 +257,74 @@ class NativeRunner:
             return NumericsError(check.message, source=check.source)
         return StaticGradError(f"assertion failed: {check.message}", source=check.source)
 
+    # -- the fast entry -----------------------------------------------------------------------------------------------
+
+    def entry(
+        self, feeds: Sequence[TensorType], places: Sequence[int], single: bool, slow: Callable[..., Any]
+    ) -> Callable[..., Any] | None:
+        """A function ``f(*arrays, out=None)`` in machine code that calls ``slow`` where it does not know what to do.
+
+        Args:
+            feeds: the types of the arrays of a call.
+            places: for each result the number of the fetched tensor, -1 for an op.
+            single: whether the result is one array rather than a list.
+        """
+        if self._poison or self._gradients:
+            return None
+        store, frame = self.store, self._new_frame()
+        stateful = self._enter is not contextlib.nullcontext
+        waits = stateful and not self.keeps_lock  # for the session's lock, which only Python code can do
+        feed_slots = {index: position for position, index in self._feeds}
+        fetch_slots = {index: position for position, index in self._fetches}
+
+        def fail(status: int) -> None:
+            raise self._error(status, frame)
+
+        entry = make_entry(
+            EntrySpec(
+                main=self.main_address,
+                table=frame.table_address,
+                arena=frame.arena_address,
+                releases=not self.keeps_lock,
+                gate=data_address(store.lock.gate) if (stateful or self._keys) and not waits else 0,
+                closed=data_address(store.closed),
+                random=data_address(store.random) if self._keys else 0,
+                key=data_address(frame.key),
+                feeds=[ArraySpec(feed_slots.get(i, len(self.program.slots)), t) for i, t in enumerate(feeds)],
+                leaves=[ArraySpec(fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places],
+                single=single,
+                versions=[data_address(store.version_word(key)) for key in self.written],
+                slow=_missed if waits else slow,
+                fail=fail,
+                kept=(self, frame),
+            )
+        )
+        return _with_lock(entry, self._enter, slow) if waits and entry is not None else entry
+
     def assembly(self) -> str:
         return self._module.assembly()
+
+
+_MISSED = object()
+
+
+def _missed(*arrays: Any, out: Any = None) -> object:
+    return _MISSED
+
+
+def _with_lock(
+    entry: Callable[..., Any], enter: Callable[[], contextlib.AbstractContextManager[None]], slow: Callable[..., Any]
+) -> Callable[..., Any]:
+    """``entry`` with the session's lock held; ``slow``, which may compile, without it."""
+
+    def locked(*arrays: Any, out: Any = None) -> Any:
+        with enter():
+            result = entry(*arrays) if out is None else entry(*arrays, out=out)
+        if result is not _MISSED:
+            return result
+        return slow(*arrays) if out is None else slow(*arrays, out=out)
+
+    return locked
 
 
 def _viewer(type_: TensorType) -> Callable[[int | None], Array]:

@@ -107,7 +107,6 @@ class Session:
         self.matmul_precision = matmul_precision
         self.store = Store(self.graph, int(seed))
         self.compile_count = 0  # programs compiled so far
-        self._closed = False
         self.compiling = threading.RLock()
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
@@ -128,13 +127,13 @@ class Session:
 
     def close(self) -> None:
         """Give up programs and refuse every further call. Executables and tapes of the session end with it."""
-        self._closed = True
+        self.store.closed[0] = 1
         self._runners.clear()
         self._executables.clear()
         self._tapes.clear()
 
     def check_open(self) -> None:
-        if self._closed:
+        if self.store.closed[0]:
             raise StaticGradError("the session is closed")
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ class Session:
         executable = self._executables.get(key)
         if executable is None:
             executable = self._executables.put(key, Executable(self, list(leaves), leaves, tuple(feeds)))
-        values = executable.call_flat(tuple(feeds.values()))
+        values = executable(*feeds.values())
         return values[0] if isinstance(fetches, (Tensor, Node)) else pack(fetches, values)
 
     def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
@@ -178,6 +177,8 @@ class Session:
         self,
         fetches: Any,
         feeds: Tensor | Sequence[Tensor] | Mapping[Tensor, Shape] = (),
+        *,
+        planning_seconds: float | None = None,
     ) -> Executable:
         """Compile once what shall be called often.
 
@@ -185,6 +186,7 @@ class Session:
             feeds: a tensor or a list of tensors, or a dict from tensor to shape that gives the sizes of ``None``
                 dimensions. The executable takes arrays in this order. With all sizes known the program is compiled
                 now, else at the first call of each size.
+            planning_seconds: how long a better placement of the buffers may be searched for; default: not at all.
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
@@ -202,7 +204,7 @@ class Session:
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        executable = Executable(self, fetches, leaves, tensors)
+        executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0)
         executable.prepare(shapes)
         return executable
 
@@ -221,11 +223,15 @@ class Session:
     # -- programs ---------------------------------------------------------------------------------------------------
 
     def runner(
-        self, leaves: Sequence[Tensor | Node], tensors: Sequence[Tensor], feeds: Mapping[Tensor, TensorType]
+        self,
+        leaves: Sequence[Tensor | Node],
+        tensors: Sequence[Tensor],
+        feeds: Mapping[Tensor, TensorType],
+        planning_seconds: float = 0.0,
     ) -> Runner:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        key = (self.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), self._feeds_key(feeds))
+        key = (self.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), self._feeds_key(feeds), planning_seconds)
         runner = self._runners.get(key)
         if runner is None:
             with self.compiling:
@@ -234,14 +240,14 @@ class Session:
                     from staticgrad.compiler.cut import cut
 
                     made = cut(self.graph, [*tensors, *ops], feeds, check_numerics=self.check_numerics)
-                    runner = self._runners.put(key, self.load(made.region))
+                    runner = self._runners.put(key, self.load(made.region, planning_seconds))
         return runner
 
     @staticmethod
     def _feeds_key(feeds: Mapping[Tensor, TensorType]) -> tuple[object, ...]:
         return tuple((id(x), t) for x, t in feeds.items())
 
-    def load(self, region: Region) -> Runner:
+    def load(self, region: Region, planning_seconds: float = 0.0) -> Runner:
         """Compile a region for this session's state."""
         self.check_open()
         self.compile_count += 1
@@ -250,13 +256,23 @@ class Session:
         from staticgrad.compiler.pipeline import Options, compile_region
         from staticgrad.runtime.native import NativeRunner
 
-        options = Options.from_environment(check_numerics=self.check_numerics)
+        options = Options.from_environment(planning_seconds=planning_seconds)
         return NativeRunner(compile_region(region, options), self.store)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 
-    def forward(self, outputs: Any, feeds: Mapping[Tensor, Any] | None = None) -> Tape:
+    def forward(
+        self,
+        outputs: Any,
+        feeds: Mapping[Tensor, Any] | None = None,
+        *,
+        backward_order: Sequence[Tensor] | None = None,
+    ) -> Tape:
         """Run the forward of ``outputs`` (a tensor or a nest of them) and keep what their backwards need.
+
+        Args:
+            backward_order: the order in which backwards of the outputs will be called; each value is then kept
+                exactly until the last of them that reads it, and no ``retain_graph`` is needed.
 
         Raises:
             FetchError, FeedError: as for ``run``.
@@ -279,7 +295,7 @@ class Session:
                 programs = self._tapes.get(key)
                 if programs is None:
                     programs = self._tapes.put(key, plan_programs(self, tensors, types))
-        return Tape(self, programs, arrays)
+        return Tape(self, programs, arrays, backward_order)
 
     def grad(self, x: Tensor) -> Array | None:
         """The gradient that backwards have added up for ``x`` since ``zero_grad``, a fresh array; None before the
@@ -347,5 +363,5 @@ class Session:
         restore(self.store, path)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{self.compile_count} programs compiled"
+        state = "closed" if self.store.closed[0] else f"{self.compile_count} programs compiled"
         return f"<session on {self.graph!r}, {state}>"

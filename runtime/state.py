@@ -109,8 +109,12 @@ class _Exclusive(_Hold):
     def __enter__(self) -> None:
         lock = self._lock
         lock.mutex.acquire()
-        while lock.readers:
-            lock.idle.wait()
+        try:
+            while lock.readers:
+                lock.idle.wait()
+        except BaseException:  # Ctrl-C while waiting
+            lock.mutex.release()
+            raise
         lock.gate[0] += 1
 
     def __exit__(self, *_: object) -> None:
@@ -122,12 +126,16 @@ class Store:
     """Variables and gradients of one session on one graph."""
 
     def __init__(self, graph: Graph, seed: int) -> None:
+        if not -(2**63) <= seed < 2**64:
+            raise StaticGradError(f"a seed is an int of 64 bits, not {seed}")
         self.graph = graph
-        self.seed = seed
         self.lock = StateLock()
-        self.runs_drawn = 0  # how many earlier runs took random numbers
+        # Read and written by compiled entries, hence in memory of its own: the seed's 64 bits, and how many earlier
+        # runs took random numbers; whether the session is closed.
+        self.random = np.array([_signed(seed), 0], np.int64)
+        self.closed = np.zeros(1, np.int64)
         self._values: dict[str, Array] = {}
-        self._versions: dict[str, int] = {}
+        self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
 
     # -- variables --------------------------------------------------------------------------------------------------
@@ -147,7 +155,7 @@ class Store:
                     attrs = self.attributes(key)
                     array = aligned_empty(attrs.shape, attrs.dtype)
                     array[...] = first_value(attrs, self.seed)
-                    self._versions.setdefault(key, 0)
+                    self._versions[key] = np.zeros(1, np.int64)
                     self._values[key] = array
         return array
 
@@ -159,12 +167,17 @@ class Store:
 
     def version(self, key: str) -> int:
         """How many writes the variable has seen."""
-        return self._versions.get(key, 0)
+        return int(self.version_word(key)[0])
+
+    def version_word(self, key: str) -> Array:
+        """The version's own memory."""
+        self.array(key)
+        return self._versions[key]
 
     def written(self, keys: tuple[str, ...]) -> None:
         """Count a write of each of ``keys``."""
         for key in keys:
-            self._versions[key] = self._versions.get(key, 0) + 1
+            self._versions[key][0] += 1
 
     def write(self, values: Mapping[str, Array]) -> None:
         """Write several variables, all or none."""
@@ -212,18 +225,35 @@ class Store:
 
     # -- random numbers ---------------------------------------------------------------------------------------------
 
+    @property
+    def seed(self) -> int:
+        return int(self.random[0])
+
+    @property
+    def runs_drawn(self) -> int:
+        """How many earlier runs took random numbers."""
+        return int(self.random[1])
+
+    def set_random(self, seed: int, runs_drawn: int) -> None:
+        with self.lock.exclusive():
+            self.random[:] = _signed(seed), runs_drawn
+
     def take_run_number(self) -> int:
         """The number of this run among those that draw."""
-        with self.lock.mutex:
-            number = self.runs_drawn
-            self.runs_drawn = number + 1
+        with self.lock.brief():
+            number = int(self.random[1])
+            self.random[1] = number + 1
             return number
 
     def return_run_number(self, number: int) -> None:
         """A run that failed leaves the random state as it was, unless another run has drawn since."""
-        with self.lock.mutex:
-            if self.runs_drawn == number + 1:
-                self.runs_drawn = number
+        with self.lock.brief():
+            if self.random[1] == number + 1:
+                self.random[1] = number
+
+
+def _signed(seed: int) -> int:
+    return seed - 2**64 if seed >= 2**63 else seed
 
 
 def variable_key(graph: Graph, variable: Tensor) -> str | None:
