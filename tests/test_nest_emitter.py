@@ -19,6 +19,7 @@ from staticgrad.compiler.emit.nest_facts import analyse, simplify
 from staticgrad.compiler.emit.nest_plan import plan_nest
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, _runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.ops import elementwise as _elementwise  # fills the table
 from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))

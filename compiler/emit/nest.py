@@ -157,6 +157,8 @@ class _Emitter:
         if self.bounds:
             self._ranged(scope, dim, body)
             return []
+        if dim == self.plan.across:
+            return self._tiles(scope, level, accumulators, body)
         if dim != self.plan.vector:
             return self._turns(scope, level, Span(0, self.nest.dims[dim], 1, 1), accumulators, body)
         spans = self._sweep.spans if self._sweep and self.plan.vector_is_inner else self.plan.spans
@@ -164,6 +166,18 @@ class _Emitter:
             inner = scope.nested(Block(span.lanes, span.copies))
             self._splat(inner)
             accumulators = self._turns(inner, level, span, accumulators, self._masked(span, dim, body))
+        return accumulators
+
+    def _tiles(self, scope: Scope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
+        """The axis across the vectors, a square tile at a time where a whole vector is open."""
+        dim, lanes = self.plan.order[level], scope.block.lanes
+        size = self.nest.dims[dim]
+        tiled = size - size % lanes if lanes > 1 and scope.block.mask is None else 0
+        if tiled:
+            tile = scope.nested(Block(lanes, lanes, across=dim))
+            accumulators = self._turns(tile, level, Span(0, tiled, 1, lanes), accumulators, body)
+        if tiled < size:
+            accumulators = self._turns(scope, level, Span(tiled, size, 1, 1), accumulators, body)
         return accumulators
 
     def _masked(self, span: Span, dim: int, body: Body) -> Body:
@@ -279,9 +293,10 @@ class _Emitter:
                 self._save(scope, number)
 
     def _lanes_and_copies(self, scope: Scope, number: int) -> tuple[int, range]:
-        if self.plan.varies(number):
-            return scope.block.lanes, range(scope.block.copies)
-        return 1, range(1)
+        block = scope.block
+        axis = self.plan.vector if block.across is None else block.across
+        copies = block.copies if axis in self.plan.facts.depends[number] else 1
+        return block.lanes if self.plan.varies(number) else 1, range(copies)
 
     def _compute(self, scope: Scope, number: int) -> list[Lane]:
         """The value of an instruction: one lane where all lanes are the same, else each copy's vector."""
@@ -289,6 +304,8 @@ class _Emitter:
         match self.body[number]:
             case Iota(dim):
                 return [self._iota(scope, dim, lanes, copy) for copy in copies]
+            case Load(access, dtype, None) if tile := self.memory.load_tile(scope, access, dtype):
+                return tile
             case Load(access, dtype, guard):
                 guards = [None if guard is None else self._operand(scope, guard, lanes, copy) for copy in copies]
                 return [
@@ -318,7 +335,9 @@ class _Emitter:
         return Lane(self.f.const(constant.value, type_), constant.dtype)
 
     def _iota(self, scope: Scope, dim: int, lanes: int, copy: int) -> Lane:
-        index = self.f.add(scope.index[dim], copy * scope.block.lanes if dim == self.plan.vector else 0)
+        block = scope.block
+        apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
+        index = self.f.add(scope.index[dim], copy * apart.get(dim, 0))
         value = index if isinstance(index, Value) else integer(index)
         if lanes > 1:
             numbers = self.f.lane_numbers(vector("i64", lanes))
@@ -331,12 +350,13 @@ class _Emitter:
         if isinstance(instr, Constant):
             return self._constant(instr, lanes)
         copies = scope.values[number]
-        value = copies[copy if len(copies) > 1 else 0]
+        copy = copy if len(copies) > 1 else 0
+        value = copies[copy]
         if lanes_of(value.value.type) == lanes:
             return value
-        if number not in scope.splats:
-            scope.splats[number] = Lane(self.f.splat(value.value, lanes), value.dtype)
-        return scope.splats[number]
+        if (number, copy) not in scope.splats:
+            scope.splats[number, copy] = Lane(self.f.splat(value.value, lanes), value.dtype)
+        return scope.splats[number, copy]
 
     def _splat(self, scope: Scope) -> None:
         """Make vectors of the values that a vector loop uses and that are the same in all lanes, before the loop."""

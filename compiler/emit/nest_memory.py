@@ -19,11 +19,13 @@ from staticgrad.compiler.kernels.nest import Access
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one turn of the vector loop covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside."""
+    """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside. The
+    vectors follow each other along the vector axis, or stand side by side along the axis ``across``."""
 
     lanes: int = 1
     copies: int = 1
     mask: Value | None = None
+    across: int | None = None
 
 
 PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -45,7 +47,7 @@ class Scope:
 
     index: dict[int, Index] = field(default_factory=dict)
     values: dict[int, list[Lane]] = field(default_factory=dict)
-    splats: dict[int, Lane] = field(default_factory=dict)
+    splats: dict[tuple[int, int], Lane] = field(default_factory=dict)  # by instruction and copy
     pointers: dict[PointerKey, _Pointer] = field(default_factory=dict)
     products: dict[tuple[int, int], Index] = field(default_factory=dict)
     block: Block = Block()
@@ -127,7 +129,9 @@ class Memory:
 
     def _address(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
         base = self._pointer(scope, access, dtype)
-        return self.f.offset(base, access.offset + copy * scope.block.lanes * self._step(access), memory_type(dtype))
+        block = scope.block
+        shift = block.lanes * self._step(access) if block.across is None else access.strides[block.across]
+        return self.f.offset(base, access.offset + copy * shift, memory_type(dtype))
 
     def _step(self, access: Access) -> int:
         return 0 if self.plan.vector is None else access.strides[self.plan.vector]
@@ -158,7 +162,7 @@ class Memory:
     ) -> Lane:
         """The element at ``access``, or ``lanes`` of them along the vector axis; zero where ``guard`` is off."""
         if lanes == 1:
-            return self._load_scalar(scope, access, dtype, guard)
+            return self._load_scalar(scope, access, dtype, copy, guard)
         mask = self._mask(scope, guard)
         type_ = vector(memory_type(dtype), lanes)
         if not self._is_contiguous(scope, access):
@@ -171,8 +175,37 @@ class Memory:
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)
 
-    def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, guard: Value | None) -> Lane:
-        address = self._address(scope, access, dtype, 0)
+    def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
+        """All copies of a load that is contiguous across the vectors: rows of a square tile, turned in registers.
+
+        The tile is transposed by exchanging off-diagonal blocks of half its size, then of a quarter, and so on. None
+        where the load is of another form.
+        """
+        block = scope.block
+        lanes = block.lanes
+        if block.across is None or block.copies != lanes or block.mask is not None or access.terms:
+            return None
+        if access.strides[block.across] != 1 or abs(self._step(access)) <= 1:
+            return None
+        first = self._address(scope, access, dtype, 0)
+        element = memory_type(dtype)
+        rows = [
+            self.f.load(vector(element, lanes), self.f.offset(first, lane * self._step(access), element))
+            for lane in range(lanes)
+        ]
+        size = lanes // 2
+        while size:
+            low = [i if not i & size else lanes + i - size for i in range(lanes)]
+            high = [i + size if not i & size else lanes + i for i in range(lanes)]
+            for i in range(lanes):
+                if not i & size:
+                    a, b = rows[i], rows[i + size]
+                    rows[i], rows[i + size] = self.f.shuffle(a, b, low), self.f.shuffle(a, b, high)
+            size //= 2
+        return [from_memory(self.f, row, dtype) for row in rows]
+
+    def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, copy: int, guard: Value | None) -> Lane:
+        address = self._address(scope, access, dtype, copy)
         if guard is not None:
             # No branch: where the guard is off, a zero is read instead.
             zero = self.f.module.table("nest_zero", np.zeros(1))

@@ -32,6 +32,8 @@ from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 KEEP_COST = 10
 # A loop body of more instructions than this is emitted once, with a mask, and not once more for the tail.
 ONE_COPY_COST = 80
+# A body of at most so many instructions is repeated for each vector of a tile that is transposed in registers.
+TILED_COST = 4
 
 
 # -- choose ---------------------------------------------------------------------------------------------------------
@@ -131,10 +133,24 @@ def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None
     return (dim, lanes) if lanes > 1 else (None, 1)
 
 
+def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
+    """The axis along which a load is contiguous that jumps along the vector axis, in a nest without inner ones."""
+    if vector is None or nest.inner:
+        return None
+    for number in sorted(facts.needed):
+        instr = nest.body[number]
+        if isinstance(instr, Load) and abs(instr.access.strides[vector]) > 1:
+            for dim, stride in enumerate(instr.access.strides):
+                if stride == 1 and nest.dims[dim] > 1:
+                    return dim
+    return None
+
+
 def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]:
     """Large strides outside. The vector axis is the innermost of its group, but where a transposed load runs along
     another axis: then that one is inside, so that each cache line is used while it is near."""
     accesses = [x for number in sorted(facts.needed) if (x := access_of(nest.body[number]))]
+    across = transposed_axis(nest, facts, vector)
 
     def reach(dim: int) -> int:
         return sum(abs(x.strides[dim]) for x in accesses)
@@ -145,11 +161,9 @@ def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]
         if vector in group:
             group.remove(vector)
             group.append(vector)
-    if vector is not None and not nest.inner:
-        across = [d for d in groups[0] if any(x.strides[d] == 1 and abs(x.strides[vector]) > 1 for x in accesses)]
-        for dim in across:
-            groups[0].remove(dim)
-            groups[0].append(dim)
+    if across is not None:
+        groups[0].remove(across)
+        groups[0].append(across)
     return (*groups[0], *groups[1])
 
 
@@ -212,7 +226,8 @@ class Sweep:
 @dataclass(frozen=True, slots=True)
 class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
-    ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one."""
+    ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
+    vectors, the axis ``across`` is cut in square tiles."""
 
     nest: Nest
     facts: Facts
@@ -225,6 +240,7 @@ class NestPlan:
     kept: dict[int, Access]
     scratch: tuple[int, ...]
     scratch_bytes: int
+    across: int | None = None
 
     @property
     def vector_is_inner(self) -> bool:
@@ -313,7 +329,23 @@ class _Planner:
             kept=self.kept,
             scratch=tuple(self.scratch),
             scratch_bytes=self.scratch_end,
+            across=self._tiled_axis(),
         )
+
+    def _tiled_axis(self) -> int | None:
+        """The axis of square tiles: only for short bodies, which are written down once for each row of a tile."""
+        across = transposed_axis(self.nest, self.facts, self.vector)
+        if across is None or min(self.nest.dims[across], self.nest.dims[self._vector]) < self.lanes:
+            return None
+        accesses = [x for instr in self.nest.body if (x := access_of(instr))]
+        if any(x.terms for x in accesses) or any(self.nest.args[x.arg].itemsize < 4 for x in accesses):
+            return None
+        return across if self._cost(self.facts.needed) <= TILED_COST else None
+
+    @property
+    def _vector(self) -> int:
+        assert self.vector is not None
+        return self.vector
 
     def _cost(self, numbers: Iterable[int]) -> int:
         needed = [number for number in numbers if number in self.facts.needed]
@@ -389,9 +421,8 @@ class _Planner:
         saves = frozenset(v for v, access in self.kept.items() if access.arg < 0 and first[v] == s)
         spans: tuple[Span, ...] = ()
         if self.inner_vector:
-            assert self.vector is not None
             copies = self._copies(members, bool(reductions))
-            spans = spans_of(self.nest.dims[self.vector], self.lanes, copies, self.target, self._cost(members))
+            spans = spans_of(self.nest.dims[self._vector], self.lanes, copies, self.target, self._cost(members))
         return Sweep(frozenset(members), reductions, frozenset(reloads), saves, spans)
 
     def _keep(self, value: int, computed_with: set[int]) -> None:
@@ -409,8 +440,7 @@ class _Planner:
             strides[dim] = count
             count *= self.nest.dims[dim]
         if lanes_are_rows:
-            assert self.vector is not None
-            strides[self.vector] = 1
+            strides[self._vector] = 1
         self.kept[value] = Access(-1 - len(self.scratch), 0, tuple(strides))
         self.scratch.append(self.scratch_end)
         size = count * dtype_of(self.nest, value).itemsize
