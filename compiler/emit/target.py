@@ -53,7 +53,7 @@ def _host_features() -> frozenset[str]:
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
 
 
-def _runs_here(target: Target) -> bool:
+def runs_here(target: Target) -> bool:
     needs = {"avx512": AVX512_NEEDS, "avx2": AVX2_NEEDS}.get(target.name, ())
     return _host_features().issuperset(needs)
 
@@ -62,9 +62,9 @@ def current_target() -> Target:
     """The target that programs are compiled for now: the forced one, else the widest that this machine runs."""
     forced = config.get("TARGET")
     if not forced:
-        return next(target for target in TARGETS.values() if _runs_here(target))
+        return next(target for target in TARGETS.values() if runs_here(target))
     if forced not in TARGETS:
         raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: expected one of {', '.join(TARGETS)}")
-    if not _runs_here(TARGETS[forced]):
+    if not runs_here(TARGETS[forced]):
         raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: this processor lacks its instructions")
     return TARGETS[forced]

@@ -232,19 +232,19 @@ class Fuser:
         return False
 
 
-def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -> dict[Group, list[Tensor]]:
+def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -> dict[Group, set[Tensor]]:
     """For each group the tensors that others need: operands of other groups or through views, and fetches.
 
     A variable's new value is stored by the kernel that makes it, so ``assign`` needs no other memory of it, except a
     deferred one, which copies at the end.
     """
-    result: dict[Group, dict[Tensor, None]] = defaultdict(dict)
+    result: dict[Group, set[Tensor]] = defaultdict(set)
 
     def note(x: Tensor, reader: Group | None, through_view: bool) -> None:
         base = producers(x)
         group = group_of.get(base.op)
         if group is not None and (group is not reader or through_view):
-            result[group][base] = None
+            result[group].add(base)
 
     for node in region.graph.nodes:
         if node.op.name in VIEWS or node.op.name in SOURCES or (node.op.name in STORED and node not in deferred):
@@ -253,7 +253,7 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
             note(x, group_of[node], is_view(x))
     for x in region.fetches:
         note(x, None, True)
-    return {group: list(tensors) for group, tensors in result.items()}
+    return result
 
 
 def fuse(region: Region, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:

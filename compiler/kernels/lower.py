@@ -48,6 +48,7 @@ from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise import AstypeAttributes
+from staticgrad.ops.randoms import key_attributes
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.types import TensorType, bool_, int64, sizes
 
@@ -219,8 +220,12 @@ class NestBuilder:
         elif name == "random_uniform":
             key = self.lowering.key()
             seed, run = (self.emit(Load(self.access(key, int64, Affine(i)), int64)) for i in (0, 1))
+            words = [
+                self.compute("random_key", seed, run, dtype=int64, attrs=key_attributes(node.attrs, word))
+                for word in (0, 1)
+            ]
             flat = dot_address(broadcast_map(self.domain, self.domain), row_major(self.domain))
-            number = self.compute(name, seed, run, self.affine(flat), dtype=result.dtype, attrs=node.attrs)
+            number = self.compute(name, *words, self.affine(flat), dtype=result.dtype, attrs=node.attrs)
         else:
             args = tuple(self.operand(x) for x in node.inputs)
             number = self.emit(Compute(name, node.attrs, args, result.dtype))
@@ -326,6 +331,7 @@ class Lowering:
         self.strides_of = strides_with(image_tensors(self.region))
         self.escaping = escaping(self.region, self.group_of, self.deferred)
         self._memory: dict[Tensor, Memory] = {}
+        self.fetched = set(self.region.fetches)
         self._key: KeySlot | None = None
         self._step_of: dict[Node, Step] = {}
         self._states: dict[str, StateSlot] = {}
@@ -397,7 +403,7 @@ class Lowering:
 
     def _sink(self, x: Tensor) -> Node | None:
         users = self.users[x]
-        if len(users) != 1 or users[0].op.name not in WRITES or x in self.region.fetches:
+        if len(users) != 1 or users[0].op.name not in WRITES or x in self.fetched:
             return None
         node = users[0]
         return None if node.op.name == "scatter_add" and node.inputs[1] is not x else node
@@ -453,7 +459,7 @@ class Lowering:
         node = group.anchor
         assert node is not None
         result = node.outputs[0]
-        needed = result in self.escaping.get(group, ()) or not group.nodes
+        needed = result in self.escaping.get(group, set()) or not group.nodes
         kernel, operands = self._contraction(node) if node.op.name == "dot" else self._convolution(node)
         builder: NestBuilder | None = None
         store_raw = needed
@@ -480,7 +486,8 @@ class Lowering:
         family = "contraction" if isinstance(kernel, Contraction) else "convolution"
         step = Step(
             _name([node, *group.nodes]), family, kernel, tuple(operands), tuple(dict.fromkeys(reads)),
-            tuple(dict.fromkeys(writes)), tuple(dict.fromkeys(adds)), source=node.source, serial=group.last, flops=_matrix_flops(kernel),
+            tuple(dict.fromkeys(writes)), tuple(dict.fromkeys(adds)), source=node.source,
+            serial=group.last, flops=_matrix_flops(kernel),
         )  # fmt: skip
         self._append(step, group.members)
 

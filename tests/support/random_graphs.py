@@ -1,0 +1,177 @@
+"""Random graphs: valid programs drawn from a seed, with everything that fusion, layout and planning must get right.
+
+Values stay of moderate size (what grows is squashed), so that two correct programs agree to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import staticgrad as sg
+from staticgrad.graph import Graph, Tensor
+
+Array = np.ndarray[Any, np.dtype[Any]]
+SHAPES = ((4, 6), (6,), (4, 1), (1, 6), (3, 4, 6), (2, 3, 6, 6), (5,), (4, 4), (3, 17))
+
+
+@dataclass
+class RandomGraph:
+    """A declared graph with its feeds, results to fetch, and a scalar loss to differentiate."""
+
+    graph: Graph
+    feeds: dict[Tensor, Array]
+    results: list[Tensor]
+    loss: Tensor
+    leaves: list[Tensor]
+    train: Any = None
+    pool: list[Tensor] = field(default_factory=list)
+
+
+class Maker:
+    """Grows a pool of tensors by one random op at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.pool: list[Tensor] = []
+
+    def pick(self, test: Callable[[Tensor], bool] = lambda x: True) -> Tensor | None:
+        found = [x for x in self.pool if test(x)]
+        return found[int(self.rng.integers(len(found)))] if found else None
+
+    def squash(self, x: Tensor) -> Tensor:
+        return sg.tanh(x) if self.rng.random() < 0.7 else sg.nn.sigmoid(x)
+
+    def unary(self) -> Tensor | None:
+        x = self.pick()
+        assert x is not None
+        functions: list[Callable[[Tensor], Tensor]] = [
+            sg.tanh, sg.exp, sg.nn.sigmoid, sg.nn.relu, sg.nn.gelu, sg.nn.softplus, sg.abs, sg.negative, sg.square,
+            lambda v: sg.sqrt(v * v + 0.5), lambda v: sg.log(v * v + 1.0), lambda v: v / 3.0, lambda v: 2.0 - v,
+            lambda v: sg.where(v > 0.1, v, v * 0.25), lambda v: v**3, sg.erf, sg.sin, lambda v: sg.clip(v, -0.5, 0.7),
+        ]  # fmt: skip
+        y = functions[int(self.rng.integers(len(functions)))](x)
+        return y if self.rng.random() < 0.7 else self.squash(y)
+
+    def binary(self) -> Tensor | None:
+        x = self.pick()
+        assert x is not None
+
+        def fits(y: Tensor) -> bool:
+            try:
+                return np.prod(np.broadcast_shapes(x.shape, y.shape)) <= 600  # type: ignore[arg-type]
+            except ValueError:
+                return False
+
+        y = self.pick(fits)
+        assert y is not None
+        functions: list[Callable[[Tensor, Tensor], Tensor]] = [
+            lambda a, b: a + b, lambda a, b: a - b, lambda a, b: self.squash(a * b), sg.maximum, sg.minimum,
+            lambda a, b: a / (b * b + 1.0), lambda a, b: sg.where(a > b, a, b * 0.5),
+        ]  # fmt: skip
+        return functions[int(self.rng.integers(len(functions)))](x, y)
+
+    def reduction(self) -> Tensor | None:
+        x = self.pick(lambda t: t.ndim > 0)
+        if x is None:
+            return None
+        axes = tuple(int(a) for a in np.flatnonzero(self.rng.random(x.ndim) < 0.5)) or (int(self.rng.integers(x.ndim)),)
+        keep = bool(self.rng.random() < 0.6)
+        kind = int(self.rng.integers(6))
+        y = [sg.sum, sg.mean, sg.max, sg.min, sg.logsumexp, sg.var][kind](x, axes, keepdims=keep)
+        return self.squash(y) if kind == 0 else y
+
+    def view(self) -> Tensor | None:
+        x = self.pick(lambda t: t.ndim > 0)
+        if x is None:
+            return None
+        shape = tuple(int(s) for s in x.shape)  # type: ignore[arg-type]
+        kind = int(self.rng.integers(7))
+        if kind == 0:
+            return sg.permute_dims(x, tuple(int(a) for a in self.rng.permutation(x.ndim)))
+        if kind == 1:
+            size = int(np.prod(shape))
+            factors = [f for f in range(1, size + 1) if size % f == 0]
+            f = factors[int(self.rng.integers(len(factors)))]
+            return sg.reshape(x, (f, size // f))
+        if kind == 2:
+            axis = int(self.rng.integers(x.ndim))
+            steps = [slice(None)] * x.ndim
+            choices = [slice(0, max(1, shape[axis] // 2)), slice(shape[axis] // 2, None), slice(None, None, 2), slice(None, None, -1)]
+            steps[axis] = choices[int(self.rng.integers(4))]
+            return x[tuple(steps)]
+        if kind == 3:
+            axis = int(self.rng.integers(x.ndim))
+            return sg.concat([x, x * 0.5, self.squash(x)][: int(self.rng.integers(1, 4))], axis=axis)
+        if kind == 4 and int(np.prod(shape)) < 200:
+            return sg.pad(x, [(int(self.rng.integers(3)), int(self.rng.integers(3))) for _ in shape])
+        if kind == 5:
+            index = self.rng.integers(0, shape[0], size=(int(self.rng.integers(1, 5)),))
+            return sg.take(x, sg.constant(index), axis=0)
+        return sg.expand_dims(x, axis=int(self.rng.integers(x.ndim + 1))) if x.ndim < 4 else None
+
+    def matmul(self) -> Tensor | None:
+        a = self.pick(lambda t: t.ndim >= 1 and t.size < 500)  # type: ignore[operator]
+        if a is None:
+            return None
+        b = self.pick(lambda t: t.ndim in (1, 2) and t.shape[-2 if t.ndim == 2 else 0] == a.shape[-1])
+        return None if b is None else self.squash(sg.matmul(a, b))
+
+    def network(self) -> Tensor | None:
+        kind = int(self.rng.integers(6))
+        x = self.pick(lambda t: t.ndim == 4 and t.shape[-1] >= 4 and t.shape[-2] >= 4)  # type: ignore[operator]
+        if kind <= 2 and x is not None:
+            channels = int(x.shape[1])  # type: ignore[arg-type]
+            if kind == 0:
+                w = sg.constant(self.rng.normal(size=(3, channels, 3, 3)) * 0.3)
+                return sg.tanh(sg.nn.conv2d(x, w, stride=int(self.rng.integers(1, 3)), padding=int(self.rng.integers(2))))
+            if kind == 1:
+                return sg.nn.max_pool2d(x, 2, stride=int(self.rng.integers(1, 3)), padding=int(self.rng.integers(2)))
+            return sg.nn.avg_pool2d(x, 2)
+        y = self.pick(lambda t: t.ndim >= 2)
+        if y is None:
+            return None
+        if kind == 3:
+            return sg.nn.softmax(y, -1)
+        if kind == 4:
+            return sg.nn.layer_norm(y, (y.shape[-1],))
+        return sg.nn.log_softmax(y, int(self.rng.integers(y.ndim)))
+
+    def grow(self, count: int) -> None:
+        makers = [self.unary, self.unary, self.binary, self.binary, self.reduction, self.view, self.matmul, self.network]
+        for _ in range(count):
+            y = makers[int(self.rng.integers(len(makers)))]()
+            if y is not None and y.size and y.size <= 1500:  # type: ignore[operator]
+                self.pool.append(y)
+
+
+def random_graph(seed: int, *, ops: int = 14) -> RandomGraph:
+    """A graph of about ``ops`` random ops in float64 over fed leaves and variables, with a loss and an update."""
+    maker = Maker(seed)
+    rng = maker.rng
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    with graph:
+        leaves: list[Tensor] = []
+        for _ in range(int(rng.integers(2, 5))):
+            shape = SHAPES[int(rng.integers(len(SHAPES)))]
+            value = rng.normal(size=shape)
+            if rng.random() < 0.3:
+                leaves.append(sg.Variable(value))
+            else:
+                x = sg.placeholder(shape, sg.float64, requires_grad=True)
+                feeds[x] = value
+                leaves.append(x)
+        maker.pool = list(leaves)
+        maker.grow(int(rng.integers(3, ops + 1)))
+        made = maker.pool[len(leaves) :] or maker.pool
+        chosen = [made[int(i)] for i in rng.choice(len(made), size=min(len(made), 3), replace=False)]
+        loss = sg.mean(chosen[0])
+        for y in chosen[1:]:
+            loss = loss + sg.mean(y * y) * 0.5
+        variables = [x for x in leaves if x.op.op.name == "variable"]
+        train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if variables and rng.random() < 0.7 else None
+    return RandomGraph(graph, feeds, [*chosen, loss], loss, leaves, train, maker.pool)

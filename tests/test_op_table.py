@@ -1,0 +1,190 @@
+"""Every op, from its entry: compiled against its NumPy reference, derivatives against finite differences and each other.
+
+All cases of an op and dtype share one program. A test at the end proves that no op escapes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.graph import Graph, Tensor
+from staticgrad.optable import OPS, Case, Op
+from staticgrad.types import float32, float64, is_floating
+from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
+
+ELSEWHERE = {
+    "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",
+    "accumulated_grad": "test_state", "assign": "test_state", "print": "test_session", "py_call": "test_session",
+    "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
+    "accumulate_grad": "test_retention",
+}  # fmt: skip
+
+TESTED = [op for op in OPS.values() if op.cases and not op.effect]
+TOLERANCE = {"float32": 3e-6, "float64": 1e-13}
+STEP = 1e-5  # of finite differences, for values around 1
+
+
+def declare(graph: Graph, op: Op, case: Case, dtype: np.dtype) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    with graph:
+        xs = [sg.placeholder(s, d) for s, d in zip(case.shapes, operand_dtypes(case, dtype), strict=True)]
+        return xs, graph.add(op, xs, case.attrs).outputs
+
+
+def typed(op: Op) -> list[np.dtype]:
+    return list(op.dtypes) or [float32, float64]
+
+
+def both(graph: Graph, fetches: Any, feeds: dict[Tensor, Array], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
+    """The same fetches, compiled and by the interpreter."""
+    monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+    compiled = sg.Session(graph).run(fetches, feeds)
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    with np.errstate(all="ignore"):
+        reference = sg.Session(graph).run(fetches, feeds)
+    return compiled, reference
+
+
+@pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)
+def test_compiled_equals_reference_on_every_dtype(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: dict[str, tuple[Tensor, ...]] = {}
+    for dtype, (number, case) in itertools.product(typed(op), enumerate(op.cases)):
+        xs, ys = declare(graph, op, case, dtype)
+        feeds.update(zip(xs, operands(op, case, dtype), strict=True))
+        fetches[f"{dtype.name}/{number}"] = ys
+    compiled, reference = both(graph, fetches, feeds, monkeypatch)
+    for name in fetches:
+        for got, want in zip(compiled[name], reference[name], strict=True):
+            tolerance = TOLERANCE.get(want.dtype.name, 0.0) * op.tolerance
+            assert relative_error(got, want) <= tolerance, f"{op.name} {name}: {got} expected {want}"
+
+
+def edge_ops() -> list[Op]:
+    return [op for op in TESTED if op.elementwise and op.cases[0].shapes]
+
+
+@pytest.mark.parametrize("op", edge_ops(), ids=lambda op: op.name)
+def test_edge_values_empty_and_strided(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = Graph()
+    feeds: dict[Tensor, Array] = {}
+    fetches: dict[str, Tensor] = {}
+    arity = len(op.cases[0].shapes)
+    for dtype in typed(op):
+        dtypes = operand_dtypes(op.cases[0], dtype)
+        values = [EDGES[d.name] for d in dtypes]
+        table = list(itertools.product(*values))
+        columns = [np.array([row[i] for row in table], d) for i, d in enumerate(dtypes)]
+        wide = [np.stack([c, c], 1)[:, 0] for c in columns]  # not contiguous
+        for name, arrays in (("edges", wide), ("empty", [c[:0] for c in columns]), ("one", [c[:1] for c in columns])):
+            with graph:
+                xs = [sg.placeholder(a.shape, a.dtype) for a in arrays]
+                (y,) = graph.add(op, xs, op.cases[0].attrs).outputs
+            feeds.update(zip(xs, arrays, strict=True))
+            fetches[f"{dtype.name}/{name}"] = y
+    assert arity
+    compiled, reference = both(graph, fetches, feeds, monkeypatch)
+    for name in fetches:
+        got, want = compiled[name], reference[name]
+        assert got.dtype == want.dtype
+        if got.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want, err_msg=f"{op.name} {name}")
+            continue
+        tolerance = {"float32": 4e-6, "float64": 1e-13}[got.dtype.name] * op.tolerance
+        tiny = np.finfo(got.dtype).tiny
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tiny, err_msg=f"{op.name} {name}")
+
+
+def varied(case: Case) -> list[int]:
+    if case.differentiable is not None:
+        return list(case.differentiable)
+    return [i for i, d in enumerate(operand_dtypes(case, float64)) if is_floating(d)]
+
+
+DIFFERENTIABLE = [
+    op for op in TESTED if op.differentiable and float64 in typed(op) and any(varied(c) for c in op.cases)
+]
+
+
+class Probe:
+    """One case in float64: value, gradient and tangent along random directions, and their own gradients."""
+
+    def __init__(self, graph: Graph, op: Op, case: Case, number: int) -> None:
+        self.op, self.case = op, case
+        rng = rng_for(op.name, number, "probe")
+        self.xs, ys = declare(graph, op, case, float64)
+        self.arrays = operands(op, case, float64, "probe")
+        self.moving = [self.xs[i] for i in varied(case)]
+        self.ys = [y for y in ys if is_floating(y.dtype)]
+        self.directions = [draw(rng, a.shape, float64) if i in varied(case) else a for i, a in enumerate(self.arrays)]
+        self.weights = [draw(rng, self.static(y), float64) for y in self.ys]
+        with graph:
+            tangents = [sg.constant(self.directions[i]) for i in varied(case)]
+            weights = [sg.constant(w) for w in self.weights]
+            self.gradients = sg.gradients(self.ys, self.moving, weights, unconnected_gradients="zero")
+            self.tangents = sg.jvp(self.ys, self.moving, tangents)
+            self.slope = sum((g * t).sum() for g, t in zip(self.gradients, tangents, strict=True))
+            self.second = sg.gradients(self.slope, self.moving, unconnected_gradients="zero")
+
+    @staticmethod
+    def static(y: Tensor) -> Sequence[int]:
+        return [int(size) for size in y.shape]  # type: ignore[arg-type]
+
+    @property
+    def fetches(self) -> dict[str, Any]:
+        return {"y": self.ys, "slope": self.slope, "tangents": self.tangents, "gradients": self.gradients,
+                "second": self.second}  # fmt: skip
+
+    def feeds(self, step: float) -> dict[Tensor, Array]:
+        moved = []
+        for i, (array, direction) in enumerate(zip(self.arrays, self.directions, strict=True)):
+            moved.append(array + step * direction if i in varied(self.case) else array)
+        return dict(zip(self.xs, moved, strict=True))
+
+
+@pytest.mark.parametrize("op", DIFFERENTIABLE, ids=lambda op: op.name)
+def test_derivatives_agree_with_finite_differences_and_each_other(op: Op) -> None:
+    graph = Graph()
+    probes = [Probe(graph, op, case, n) for n, case in enumerate(op.cases) if varied(case)]
+    session = sg.Session(graph)
+
+    def at(step: float) -> list[Any]:
+        feeds: dict[Tensor, Array] = {}
+        for probe in probes:
+            feeds.update(probe.feeds(step))
+        return list(session.run([probe.fetches for probe in probes], feeds))
+
+    here, up, down = at(0.0), at(STEP), at(-STEP)
+    for probe, now, above, below in zip(probes, here, up, down, strict=True):
+        what = f"{op.name} {probe.case}"
+        differences = [(a - b) / (2 * STEP) for a, b in zip(above["y"], below["y"], strict=True)]
+        for tangent, difference in zip(now["tangents"], differences, strict=True):
+            assert_close(tangent, difference, 1e-6, f"{what}: jvp")
+        slope = sum(float((d * w).sum()) for d, w in zip(differences, probe.weights, strict=True))
+        scale = sum(float(np.abs(d * w).sum()) for d, w in zip(differences, probe.weights, strict=True))
+        assert abs(float(now["slope"]) - slope) <= 1e-6 * max(scale, 1e-3), f"{what}: vjp"
+        product = sum(float((t * w).sum()) for t, w in zip(now["tangents"], probe.weights, strict=True))
+        assert abs(float(now["slope"]) - product) <= 1e-9 * max(scale, 1e-3), f"{what}: vjp against jvp"
+        curve = (float(above["slope"]) - float(below["slope"])) / (2 * STEP)
+        curvature = sum(
+            float((s * probe.directions[i]).sum()) for s, i in zip(now["second"], varied(probe.case), strict=True)
+        )
+        assert abs(curvature - curve) <= 2e-5 * max(scale, abs(curve), 1.0), f"{what}: second order"
+
+
+def assert_close(got: Array, want: Array, tolerance: float, what: str) -> None:
+    assert np.linalg.norm(got - want) <= tolerance * max(float(np.linalg.norm(want)), 1e-3), f"{what}: {got} {want}"
+
+
+def test_no_op_escapes() -> None:
+    untested = sorted(set(OPS) - {op.name for op in TESTED} - set(ELSEWHERE))
+    assert not untested, f"ops without cases: {untested}"
+    silent = [op.name for op in TESTED if op.differentiable and op not in DIFFERENTIABLE and float64 in typed(op)]
+    allowed = {"full", "random_uniform"}
+    assert set(silent) <= allowed, f"differentiable ops whose derivative no case tests: {sorted(set(silent) - allowed)}"

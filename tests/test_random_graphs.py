@@ -1,0 +1,110 @@
+"""Random graphs: compiled equals interpreter, run and tape, under every switch.
+
+``STATICGRAD_RANDOM_GRAPHS=100000`` in front of pytest draws more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from support.random_graphs import RandomGraph, random_graph
+from support.sampling import relative_error
+
+import staticgrad as sg
+from staticgrad.compiler.emit.target import TARGETS, runs_here
+from staticgrad.compiler.passes import PASSES
+
+COUNT = int(os.environ.pop("STATICGRAD_RANDOM_GRAPHS", "500"))
+CHUNK = 25
+TOLERANCE = 1e-8
+OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "schedule"]
+
+
+def fetches_of(case: RandomGraph, gradients: list[Any]) -> list[Any]:
+    return [case.results, gradients, case.train, [x for x in case.leaves if x.op.op.name == "variable"]]
+
+
+def run(case: RandomGraph, fetches: list[Any]) -> list[Any]:
+    """The fetches of two runs (so that updates show), and the state at the end."""
+    with np.errstate(all="ignore"), sg.Session(case.graph) as session:
+        first = session.run(fetches, case.feeds)
+        second = session.run(fetches, case.feeds)
+        state = [session.get(x) for x in case.leaves if x.op.op.name == "variable"]
+    return [*flatten(first), *flatten(second), *state]
+
+
+def flatten(nest: Any) -> list[Any]:
+    return [leaf for leaf in sg.nest.flatten(nest) if leaf is not None]
+
+
+def agree(got: list[Any], want: list[Any], what: str) -> None:
+    assert len(got) == len(want), what
+    for number, (a, b) in enumerate(zip(got, want, strict=True)):
+        error = relative_error(a, b)
+        assert error <= TOLERANCE, f"{what}: result {number} of {len(want)}, relative error {error:.2e}"
+
+
+def build(seed: int) -> tuple[RandomGraph, list[Any]]:
+    case = random_graph(seed)
+    with case.graph:
+        gradients = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
+    return case, fetches_of(case, gradients)
+
+
+@pytest.mark.parametrize("start", range(0, COUNT, CHUNK))
+def test_a_run_equals_the_interpreter(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(start, min(start + CHUNK, COUNT)):
+        case, fetches = build(seed)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+        want = run(case, fetches)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+        agree(run(case, fetches), want, f"seed {seed}")
+
+
+def settings() -> list[dict[str, str]]:
+    chosen: list[dict[str, str]] = [{"STATICGRAD_DISABLE": name} for name in OPTIONAL]
+    chosen.append({"STATICGRAD_DISABLE": ",".join(OPTIONAL)})
+    chosen.append({"STATICGRAD_MEMORY": "poison", "STATICGRAD_VERIFY": "1"})
+    chosen.append({"STATICGRAD_MEMORY": "none"})
+    chosen += [{"STATICGRAD_TARGET": name} for name, target in TARGETS.items() if runs_here(target)]
+    chosen += [{"STATICGRAD_TARGET": name, "STATICGRAD_MEMORY": "poison"} for name in ("generic",)]
+    return chosen
+
+
+@pytest.mark.parametrize("setting", settings(), ids=lambda s: ",".join(s.values()))
+def test_every_switch_gives_the_same(setting: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(1000, 1000 + max(12, COUNT // 40)):
+        case, fetches = build(seed)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+        want = run(case, fetches)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+        with monkeypatch.context() as patch:
+            for name, value in setting.items():
+                patch.setenv(name, value)
+            agree(run(case, fetches), want, f"seed {seed} {setting}")
+
+
+def tape_results(case: RandomGraph) -> list[Any]:
+    with np.errstate(all="ignore"), sg.Session(case.graph) as session:
+        with session.forward([case.loss, case.results[0]], case.feeds) as tape:
+            value = tape[case.loss]
+            tape.backward(case.loss, retain_graph=True)
+            once = [session.grad(x) for x in case.leaves]
+            tape.backward(case.loss)
+            twice = [session.grad(x) for x in case.leaves]
+    return [value, *(g for g in (*once, *twice) if g is not None)]
+
+
+@pytest.mark.parametrize("start", range(2000, 2000 + COUNT // 5, CHUNK))
+def test_a_tape_equals_the_interpreter_and_accumulates(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(start, min(start + CHUNK, 2000 + COUNT // 5)):
+        case = random_graph(seed)
+        if not case.loss.requires_grad:
+            continue
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+        want = tape_results(case)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+        agree(tape_results(case), want, f"seed {seed}")
