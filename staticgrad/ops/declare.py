@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor, lift_all
+from staticgrad.graph import Node, Tensor, graph_of, lift_all
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, REAL, Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.types import (
     DTYPES,
@@ -62,7 +62,7 @@ ANY, NUMERIC, FLOAT, INTEGRAL, INTEGERS, BOOL = Accepts
 
 def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Tensor:
     """Add a node with one result to the graph of its operands."""
-    return inputs[0].graph.add(op, inputs, attrs).outputs[0]
+    return graph_of(inputs).add(op, inputs, attrs).outputs[0]
 
 
 def operands(what: str, *values: object) -> tuple[Tensor, ...]:

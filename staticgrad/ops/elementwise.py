@@ -609,7 +609,7 @@ IDENTITY = elementwise(
 def identity(x: Any, *, name: str | None = None) -> Tensor:
     """The same values as a new node: something to name, to feed, or to order with ``sg.control_dependencies``."""
     x = lift(x, graph_of((x,)))
-    return x.graph.add(IDENTITY, (x,), name=name).outputs[0]
+    return graph_of((x,)).add(IDENTITY, (x,), name=name).outputs[0]
 
 
 STOP_GRADIENT = elementwise(
