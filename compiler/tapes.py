@@ -49,7 +49,7 @@ from staticgrad.types import TensorType, bind, product, sizes
 
 __all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape"]
 
-REMADE = frozenset({"constant", "full", "iota"})  # sources that a backward makes again for nothing
+REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
 
 _BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
 

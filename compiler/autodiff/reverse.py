@@ -17,8 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from staticgrad.compiler.cut import written_before
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
+from staticgrad.ops.effects import AccumulateAttributes
 from staticgrad.optable import FUNCTIONS, OPS, Op
 from staticgrad.types import Shape, is_floating
 
@@ -260,8 +262,6 @@ def primal_of(node: Node) -> PrimalNode:
     since what the rule declares is not itself ordered after the write."""
     inputs = node.inputs
     if node.control and any(x.op.op.name == "variable" for x in inputs):
-        from staticgrad.compiler.cut import written_before
-
         written = {key: write.outputs[0] for key, write in written_before(node).items()}
         inputs = tuple(written.get(x.op.attrs.key, x) if x.op.op.name == "variable" else x for x in inputs)
     return PrimalNode(inputs, node.outputs, node.attrs)
@@ -385,8 +385,6 @@ def finisher(
 
 def accumulated(x: Tensor, ct: Tensor) -> Tensor:
     """The cotangent, added to the session's gradient of ``x`` when it is computed."""
-    from staticgrad.ops.effects import AccumulateAttributes
-
     graph = graph_of([ct])
     with at_source(x.source):
         node = graph.add(OPS["accumulate_grad"], (ct,), AccumulateAttributes(gradient_key(x)))
