@@ -109,8 +109,8 @@ class VariableAttributes:
     holds_sizes = False
 
 
-def _stateful(attrs: VariableAttributes) -> Array:
-    raise FeedError(f"the value of variable {attrs.key!r} belongs to a session")
+def _stateful(attrs: VariableAttributes | AccumulatedAttributes) -> Array:
+    raise FeedError(f"the value of {attrs.key!r} belongs to a session")
 
 
 VARIABLE = register(
@@ -123,6 +123,33 @@ VARIABLE = register(
         tags=PRIMITIVE,
     )
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulatedAttributes:
+    """The key of an accumulated gradient of the session, ``<tensor's op>:<output>``, and its type."""
+
+    key: str
+    shape: Shape
+    dtype: np.dtype
+
+
+ACCUMULATED_GRAD = register(
+    Op(
+        "accumulated_grad",
+        "The gradient that backwards of tapes have accumulated in the session, at the start of the run.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=_stateful,
+        differentiable=False,
+        tags=PRIMITIVE,
+    )
+)
+
+
+def accumulated_grad(x: Tensor) -> Tensor:
+    """What the session has accumulated as the gradient of ``x``. A run is for sessions that have one."""
+    attrs = AccumulatedAttributes(f"{x.op.name}:{x.index}", x.shape, x.dtype)
+    return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 
 
 @dataclass(frozen=True, slots=True)

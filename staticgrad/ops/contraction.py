@@ -1,0 +1,459 @@
+"""Products that sum over a common axis: ``dot`` (the primitive), ``matmul``, ``linear``, ``tensordot``, ``einsum``, ….
+
+Comes in: tensors of one dtype after promotion, integers too. Goes out: nodes that all end in ``dot``, the product of
+matrices over one common batch shape. Vectors, broadcasting and transposes are views in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, graph_of, lift_all
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.types import (
+    Dim,
+    Shape,
+    Size,
+    TensorType,
+    bool_,
+    broadcast_shapes,
+    float32,
+    float64,
+    int32,
+    int64,
+    normalize_axis,
+    product,
+)
+
+PRIMITIVE = frozenset({"primitive"})
+NUMERIC = (float32, float64, int32, int64)
+
+
+def require_equal(a: Size, b: Size, what: str, meaning: str) -> None:
+    """Two sizes that must agree; sizes that feeds bind are checked when they are bound."""
+    if isinstance(a, Dim) or isinstance(b, Dim) or a == b:
+        return
+    raise GraphError(f"{what}: {meaning}: expected {a}, actual {b}")
+
+
+# -- dot: the primitive -------------------------------------------------------------------------------------------
+
+
+def _dot_type(attrs: NoAttributes, a: TensorType, b: TensorType) -> TensorType:
+    if a.ndim < 2 or a.ndim != b.ndim:
+        raise GraphError(f"dot: expected two tensors of one rank of at least 2, actual {a} and {b}")
+    if a.dtype != b.dtype:
+        raise GraphError(f"dot: expected operands of one dtype, actual {a} and {b}")
+    for left, right in zip(a.shape[:-2], b.shape[:-2], strict=True):
+        require_equal(left, right, "dot", f"batch sizes of {a} and {b}")
+    require_equal(a.shape[-1], b.shape[-2], "dot", f"summed sizes of {a} and {b}")
+    return TensorType((*a.shape[:-1], b.shape[-1]), a.dtype)
+
+
+def _dot_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    a, b = node.inputs
+    return o.dot(ct, o.matrix_transpose(b)), o.dot(o.matrix_transpose(a), ct)
+
+
+def bilinear(o: Namespace, function: Callable[[Any, Any], Any], node: Primal, da: Any, db: Any) -> list[Any]:
+    """The tangent of an op that is linear in each of its two operands: f(da, b) + f(a, db)."""
+    a, b = node.inputs
+    if db is None:
+        return [None if da is None else function(da, b)]
+    return [function(a, db) if da is None else o.add(function(da, b), function(a, db))]
+
+
+DOT = register(
+    Op(
+        "dot",
+        "Matrix products ``(*batch, m, k) x (*batch, k, n)`` over equal batch shapes.",
+        infer=_dot_type,
+        reference=lambda a, x, y: np.matmul(x, y),
+        vjp=_dot_vjp,
+        jvp=lambda o, node, da, db: bilinear(o, o.dot, node, da, db),
+        dtypes=NUMERIC,
+        cases=(
+            Case(((2, 3), (3, 4))),
+            Case(((1, 5), (5, 1))),
+            Case(((3, 2, 4), (3, 4, 5))),
+            Case(((2, 3, 4, 1), (2, 3, 1, 2))),
+            Case(((17, 33), (33, 19))),
+        ),
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Products of the matrices ``a`` (\\*batch, m, k) and ``b`` (\\*batch, k, n), batch shapes and dtypes equal."""
+    return a.graph.add(DOT, (a, b)).outputs[0]
+
+
+# -- matmul -------------------------------------------------------------------------------------------------------
+
+
+def _matmul_type(attrs: NoAttributes, a: TensorType, b: TensorType) -> TensorType:
+    if a.ndim == 0 or b.ndim == 0:
+        raise GraphError(f"matmul: expected tensors of at least 1 dimension, actual {a} and {b}")
+    require_equal(a.shape[-1], b.shape[-2] if b.ndim > 1 else b.shape[0], "matmul", f"summed sizes of {a} and {b}")
+    batch = broadcast_shapes([a.shape[:-2], b.shape[:-2]], "matmul")
+    rows = a.shape[-2:-1]
+    columns = b.shape[-1:] if b.ndim > 1 else ()
+    return TensorType((*batch, *rows, *columns), a.dtype)
+
+
+def _as_matrices(o: Namespace, a: Any, b: Any) -> tuple[Any, Any]:
+    """NumPy's rule for vectors: a row on the left, a column on the right."""
+    left = o.reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
+    right = o.reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
+    return left, right
+
+
+def _flat(o: Namespace, x: Any) -> Any:
+    """All axes but the last as one: (\\*batch, n) to (prod(batch), n)."""
+    return x if x.ndim == 2 else o.reshape(x, (product(x.shape[:-1]), x.shape[-1]))
+
+
+def _matmul_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    shape = _matmul_type(node.attrs, *(x.type for x in node.inputs)).shape
+    a, b = _as_matrices(o, *node.inputs)
+    if b.ndim > 2 and a.ndim >= b.ndim and all(size == 1 for size in b.shape[:-2]):
+        b = o.reshape(b, b.shape[-2:])
+    if b.ndim == 2:
+        result = o.dot(_flat(o, a), b)
+    else:
+        batch = broadcast_shapes([a.shape[:-2], b.shape[:-2]], "matmul")
+        left = a if a.shape[:-2] == batch else o.broadcast_to(a, (*batch, *a.shape[-2:]))
+        right = b if b.shape[:-2] == batch else o.broadcast_to(b, (*batch, *b.shape[-2:]))
+        result = o.dot(left, right)
+    return [result if result.shape == shape else o.reshape(result, shape)]
+
+
+def _matmul_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    a, b = node.inputs
+    if a.ndim == 1 and b.ndim == 1:
+        return ct * b, ct * a
+    if b.ndim == 1:  # a weighted sum of columns: its derivative in the matrix is an outer product
+        da = o.multiply(o.expand_dims(ct, -1), b)
+        db = o.matmul(o.matrix_transpose(_flat(o, a)), o.reshape(ct, (product(ct.shape),)))
+        return da, db
+    if a.ndim == 1:
+        rows = o.expand_dims(ct, -2)
+        da = o.unbroadcast(o.matmul(rows, o.matrix_transpose(b)), (1, a.shape[0]))
+        return o.reshape(da, a.shape), o.multiply(o.expand_dims(a, -1), rows)
+    da = o.unbroadcast(o.matmul(ct, o.matrix_transpose(b)), a.shape)
+    if b.ndim == 2:  # one contraction over the batch and the rows together
+        return da, o.matmul(o.matrix_transpose(_flat(o, a)), _flat(o, ct))
+    return da, o.unbroadcast(o.matmul(o.matrix_transpose(a), ct), b.shape)
+
+
+MATMUL = register(
+    Op(
+        "matmul",
+        "Matrix product as ``np.matmul``: vectors, and batches that broadcast.",
+        infer=_matmul_type,
+        reference=lambda a, x, y: np.asarray(np.matmul(x, y)),
+        expand=_matmul_expand,
+        vjp=_matmul_vjp,
+        jvp=lambda o, node, da, db: bilinear(o, o.matmul, node, da, db),
+        dtypes=NUMERIC,
+        cases=(
+            Case(((3, 4), (4, 2))),
+            Case(((4,), (4,))),
+            Case(((3, 4), (4,))),
+            Case(((4,), (4, 3))),
+            Case(((2, 3, 4), (4, 5))),
+            Case(((2, 3, 4), (4,))),
+            Case(((4,), (2, 4, 3))),
+            Case(((3, 4), (2, 4, 5))),
+            Case(((2, 1, 3, 4), (5, 4, 2))),
+            Case(((2, 3, 4), (1, 4, 2))),
+        ),
+        grad_name="Mm",
+        tolerance=4.0,
+    )
+)
+
+
+@public
+def matmul(x1: Any, x2: Any) -> Tensor:
+    """The matrix product of ``np.matmul``.
+
+    Args:
+        x1: (\\*batch, m, k), or a vector (k,).
+        x2: (\\*batch, k, n), or a vector (k,). Batch shapes broadcast.
+
+    Returns:
+        (\\*batch, m, n), without m or n where that operand is a vector.
+
+    Raises:
+        GraphError: a scalar, or sizes that do not agree.
+    """
+    a, b = lift_all((x1, x2), what="matmul")
+    if a.dtype == bool_:  # or of ands, as in NumPy
+        counts = matmul(FUNCTIONS.astype(a, int64), FUNCTIONS.astype(b, int64))
+        return FUNCTIONS.not_equal(counts, 0)  # type: ignore[no-any-return]
+    return a.graph.add(MATMUL, (a, b)).outputs[0]
+
+
+# -- linear -------------------------------------------------------------------------------------------------------
+
+
+def _linear_type(attrs: NoAttributes, x: TensorType, w: TensorType, *b: TensorType) -> TensorType:
+    if x.ndim < 1 or w.ndim != 2:
+        raise GraphError(f"linear: expected an input (*, in) and a weight (out, in), actual {x} and {w}")
+    require_equal(w.shape[1], x.shape[-1], "linear", f"size of the input's last axis for the weight {w}")
+    if b:
+        if b[0].ndim != 1:
+            raise GraphError(f"linear: expected a bias ({w.shape[0]},), actual {b[0]}")
+        require_equal(w.shape[0], b[0].shape[0], "linear", "size of the bias")
+    return TensorType((*x.shape[:-1], w.shape[0]), x.dtype)
+
+
+def _linear_reference(attrs: NoAttributes, x: Array, w: Array, *b: Array) -> Array:
+    y = np.einsum("...i,oi->...o", x, w)
+    return np.asarray(y + b[0] if b else y)
+
+
+def _linear_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, w, *b = node.inputs
+    y = o.matmul(x, o.matrix_transpose(w))
+    return [o.add(y, b[0]) if b else y]
+
+
+def _linear_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, w, *b = node.inputs
+    rows = o.reshape(ct, (1, ct.shape[0])) if ct.ndim == 1 else _flat(o, ct)
+    inputs = o.reshape(x, (1, x.shape[0])) if x.ndim == 1 else _flat(o, x)
+    result = [o.matmul(ct, w), o.matmul(o.matrix_transpose(rows), inputs)]
+    return [*result, o.unbroadcast(ct, b[0].shape)] if b else result
+
+
+def _linear_jvp(o: Namespace, node: Primal, dx: Any, dw: Any, db: Any = None) -> Sequence[Any]:
+    x, w, *_ = node.inputs
+    parts = [o.linear(dx, w)] if dx is not None else []
+    parts += [o.linear(x, dw)] if dw is not None else []
+    if db is not None:
+        parts.append(db if parts else o.broadcast_to(db, node.outputs[0].shape))
+    total = parts[0] if parts else None
+    for part in parts[1:]:
+        total = o.add(total, part)
+    return [total]
+
+
+LINEAR = register(
+    Op(
+        "linear",
+        "``x @ w.T + b``: an affine map of the last axis.",
+        infer=_linear_type,
+        reference=_linear_reference,
+        expand=_linear_expand,
+        vjp=_linear_vjp,
+        jvp=_linear_jvp,
+        dtypes=(float32, float64),
+        cases=(
+            Case(((5, 4), (3, 4), (3,))),
+            Case(((5, 4), (3, 4))),
+            Case(((4,), (3, 4), (3,))),
+            Case(((2, 3, 4), (5, 4), (5,))),
+        ),
+        grad_name="Addmm",
+        tolerance=4.0,
+    )
+)
+
+
+@public
+def linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
+    """``input @ weight.T + bias``.
+
+    Args:
+        input: (\\*, in).
+        weight: (out, in).
+        bias: (out,) or None.
+
+    Returns:
+        (\\*, out).
+
+    Raises:
+        GraphError: sizes that do not agree.
+    """
+    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what="linear")
+    return operands[0].graph.add(LINEAR, operands).outputs[0]
+
+
+# -- products in terms of matmul ----------------------------------------------------------------------------------
+
+
+@public
+def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
+    """Σ x1·x2 along one axis, broadcasting over the others."""
+    o = FUNCTIONS
+    return o.sum(o.multiply(x1, x2), axis=axis)  # type: ignore[no-any-return]
+
+
+@public
+def outer(x1: Any, x2: Any) -> Tensor:
+    """The products of all pairs of elements of two tensors, flattened first: (x1.size, x2.size)."""
+    o = FUNCTIONS
+    a, b = lift_all((x1, x2), what="outer")
+    return o.multiply(o.reshape(a, (a.size, 1)), o.reshape(b, (1, b.size)))  # type: ignore[no-any-return]
+
+
+@public
+def tensordot(x1: Any, x2: Any, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """The sum of products over several axes, as ``np.tensordot``.
+
+    Args:
+        axes: how many last axes of ``x1`` meet first axes of ``x2``, or the axes of each.
+
+    Raises:
+        GraphError: axes of unequal number or sizes.
+    """
+    o = FUNCTIONS
+    a, b = lift_all((x1, x2), what="tensordot")
+    if isinstance(axes, int):
+        if not 0 <= axes <= min(a.ndim, b.ndim):
+            raise GraphError(f"tensordot: axes={axes} for tensors of {a.ndim} and {b.ndim} dimensions")
+        left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
+    else:
+        left = [normalize_axis(axis, a.ndim, "tensordot") for axis in axes[0]]
+        right = [normalize_axis(axis, b.ndim, "tensordot") for axis in axes[1]]
+    if len(left) != len(right) or len(set(left)) != len(left) or len(set(right)) != len(right):
+        raise GraphError(f"tensordot: expected as many distinct axes of both tensors, actual {left} and {right}")
+    for i, j in zip(left, right, strict=True):
+        require_equal(a.shape[i], b.shape[j], "tensordot", f"sizes of axis {i} of {a.type} and axis {j} of {b.type}")
+    rows = [axis for axis in range(a.ndim) if axis not in left]
+    columns = [axis for axis in range(b.ndim) if axis not in right]
+    summed = product(tuple(a.shape[axis] for axis in left))
+    kept_a: Shape = tuple(a.shape[axis] for axis in rows)
+    kept_b: Shape = tuple(b.shape[axis] for axis in columns)
+    m = o.reshape(o.permute_dims(a, (*rows, *left)), (product(kept_a), summed))
+    n = o.reshape(o.permute_dims(b, (*right, *columns)), (summed, product(kept_b)))
+    return o.reshape(matmul(m, n), (*kept_a, *kept_b))  # type: ignore[no-any-return]
+
+
+# -- einsum -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Labelled:
+    """A tensor with a label for each axis."""
+
+    tensor: Tensor
+    labels: str
+
+    def size(self, label: str) -> Size:
+        return self.tensor.shape[self.labels.index(label)]
+
+
+def _parse_einsum(spec: str, operands: Sequence[Tensor]) -> tuple[list[str], str]:
+    """Labels of each operand and of the result; an ellipsis becomes private labels (capital Greek letters)."""
+    text = spec.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise GraphError(f"einsum: {spec!r} has {len(terms)} operands, actual {len(operands)}")
+    hidden = [x.ndim - len(term.replace("...", "")) if "..." in term else 0 for term, x in zip(terms, operands)]
+    most = max(hidden, default=0)
+    private = "".join(chr(0x391 + i) for i in range(most))
+    labels = [
+        term.replace("...", private[most - count :]) if count >= 0 else term for term, count in zip(terms, hidden)
+    ]
+    for term, x, count in zip(labels, operands, hidden):
+        if count < 0 or len(term) != x.ndim or not all(c.isalpha() for c in term):
+            raise GraphError(f"einsum: {spec!r} does not fit an operand {x.type}")
+    joined = "".join(labels)
+    if arrow:
+        result = right.replace("...", private)
+    else:
+        result = private + "".join(c for c in sorted(set(joined)) if joined.count(c) == 1 and c not in private)
+    if len(set(result)) != len(result) or not set(result) <= set(joined):
+        raise GraphError(f"einsum: the result of {spec!r} repeats a label, or has one that no operand has")
+    return labels, result
+
+
+def _without_repeats(x: _Labelled) -> _Labelled:
+    """Take the diagonal of axes that carry one label: zero off it, then sum one of the axes."""
+    o = FUNCTIONS
+    for position, label in enumerate(x.labels):
+        first = x.labels.index(label)
+        if first != position:
+            shape = x.tensor.shape
+            on = o.equal(o.iota(shape, first), o.iota(shape, position))
+            diagonal = o.sum(o.where(on, x.tensor, 0), axis=position, dtype=x.tensor.dtype)
+            return _without_repeats(_Labelled(diagonal, x.labels[:position] + x.labels[position + 1 :]))
+    return x
+
+
+def _sum_out(x: _Labelled, keep: set[str]) -> _Labelled:
+    axes = tuple(i for i, label in enumerate(x.labels) if label not in keep)
+    if not axes:
+        return x
+    total = FUNCTIONS.sum(x.tensor, axis=axes, dtype=x.tensor.dtype)
+    return _Labelled(total, "".join(c for c in x.labels if c in keep))
+
+
+def _arrange(x: _Labelled, labels: str) -> Tensor:
+    perm = tuple(x.labels.index(label) for label in labels)
+    if perm == tuple(range(len(perm))):
+        return x.tensor
+    return FUNCTIONS.permute_dims(x.tensor, perm)  # type: ignore[no-any-return]
+
+
+def _contract(a: _Labelled, b: _Labelled, keep: set[str]) -> _Labelled:
+    """The product of two labelled tensors, summed over the labels that both have and nobody needs any more."""
+    o = FUNCTIONS
+    a = _sum_out(a, keep | set(b.labels))
+    b = _sum_out(b, keep | set(a.labels))
+    both = [c for c in a.labels if c in b.labels]
+    broadcast = [c for c in both if 1 in (a.size(c), b.size(c)) and a.size(c) != b.size(c)]
+    for label in broadcast:  # a size 1 that meets a larger one: the larger is kept, the 1 dropped
+        a, b = (_drop(a, label), b) if a.size(label) == 1 else (a, _drop(b, label))
+    if broadcast:
+        return _contract(a, b, keep)
+    for label in both:
+        require_equal(a.size(label), b.size(label), "einsum", f"sizes of the label {label!r}")
+    batch = "".join(c for c in both if c in keep)
+    summed = "".join(c for c in both if c not in keep)
+    rows = "".join(c for c in a.labels if c not in both)
+    columns = "".join(c for c in b.labels if c not in both)
+    shape = {c: x.size(c) for x in (b, a) for c in x.labels}
+    m, k, n = (product(tuple(shape[c] for c in group)) for group in (rows, summed, columns))
+    leading = tuple(shape[c] for c in batch)
+    left = o.reshape(_arrange(a, batch + rows + summed), (*leading, m, k))
+    right = o.reshape(_arrange(b, batch + summed + columns), (*leading, k, n))
+    result = matmul(left, right) if summed else o.multiply(left, right)
+    labels = batch + rows + columns
+    return _Labelled(o.reshape(result, tuple(shape[c] for c in labels)), labels)
+
+
+def _drop(x: _Labelled, label: str) -> _Labelled:
+    axis = x.labels.index(label)
+    shape = (*x.tensor.shape[:axis], *x.tensor.shape[axis + 1 :])
+    return _Labelled(FUNCTIONS.reshape(x.tensor, shape), x.labels.replace(label, ""))
+
+
+@public
+def einsum(subscripts: str, *operands: Any) -> Tensor:
+    """Einstein's summation as ``np.einsum``: ellipses and diagonals too; operands are contracted from left to right.
+
+    Raises:
+        GraphError: subscripts that do not fit the operands.
+    """
+    tensors = lift_all(operands, what="einsum")
+    labels, result = _parse_einsum(subscripts, tensors)
+    with graph_of(tensors):
+        terms = [_without_repeats(_Labelled(x, term)) for x, term in zip(tensors, labels, strict=True)]
+        total = terms[0]
+        for position, term in enumerate(terms[1:], 1):
+            later = {c for x in terms[position + 1 :] for c in x.labels}
+            total = _contract(total, term, set(result) | later)
+        return _arrange(_sum_out(total, set(result)), result)

@@ -1,0 +1,555 @@
+"""Two-dimensional convolution (cross-correlation) and its two transposes.
+
+    convolution(x, w)              y[n,o,p,q] = Σ x[n, c, p·s + i·d − lo, …]·w[o, c, i, j]
+    convolution_input_grad(y, w)   the same sum read the other way: what x receives
+    convolution_weight_grad(x, y)  what w receives
+
+Images are (N, C, H, W), weights (O, C / groups, KH, KW). One value of attributes serves all three, so each is the
+derivative of the others: every one is linear in each of its operands. What lies outside the image counts as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, lift_all
+from staticgrad.ops.contraction import bilinear, require_equal
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import Dim, Size, TensorType, float32, float64
+
+PRIMITIVE = frozenset({"primitive"})
+
+Pair = tuple[int, int]
+Padding = tuple[Pair, Pair]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionAttributes:
+    """Geometry of a convolution: steps, zeros (before, after) each image axis, and the sizes of image and kernel."""
+
+    stride: Pair
+    padding: Padding
+    dilation: Pair
+    groups: int
+    size: tuple[Size, Size]  # height and width of the image
+    kernel: tuple[Size, Size]
+
+    @property
+    def out_size(self) -> tuple[Size, Size]:
+        """Height and width of what the forward direction gives."""
+        height, width = (
+            window_count(self.size[a], self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            for a in range(2)
+        )
+        return height, width
+
+
+def window_count(size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
+    """How many windows fit along an axis (0 where none does)."""
+    span = size + padding[0] + padding[1] - ((kernel - 1) * dilation + 1)
+    count = span // stride + 1
+    return count if isinstance(count, Dim) else max(count, 0)
+
+
+def _check_images(what: str, **operands: TensorType) -> None:
+    for role, type_ in operands.items():
+        if type_.ndim != 4:
+            raise GraphError(f"{what}: expected the {role} to have 4 dimensions, actual {type_}")
+
+
+def _check_sizes(what: str, role: str, expected: tuple[Size, ...], actual: tuple[Size, ...]) -> None:
+    for wanted, got in zip(expected, actual, strict=True):
+        require_equal(wanted, got, what, f"the {role} is {actual} and should be {expected}")
+
+
+def _forward_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType) -> TensorType:
+    _check_images("convolution", input=x, weight=w)
+    channels = w.shape[1] * attrs.groups
+    require_equal(channels, x.shape[1], "convolution", f"channels of the input {x} for the weight {w}")
+    if isinstance(w.shape[0], int) and w.shape[0] % attrs.groups:
+        raise GraphError(f"convolution: {w.shape[0]} filters are not divisible into {attrs.groups} groups")
+    _check_sizes("convolution", "image", attrs.size, x.shape[2:])
+    _check_sizes("convolution", "kernel", attrs.kernel, w.shape[2:])
+    return TensorType((x.shape[0], w.shape[0], *attrs.out_size), x.dtype)
+
+
+def _input_grad_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType) -> TensorType:
+    _check_images("convolution_input_grad", result=y, weight=w)
+    require_equal(w.shape[0], y.shape[1], "convolution_input_grad", f"channels of {y} for the weight {w}")
+    _check_sizes("convolution_input_grad", "result", attrs.out_size, y.shape[2:])
+    _check_sizes("convolution_input_grad", "kernel", attrs.kernel, w.shape[2:])
+    return TensorType((y.shape[0], w.shape[1] * attrs.groups, *attrs.size), y.dtype)
+
+
+def _weight_grad_type(attrs: ConvolutionAttributes, x: TensorType, y: TensorType) -> TensorType:
+    _check_images("convolution_weight_grad", input=x, result=y)
+    require_equal(x.shape[0], y.shape[0], "convolution_weight_grad", f"batch sizes of {x} and {y}")
+    _check_sizes("convolution_weight_grad", "image", attrs.size, x.shape[2:])
+    _check_sizes("convolution_weight_grad", "result", attrs.out_size, y.shape[2:])
+    return TensorType((y.shape[1], x.shape[1] // attrs.groups, *attrs.kernel), x.dtype)
+
+
+# -- NumPy references ---------------------------------------------------------------------------------------------
+
+
+def _padded(x: Array, padding: Padding) -> Array:
+    return np.pad(x, ((0, 0), (0, 0), *padding))
+
+
+def _forward_reference(attrs: ConvolutionAttributes, x: Array, w: Array) -> Array:
+    """Every window of the padded image, times the weights, group by group."""
+    (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
+    kh, kw = w.shape[2:]
+    out_h, out_w = (int(size) for size in attrs.out_size)  # type: ignore[arg-type]
+    y = np.zeros((x.shape[0], w.shape[0], out_h, out_w), x.dtype)
+    if 0 in y.shape or 0 in w.shape:
+        return y
+    spans = ((kh - 1) * dh + 1, (kw - 1) * dw + 1)
+    windows = np.lib.stride_tricks.sliding_window_view(_padded(x, attrs.padding), spans, (2, 3))
+    windows = windows[:, :, ::sh, ::sw, ::dh, ::dw]
+    grouped = windows.reshape(x.shape[0], attrs.groups, w.shape[1], out_h, out_w, kh, kw)
+    weights = w.reshape(attrs.groups, -1, *w.shape[1:])
+    y = np.einsum("ngcpqij,gocij->ngopq", grouped, weights, optimize=True)
+    return np.asarray(y.reshape(x.shape[0], w.shape[0], out_h, out_w), x.dtype)
+
+
+def _positions(attrs: ConvolutionAttributes, out: tuple[int, ...]) -> Iterator[tuple[int, int, slice, slice]]:
+    """Each place (i, j) in the kernel, with what it meets in the padded image."""
+    for i in range(int(attrs.kernel[0])):  # type: ignore[arg-type]
+        for j in range(int(attrs.kernel[1])):  # type: ignore[arg-type]
+            (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
+            rows = slice(i * dh, i * dh + (out[0] - 1) * sh + 1, sh) if out[0] else slice(0, 0)
+            columns = slice(j * dw, j * dw + (out[1] - 1) * sw + 1, sw) if out[1] else slice(0, 0)
+            yield i, j, rows, columns
+
+
+def _input_grad_reference(attrs: ConvolutionAttributes, y: Array, w: Array) -> Array:
+    """Scatter each result into the places of the image that it was made from."""
+    n, groups = y.shape[0], attrs.groups
+    (top, bottom), (left, right) = attrs.padding
+    height, width = (int(size) for size in attrs.size)  # type: ignore[arg-type]
+    x = np.zeros((n, groups, w.shape[1], height + top + bottom, width + left + right), y.dtype)
+    results = y.reshape(n, groups, w.shape[0] // groups, *y.shape[2:])
+    weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    for i, j, rows, columns in _positions(attrs, y.shape[2:]):
+        x[..., rows, columns] += np.einsum("ngopq,goc->ngcpq", results, weights[..., i, j], optimize=True)
+    x = x.reshape(n, groups * w.shape[1], *x.shape[3:])
+    return x[:, :, top : top + height, left : left + width].copy()
+
+
+def _weight_grad_reference(attrs: ConvolutionAttributes, x: Array, y: Array) -> Array:
+    """For each place in the kernel, the image that it saw against the results."""
+    n, groups = x.shape[0], attrs.groups
+    padded = _padded(x, attrs.padding)
+    images = padded.reshape(n, groups, x.shape[1] // groups, *padded.shape[2:])
+    results = y.reshape(n, groups, y.shape[1] // groups, *y.shape[2:])
+    kernel = tuple(int(size) for size in attrs.kernel)  # type: ignore[arg-type]
+    w = np.zeros((groups, y.shape[1] // groups, x.shape[1] // groups, *kernel), x.dtype)
+    for i, j, rows, columns in _positions(attrs, y.shape[2:]):
+        w[..., i, j] = np.einsum("ngcpq,ngopq->goc", images[..., rows, columns], results, optimize=True)
+    return w.reshape(y.shape[1], x.shape[1] // groups, *kernel)
+
+
+# -- the entries --------------------------------------------------------------------------------------------------
+
+
+def _with_attrs(function: Callable[..., Any], node: Primal) -> Callable[[Any, Any], Any]:
+    return lambda a, b: function(a, b, node.attrs)
+
+
+def _forward_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, w = node.inputs
+    return o.convolution_input_grad(ct, w, node.attrs), o.convolution_weight_grad(x, ct, node.attrs)
+
+
+def _input_grad_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    y, w = node.inputs
+    return o.convolution(ct, w, node.attrs), o.convolution_weight_grad(ct, y, node.attrs)
+
+
+def _weight_grad_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, y = node.inputs
+    return o.convolution_input_grad(y, ct, node.attrs), o.convolution(x, ct, node.attrs)
+
+
+def _geometry(
+    size: Pair, kernel: Pair, stride: Pair = (1, 1), padding: Padding = ((0, 0), (0, 0)),
+    dilation: Pair = (1, 1), groups: int = 1,
+) -> ConvolutionAttributes:  # fmt: skip
+    return ConvolutionAttributes(stride, padding, dilation, groups, size, kernel)
+
+
+def _samples() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], ConvolutionAttributes]]:
+    """Shapes of x, w and y, and the geometry."""
+    for n, channels, filters, attrs in (
+        (2, 3, 4, _geometry((5, 6), (3, 3))),
+        (1, 2, 3, _geometry((5, 7), (3, 2), stride=(2, 1), padding=((1, 1), (0, 1)))),
+        (2, 4, 6, _geometry((6, 5), (2, 3), dilation=(2, 1), groups=2, padding=((1, 0), (1, 1)))),
+        (1, 3, 3, _geometry((7, 6), (3, 3), stride=(2, 2), padding=((1, 1), (1, 1)), groups=3)),
+        (2, 5, 4, _geometry((3, 4), (1, 1))),
+        (1, 2, 2, _geometry((8, 8), (3, 3), stride=(3, 3), dilation=(2, 2), padding=((2, 2), (1, 1)))),
+    ):
+        kh, kw = attrs.kernel
+        yield (
+            (n, channels, *attrs.size),  # type: ignore[arg-type]
+            (filters, channels // attrs.groups, kh, kw),  # type: ignore[arg-type]
+            (n, filters, *attrs.out_size),  # type: ignore[arg-type]
+            attrs,
+        )
+
+
+CONVOLUTION = register(
+    Op(
+        "convolution",
+        "Cross-correlation of images (N, C, H, W) with weights (O, C / groups, KH, KW).",
+        infer=_forward_type,
+        reference=_forward_reference,
+        vjp=_forward_vjp,
+        jvp=lambda o, node, dx, dw: bilinear(o, _with_attrs(o.convolution, node), node, dx, dw),
+        dtypes=(float32, float64),
+        cases=tuple(Case((x, w), attrs) for x, w, _, attrs in _samples()),
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+CONVOLUTION_INPUT_GRAD = register(
+    Op(
+        "convolution_input_grad",
+        "The transpose of ``convolution`` in its image: results (N, O, P, Q) back to images.",
+        infer=_input_grad_type,
+        reference=_input_grad_reference,
+        vjp=_input_grad_vjp,
+        jvp=lambda o, node, dy, dw: bilinear(o, _with_attrs(o.convolution_input_grad, node), node, dy, dw),
+        dtypes=(float32, float64),
+        cases=tuple(Case((y, w), attrs) for _, w, y, attrs in _samples()),
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+CONVOLUTION_WEIGHT_GRAD = register(
+    Op(
+        "convolution_weight_grad",
+        "The transpose of ``convolution`` in its weights: images and results to weights.",
+        infer=_weight_grad_type,
+        reference=_weight_grad_reference,
+        vjp=_weight_grad_vjp,
+        jvp=lambda o, node, dx, dy: bilinear(o, _with_attrs(o.convolution_weight_grad, node), node, dx, dy),
+        dtypes=(float32, float64),
+        cases=tuple(Case((x, y), attrs) for x, _, y, attrs in _samples()),
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def convolution(x: Tensor, w: Tensor, attrs: ConvolutionAttributes) -> Tensor:
+    """The primitive that ``conv2d`` is made of."""
+    return x.graph.add(CONVOLUTION, (x, w), attrs).outputs[0]
+
+
+@public
+def convolution_input_grad(y: Tensor, w: Tensor, attrs: ConvolutionAttributes) -> Tensor:
+    """What the image receives from results ``y``."""
+    return y.graph.add(CONVOLUTION_INPUT_GRAD, (y, w), attrs).outputs[0]
+
+
+@public
+def convolution_weight_grad(x: Tensor, y: Tensor, attrs: ConvolutionAttributes) -> Tensor:
+    """What the weights receive from results ``y`` of the image ``x``."""
+    return x.graph.add(CONVOLUTION_WEIGHT_GRAD, (x, y), attrs).outputs[0]
+
+
+# -- the public functions -----------------------------------------------------------------------------------------
+
+
+def _biased(o: Namespace, y: Any, bias: Sequence[Any]) -> list[Any]:
+    return [o.add(y, o.reshape(bias[0], (1, bias[0].shape[0], 1, 1))) if bias else y]
+
+
+def _bias_type(what: str, y: TensorType, bias: Sequence[TensorType]) -> TensorType:
+    if bias:
+        if bias[0].ndim != 1:
+            raise GraphError(f"{what}: expected a bias ({y.shape[1]},), actual {bias[0]}")
+        require_equal(y.shape[1], bias[0].shape[0], what, "size of the bias")
+    return y
+
+
+def _conv2d_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType, *b: TensorType) -> TensorType:
+    return _bias_type("conv2d", _forward_type(attrs, x, w), b)
+
+
+def _transpose_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType, *b: TensorType) -> TensorType:
+    return _bias_type("conv_transpose2d", _input_grad_type(attrs, y, w), b)
+
+
+def _add_bias(y: Array, bias: Sequence[Array]) -> Array:
+    return y + bias[0].reshape(-1, 1, 1) if bias else y
+
+
+CONV2D = register(
+    Op(
+        "conv2d",
+        "Two-dimensional convolution with a bias.",
+        infer=_conv2d_type,
+        reference=lambda a, x, w, *b: _add_bias(_forward_reference(a, x, w), b),
+        expand=lambda o, node: _biased(o, o.convolution(*node.inputs[:2], node.attrs), node.inputs[2:]),
+        dtypes=(float32, float64),
+        cases=tuple(Case((x, w, (w[0],))[: 3 - i % 2], attrs) for i, (x, w, _, attrs) in enumerate(_samples())),
+        grad_name="Convolution",
+        tolerance=4.0,
+    )
+)
+
+CONV_TRANSPOSE2D = register(
+    Op(
+        "conv_transpose2d",
+        "The transpose of a two-dimensional convolution, with a bias.",
+        infer=_transpose_type,
+        reference=lambda a, y, w, *b: _add_bias(_input_grad_reference(a, y, w), b),
+        expand=lambda o, node: _biased(o, o.convolution_input_grad(*node.inputs[:2], node.attrs), node.inputs[2:]),
+        dtypes=(float32, float64),
+        cases=tuple(Case((y, w, (x[1],))[: 3 - i % 2], attrs) for i, (x, w, y, attrs) in enumerate(_samples())),
+        grad_name="Convolution",
+        tolerance=4.0,
+    )
+)
+
+
+def pair(value: Any, what: str, least: int = 0) -> Pair:
+    """An int for both axes, or one for each; no smaller than ``least``."""
+    items = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(items) == 1:
+        items = items * 2
+    if len(items) != 2 or not all(isinstance(v, (int, np.integer)) and v >= least for v in items):
+        raise GraphError(f"{what}: expected one or two ints of at least {least}, actual {value!r}")
+    return int(items[0]), int(items[1])
+
+
+def _padding(
+    padding: int | Sequence[int] | Literal["same", "valid"], kernel: tuple[Size, Size], stride: Pair, dilation: Pair
+) -> Padding:
+    if isinstance(padding, str):
+        if padding == "valid":
+            return (0, 0), (0, 0)
+        if padding != "same":
+            raise GraphError(f"conv2d: padding={padding!r}: expected 'same', 'valid' or numbers")
+        if stride != (1, 1):
+            raise GraphError(f"conv2d: padding='same' needs stride 1, actual {stride}")
+        halves = []
+        for size, step in zip(kernel, dilation, strict=True):
+            if isinstance(size, Dim):
+                raise GraphError("conv2d: padding='same' needs a kernel of known size")
+            total = step * (size - 1)
+            halves.append((total // 2, total - total // 2))
+        return halves[0], halves[1]
+    height, width = pair(padding, "conv2d: padding")
+    return (height, height), (width, width)
+
+
+def _batched(x: Tensor, ndim: int, what: str) -> tuple[Tensor, bool]:
+    """The input with a batch axis, and whether it was added."""
+    if x.ndim == ndim - 1:
+        return FUNCTIONS.expand_dims(x, 0), True
+    if x.ndim != ndim:
+        raise GraphError(f"{what}: expected an input of {ndim} (or {ndim - 1}) dimensions, actual {x.type}")
+    return x, False
+
+
+def _unbatched(y: Tensor, added: bool) -> Tensor:
+    return FUNCTIONS.reshape(y, y.shape[1:]) if added else y
+
+
+def _check_groups(groups: int, what: str) -> None:
+    if groups < 1:
+        raise GraphError(f"{what}: groups={groups}: expected at least 1")
+
+
+@public
+def conv2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Two-dimensional convolution (cross-correlation).
+
+    Args:
+        input: (N, C, H, W) or (C, H, W).
+        weight: (O, C / groups, KH, KW).
+        bias: (O,) or None.
+        padding: zeros around the image; ``"same"`` keeps its size (stride 1 only), ``"valid"`` adds none.
+
+    Returns:
+        (N, O, P, Q) with P = (H + 2·padding − dilation·(KH − 1) − 1) // stride + 1, Q likewise.
+
+    Raises:
+        GraphError: sizes that do not agree.
+    """
+    what = "conv2d"
+    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
+    x, added = _batched(operands[0], 4, what)
+    w = operands[1]
+    _check_images(what, weight=w.type)
+    _check_groups(groups, what)
+    steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
+    kernel = (w.shape[2], w.shape[3])
+    attrs = ConvolutionAttributes(
+        steps, _padding(padding, kernel, steps, spread), spread, groups, (x.shape[2], x.shape[3]), kernel
+    )
+    return _unbatched(x.graph.add(CONV2D, (x, *operands[1:]), attrs).outputs[0], added)
+
+
+@public
+def conv_transpose2d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """The transpose of ``conv2d``: its gradient with respect to the image.
+
+    Args:
+        input: (N, C, H, W) or (C, H, W).
+        weight: (C, O / groups, KH, KW).
+        bias: (O,) or None.
+        output_padding: rows and columns added at the end, where a stride leaves several sizes possible.
+
+    Returns:
+        (N, O, P, Q) with P = (H − 1)·stride − 2·padding + dilation·(KH − 1) + output_padding + 1, Q likewise.
+
+    Raises:
+        GraphError: sizes that do not agree, or an output padding that is not below the stride or the dilation.
+    """
+    what = "conv_transpose2d"
+    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
+    y, added = _batched(operands[0], 4, what)
+    w = operands[1]
+    _check_images(what, weight=w.type)
+    _check_groups(groups, what)
+    steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
+    zeros, extra = pair(padding, f"{what}: padding"), pair(output_padding, f"{what}: output_padding")
+    if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
+        raise GraphError(f"{what}: output_padding {extra} must be below the stride {steps} or the dilation {spread}")
+    kernel = (w.shape[2], w.shape[3])
+    size = tuple(
+        (y.shape[2 + a] - 1) * steps[a] - 2 * zeros[a] + (kernel[a] - 1) * spread[a] + extra[a] + 1 for a in range(2)
+    )
+    if any(isinstance(s, int) and s < 0 for s in size):
+        raise GraphError(f"{what}: the padding {zeros} is larger than the result of an input {y.type}")
+    padding2 = ((zeros[0], zeros[0]), (zeros[1], zeros[1]))
+    attrs = ConvolutionAttributes(steps, padding2, spread, groups, (size[0], size[1]), kernel)
+    return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, *operands[1:]), attrs).outputs[0], added)
+
+
+@public
+def conv1d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """One-dimensional convolution: ``conv2d`` of images one row high.
+
+    Args:
+        input: (N, C, L) or (C, L).
+        weight: (O, C / groups, K).
+        bias: (O,) or None.
+
+    Returns:
+        (N, O, M) with M = (L + 2·padding − dilation·(K − 1) − 1) // stride + 1.
+
+    Raises:
+        GraphError: sizes that do not agree.
+    """
+    o, what = FUNCTIONS, "conv1d"
+    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
+    x, added = _batched(operands[0], 3, what)
+    w = operands[1]
+    if w.ndim != 3:
+        raise GraphError(f"{what}: expected the weight to have 3 dimensions, actual {w.type}")
+    along = padding if isinstance(padding, str) else (0, pair(padding, f"{what}: padding")[1])
+    y = conv2d(
+        o.expand_dims(x, 2),
+        o.expand_dims(w, 2),
+        operands[2] if bias is not None else None,
+        (1, pair(stride, f"{what}: stride", 1)[1]),
+        along,
+        (1, pair(dilation, f"{what}: dilation", 1)[1]),
+        groups,
+    )
+    return _unbatched(o.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), added)
+
+
+@public
+def conv3d(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Three-dimensional convolution: a sum over the kernel's depth of two-dimensional ones.
+
+    Args:
+        input: (N, C, D, H, W) or (C, D, H, W).
+        weight: (O, C / groups, KD, KH, KW).
+        bias: (O,) or None.
+
+    Returns:
+        (N, O, P, Q, R), each size as in ``conv2d``.
+
+    Raises:
+        GraphError: sizes that do not agree, or a kernel whose depth is not known.
+    """
+    o, what = FUNCTIONS, "conv3d"
+    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
+    x, added = _batched(operands[0], 5, what)
+    w = operands[1]
+    if w.ndim != 5 or not isinstance(w.shape[2], int):
+        raise GraphError(f"{what}: expected a weight of 5 dimensions and known depth, actual {w.type}")
+    (sd, *steps), (pd, *zeros), (dd, *spread) = (
+        _triple(value, f"{what}: {name}")
+        for value, name in ((stride, "stride"), (padding, "padding"), (dilation, "dilation"))
+    )
+    n, channels = x.shape[:2]
+    if pd:
+        low = (0, 0, pd, 0, 0)
+        x = o.pad(x, low, low)
+    depth = window_count(x.shape[2], w.shape[2], sd, (0, 0), dd)
+    total: Any = None
+    for k in range(w.shape[2]):
+        layers = x[:, :, k * dd : k * dd + (depth - 1) * sd + 1 : sd]
+        images = o.reshape(o.permute_dims(layers, (0, 2, 1, 3, 4)), (n * depth, channels, *x.shape[3:]))
+        part = conv2d(images, w[:, :, k], None, steps, zeros, spread, groups)
+        total = part if total is None else o.add(total, part)
+    y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
+    if bias is not None:
+        y = o.add(y, o.reshape(operands[2], (1, w.shape[0], 1, 1, 1)))
+    return _unbatched(y, added)
+
+
+def _triple(value: Any, what: str) -> tuple[int, int, int]:
+    items = (value,) * 3 if isinstance(value, (int, np.integer)) else tuple(value)
+    if len(items) != 3 or not all(isinstance(v, (int, np.integer)) and v >= 0 for v in items):
+        raise GraphError(f"{what}: expected one or three ints, actual {value!r}")
+    return int(items[0]), int(items[1]), int(items[2])

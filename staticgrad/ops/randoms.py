@@ -1,0 +1,373 @@
+"""Random numbers that depend on nothing but a key and a place: counter-based, the same on any number of threads.
+
+Everything is Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw: *Parallel random numbers: as easy as 1, 2, 3*,
+SC'11), written T(key0, key1; counter0, counter1) and giving two words of 32 bits:
+
+    key of an op       k0, k1 = T(low(seed), high(seed); low(run), place)
+    element i of it    w0, w1 = T(k0, k1; high(i), low(i))             i is the flat index in the result
+    float32            (w0 >> 8) / 2**24
+    float64            ((w0 >> 5) * 2**26 + (w1 >> 6)) / 2**53
+
+``low`` and ``high`` are the halves of 64 bits. ``seed`` is the session's, ``place`` counts the graph's random ops in
+order of declaration; with ``seed=`` that seed replaces the session's and the place is 0. ``run`` counts the earlier
+runs of the session whose program draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
+from staticgrad.ops.sources import as_shape
+from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
+from staticgrad.scalar import ScalarBuilder, V
+from staticgrad.types import (
+    DTypeLike,
+    Shape,
+    TensorType,
+    bool_,
+    broadcast_shapes,
+    dtype_of,
+    float32,
+    float64,
+    int64,
+    is_floating,
+    is_weak,
+)
+
+PRIMITIVE = frozenset({"primitive"})
+
+Words = npt.NDArray[np.uint32]
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+_ROUNDS = 20
+_LOW = 0xFFFFFFFF
+_UINT32 = np.dtype("uint32")
+
+
+def threefry2x32(key0: Words, key1: Words, counter0: Words, counter1: Words) -> tuple[Words, Words]:
+    """Threefry-2x32-20: two words of random bits for each counter (uint32 arrays that broadcast)."""
+    keys = (key0, key1, key0 ^ key1 ^ _PARITY)
+    x0, x1 = counter0 + key0, counter1 + key1
+    for step in range(_ROUNDS):
+        count = np.uint32(_ROTATIONS[step // 4 % 2][step % 4])
+        x0 = x0 + x1
+        x1 = ((x1 << count) | (x1 >> (np.uint32(32) - count))) ^ x0
+        if step % 4 == 3:
+            block = step // 4 + 1
+            x0 = x0 + keys[block % 3]
+            x1 = x1 + keys[(block + 1) % 3] + np.uint32(block)
+    return x0, x1
+
+
+def _word(value: int) -> Words:
+    return np.array([value & _LOW], np.uint32)
+
+
+def threefry_key(seed: int, run: int, place: int) -> tuple[int, int]:
+    """The key words of one random op in one run: see the module's docstring."""
+    k0, k1 = threefry2x32(_word(seed), _word(seed >> 32), _word(run), _word(place))
+    return int(k0[0]), int(k1[0])
+
+
+def uniform_reference(shape: tuple[int, ...], dtype: np.dtype, key0: int, key1: int) -> Array:
+    """Uniform numbers in [0, 1) for the key words of an op."""
+    index = np.arange(math.prod(shape), dtype=np.uint64)
+    high, low = (index >> np.uint64(32)).astype(np.uint32), index.astype(np.uint32)
+    w0, w1 = threefry2x32(_word(key0), _word(key1), high, low)
+    if dtype == float32:
+        unit = (w0 >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    else:
+        unit = (w0 >> np.uint32(5)).astype(np.float64) * 2.0**26 + (w1 >> np.uint32(6)).astype(np.float64)
+        unit = unit * 2.0**-53
+    return np.asarray(unit.reshape(shape))
+
+
+@dataclass(frozen=True, slots=True)
+class RandomAttributes:
+    """Type of the result, the op's place among the graph's random ops, and its own seed if it has one."""
+
+    shape: Shape
+    dtype: np.dtype
+    place: int
+    seed: int | None = None
+
+
+def _random_reference(attrs: RandomAttributes, key: Sequence[int] | Array = (0, 0)) -> Array:
+    """``key`` is what a run hands over as int64[2]: the session's seed and the run number."""
+    seed = int(key[0]) if attrs.seed is None else attrs.seed
+    shape = tuple(int(size) for size in attrs.shape)  # type: ignore[arg-type]
+    return uniform_reference(shape, attrs.dtype, *threefry_key(seed, int(key[1]), attrs.place))
+
+
+def _random_scalar(b: ScalarBuilder[V], attrs: RandomAttributes, key0: V, key1: V, index: V) -> V:
+    """One element, from the key words and the flat index (int64)."""
+    high = b.cast(b.shift_right(index, b.const(32, int64)), _UINT32)
+    w0, w1 = b.threefry(b.cast(key0, _UINT32), b.cast(key1, _UINT32), high, b.cast(index, _UINT32))
+    return b.bits_to_unit(w0) if attrs.dtype == float32 else b.bits_to_unit64(w0, w1)
+
+
+RANDOM_UNIFORM = register(
+    Op(
+        "random_uniform",
+        "Uniform numbers in [0, 1), from the session's seed, the run number and the op's place.",
+        infer=lambda a: TensorType(a.shape, a.dtype),
+        reference=_random_reference,
+        scalar=_random_scalar,
+        vjp=lambda o, node, ct: (),
+        dtypes=(float32, float64),
+        cases=(
+            Case((), RandomAttributes((3, 5), float32, 0)),
+            Case((), RandomAttributes((7,), float64, 3)),
+            Case((), RandomAttributes((40,), float32, 0, seed=2**40 + 1)),
+        ),
+        tags=PRIMITIVE,
+    )
+)
+
+
+# -- the key, as compiled programs compute it -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAttributes:
+    """A random op's place and own seed (halves of it, None: the session's), and which of the two key words is meant."""
+
+    place: int
+    seed: tuple[int, int] | None
+    word: int
+
+
+def key_attributes(attrs: RandomAttributes, word: int) -> KeyAttributes:
+    """What makes key word 0 or 1 of a random op out of the session's seed and the run number."""
+    own = None if attrs.seed is None else (attrs.seed & _LOW, attrs.seed >> 32 & _LOW)
+    return KeyAttributes(attrs.place, own, word)
+
+
+def _key_scalar(b: ScalarBuilder[V], attrs: KeyAttributes, seed: V, run: V) -> V:
+    if attrs.seed is None:
+        low, high = b.cast(seed, _UINT32), b.cast(b.shift_right(seed, b.const(32, int64)), _UINT32)
+    else:
+        low, high = b.const(attrs.seed[0], _UINT32), b.const(attrs.seed[1], _UINT32)
+    words = b.threefry(low, high, b.cast(run, _UINT32), b.const(attrs.place & _LOW, _UINT32))
+    return b.cast(words[attrs.word], int64)
+
+
+def _key_reference(attrs: KeyAttributes, seeds: Array, runs: Array) -> Array:
+    def word(seed: int, run: int) -> int:
+        own = seed if attrs.seed is None else attrs.seed[0] | attrs.seed[1] << 32
+        return threefry_key(own, run, attrs.place)[attrs.word]
+
+    seeds, runs = np.broadcast_arrays(seeds, runs)
+    words = [word(int(seed), int(run)) for seed, run in zip(seeds.flat, runs.flat, strict=True)]
+    return np.array(words, np.int64).reshape(seeds.shape)
+
+
+RANDOM_KEY = register(
+    Op(
+        "random_key",
+        "A key word of a random op from the session's seed and the run number, both int64.",
+        infer=lambda attrs, seed, run: TensorType(broadcast_shapes([seed.shape, run.shape], "random_key"), int64),
+        reference=_key_reference,
+        scalar=_key_scalar,
+        differentiable=False,
+        dtypes=(int64,),
+        cases=(
+            Case(((3,), (3,)), KeyAttributes(0, None, 0), (Range(-(2.0**40), 2.0**40), Range(0, 1000))),
+            Case(((), ()), KeyAttributes(5, None, 1), (Range(0, 100), Range(0, 100))),
+            Case(((2,), (2,)), KeyAttributes(0, (3, 2**32 - 1), 1), (Range(0, 100), Range(0, 100))),
+        ),
+    )
+)
+
+
+# -- declaring ----------------------------------------------------------------------------------------------------
+
+
+def random_uniform(shape: Any, dtype: DTypeLike = float32, seed: int | None = None) -> Tensor:
+    """The primitive: uniform numbers in [0, 1).
+
+    Raises:
+        GraphError: a dtype that is not floating, or a seed that is no int of 64 bits.
+    """
+    kind = dtype_of(dtype)
+    if not is_floating(kind):
+        raise GraphError(f"random numbers are floating: dtype {kind.name} is not")
+    if seed is not None and not (isinstance(seed, (int, np.integer)) and -(2**63) <= seed < 2**64):
+        raise GraphError(f"a seed is an int of 64 bits, not {seed!r}")
+    graph = get_default_graph()
+    place = 0
+    if seed is None:
+        place, graph.random_ops = graph.random_ops, graph.random_ops + 1
+    attrs = RandomAttributes(as_shape(shape, "random"), kind, place, None if seed is None else int(seed))
+    return graph.add(RANDOM_UNIFORM, (), attrs).outputs[0]
+
+
+def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: Any) -> np.dtype:
+    if dtype is not None:
+        return dtype_of(dtype)
+    strong = [p.dtype for p in parameters if hasattr(p, "dtype")]
+    kind = np.result_type(*strong) if strong else float32
+    return kind if is_floating(kind) else float32
+
+
+def uniform(
+    shape: Any, low: Any = 0.0, high: Any = 1.0, *, dtype: DTypeLike | None = None, seed: int | None = None
+) -> Tensor:
+    """Uniform numbers in [low, high).
+
+    Args:
+        shape: of the result.
+        low: a number or a tensor that broadcasts to the shape; gradients flow to it.
+        high: likewise.
+        dtype: float32 (default) or float64.
+        seed: draw from this seed instead of the session's; the op's place then no longer matters.
+
+    Raises:
+        GraphError: a dtype that is not floating.
+    """
+    o = FUNCTIONS
+    with graph_of((low, high)):
+        u = random_uniform(shape, _dtype_of_parameters(dtype, low, high), seed)
+        if is_weak(low) and is_weak(high) and (low, high) == (0, 1):
+            return u
+        width = high - low
+        scaled = o.multiply(u, _cast(width, u.dtype))
+        return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))  # type: ignore[no-any-return]
+
+
+def _cast(value: Any, dtype: np.dtype) -> Any:
+    """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
+    if is_weak(value):
+        return float(value)
+    x = lift(value, get_default_graph())
+    return x if x.dtype == dtype else FUNCTIONS.astype(x, dtype)
+
+
+def normal(
+    shape: Any, mean: Any = 0.0, std: Any = 1.0, *, dtype: DTypeLike | None = None, seed: int | None = None
+) -> Tensor:
+    """Normally distributed numbers: √2·erfinv(v) of v uniform in (-1, 1).
+
+    Args:
+        shape: of the result.
+        mean: a number or a tensor that broadcasts to the shape; gradients flow to it.
+        std: likewise.
+        dtype: float32 (default) or float64.
+        seed: draw from this seed instead of the session's.
+
+    Raises:
+        GraphError: a dtype that is not floating.
+    """
+    o = FUNCTIONS
+    with graph_of((mean, std)):
+        u = random_uniform(shape, _dtype_of_parameters(dtype, mean, std), seed)
+        half_step = 2.0**-24 if u.dtype == float32 else 2.0**-53
+        # 2u - 1 is exact and lies in [-1, 1); half a step more makes it symmetrical, still exact, and never ±1
+        v = o.add(o.subtract(o.multiply(u, 2.0), 1.0), half_step)
+        x = o.multiply(o.erfinv(v), math.sqrt(2.0))
+        if not (is_weak(std) and std == 1):
+            x = o.multiply(x, _cast(std, u.dtype))
+        return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))  # type: ignore[no-any-return]
+
+
+def bernoulli(p: Any, shape: Any = None, *, seed: int | None = None) -> Tensor:
+    """True with probability ``p``.
+
+    Args:
+        p: a number, or a tensor that broadcasts to the shape.
+        shape: of the result; default: the shape of ``p``.
+    """
+    o = FUNCTIONS
+    with graph_of((p,)):
+        if shape is None:
+            shape = () if is_weak(p) else np.shape(p) if not isinstance(p, Tensor) else p.shape
+        u = random_uniform(shape, _dtype_of_parameters(None, p), seed)
+        return o.less(u, _cast(p, u.dtype))  # type: ignore[no-any-return]
+
+
+def permutation(n: Any, *, seed: int | None = None) -> Tensor:
+    """The numbers 0, …, n-1 in random order, int64 (n,): the rank of each of n random numbers.
+
+    The ranks are counted pair by pair, n² comparisons.
+    """
+    o = FUNCTIONS
+    (size,) = as_shape(n, "permutation")
+    u = random_uniform((size,), float64, seed)
+    mine, other = o.reshape(u, (size, 1)), o.reshape(u, (1, size))
+    earlier = o.less(o.iota((1, size), 1), o.iota((size, 1), 0))
+    before = o.logical_or(o.less(other, mine), o.logical_and(o.equal(other, mine), earlier))
+    return o.sum(o.astype(before, "int64"), axis=1)  # type: ignore[no-any-return]
+
+
+# -- dropout ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DropoutAttributes:
+    """The probability that an element is dropped."""
+
+    p: float
+
+    @property
+    def scale(self) -> float:
+        """What is kept is multiplied by this, so that the mean stays."""
+        return 1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0
+
+
+def _dropout_type(attrs: DropoutAttributes, x: TensorType, keep: TensorType) -> TensorType:
+    if keep.dtype != bool_ or keep.ndim != x.ndim:
+        raise GraphError(f"dropout: expected a bool mask of the shape of {x}, actual {keep}")
+    return x
+
+
+DROPOUT = register(
+    Op(
+        "dropout",
+        "Zero where a mask is false, elsewhere x / (1 - p). The mask serves the value and the gradient.",
+        infer=_dropout_type,
+        reference=lambda a, x, keep: np.where(keep, x * np.asarray(a.scale, x.dtype), np.zeros((), x.dtype)),
+        expand=lambda o, node: [o.where(node.inputs[1], o.multiply(node.inputs[0], node.attrs.scale), 0)],
+        vjp=lambda o, node, ct: (o.apply_dropout(ct, node.inputs[1], node.attrs.p), None),
+        jvp=lambda o, node, dx, _: (None if dx is None else o.apply_dropout(dx, node.inputs[1], node.attrs.p),),
+        dtypes=(float32, float64),
+        cases=(
+            Case(((4, 5), (4, 5)), DropoutAttributes(0.25), dtypes=(None, bool_)),
+            Case(((7,), (7,)), DropoutAttributes(1.0), dtypes=(None, bool_)),
+        ),
+        grad_name="NativeDropout",
+    )
+)
+
+
+@public
+def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
+    """Dropout with a given mask of what is kept."""
+    return x.graph.add(DROPOUT, (x, keep), DropoutAttributes(p)).outputs[0]
+
+
+@public
+def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: int | None = None) -> Tensor:
+    """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); without ``training`` the identity.
+
+    Raises:
+        GraphError: ``p`` is no probability, or the input is not floating.
+    """
+    x = lift(input, get_default_graph())
+    if not (is_weak(p) and 0 <= p <= 1):
+        raise GraphError(f"dropout: p={p!r}: expected a probability")
+    if not is_floating(x.dtype):
+        raise GraphError(f"dropout: expected a floating tensor, actual {x.type}")
+    if not training or p == 0:
+        return x
+    with x.graph:
+        keep = FUNCTIONS.greater_equal(random_uniform(x.shape, x.dtype, seed), float(p))
+    return apply_dropout(x, keep, float(p))

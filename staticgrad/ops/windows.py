@@ -1,0 +1,436 @@
+"""Windows that slide over the last two axes: the view ``window``, its transpose ``fold``, and pooling.
+
+    window   (…, H, W) -> (…, OH, OW, KH, KW)    a view; what hangs over the border is ``value``
+    fold     (…, OH, OW, KH, KW) -> (…, H, W)    adds up what overlaps
+
+A pooling is a reduction of the two last axes of a window, so it is one nest whose reduced axes are the last two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.ops.convolution import Padding, Pair, pair, window_count
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import Dim, Size, TensorType, float32, float64, int32, is_floating
+
+PRIMITIVE = frozenset({"primitive"})
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAttributes:
+    """Geometry of a window: its size, steps, places (before, after) outside of each axis, and their value."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Padding
+    dilation: Pair
+    value: float = 0.0
+
+    def counts(self, height: Size, width: Size) -> tuple[Size, Size]:
+        """How many windows there are along each axis."""
+        rows, columns = (
+            window_count(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            for a, size in enumerate((height, width))
+        )
+        return rows, columns
+
+    def places(self, counts: Sequence[int]) -> Iterator[tuple[int, int, slice, slice]]:
+        """Each position in the window, and which rows and columns of the padded image all windows see there."""
+        (sh, sw), (dh, dw) = self.stride, self.dilation
+        for i in range(self.kernel[0]):
+            for j in range(self.kernel[1]):
+                rows = slice(i * dh, i * dh + (counts[0] - 1) * sh + 1, sh) if counts[0] else slice(0, 0)
+                columns = slice(j * dw, j * dw + (counts[1] - 1) * sw + 1, sw) if counts[1] else slice(0, 0)
+                yield i, j, rows, columns
+
+
+@dataclass(frozen=True, slots=True)
+class FoldAttributes:
+    """The window whose transpose is meant, and the height and width of the result."""
+
+    window: WindowAttributes
+    height: Size
+    width: Size
+
+
+def _window_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
+    if x.ndim < 2:
+        raise GraphError(f"window: expected a tensor of at least 2 dimensions, actual {x}")
+    return TensorType((*x.shape[:-2], *attrs.counts(*x.shape[-2:]), *attrs.kernel), x.dtype)
+
+
+def _fold_type(attrs: FoldAttributes, y: TensorType) -> TensorType:
+    expected = (*attrs.window.counts(attrs.height, attrs.width), *attrs.window.kernel)
+    if y.ndim < 4 or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(expected, y.shape[-4:], strict=True)
+    ):
+        raise GraphError(f"fold: expected (…, {', '.join(map(str, expected))}), actual {y}")
+    return TensorType((*y.shape[:-4], attrs.height, attrs.width), y.dtype)
+
+
+def _pad_last(x: Array, padding: Padding, value: float) -> Array:
+    widths = [(0, 0)] * (x.ndim - 2) + list(padding)
+    return np.pad(x, widths, constant_values=np.asarray(value).astype(x.dtype))
+
+
+def _window_reference(attrs: WindowAttributes, x: Array) -> Array:
+    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    padded = _pad_last(x, attrs.padding, attrs.value)
+    y = np.empty((*x.shape[:-2], *counts, *attrs.kernel), x.dtype)
+    for i, j, rows, columns in attrs.places(counts):
+        y[..., i, j] = padded[..., rows, columns]
+    return y
+
+
+def _fold_reference(attrs: FoldAttributes, y: Array) -> Array:
+    height, width = int(attrs.height), int(attrs.width)  # type: ignore[arg-type]
+    (top, bottom), (left, right) = attrs.window.padding
+    x = np.zeros((*y.shape[:-4], height + top + bottom, width + left + right), y.dtype)
+    for i, j, rows, columns in attrs.window.places(y.shape[-4:-2]):
+        x[..., rows, columns] += y[..., i, j]
+    return x[..., top : top + height, left : left + width].copy()
+
+
+_GEOMETRIES: tuple[tuple[tuple[int, ...], WindowAttributes], ...] = (
+    ((2, 3, 6, 6), WindowAttributes((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1))),
+    ((2, 7, 5), WindowAttributes((3, 2), (2, 1), ((1, 1), (0, 1)), (1, 1))),
+    ((6, 8), WindowAttributes((2, 3), (1, 2), ((0, 0), (1, 1)), (2, 2))),
+    ((1, 2, 5, 5), WindowAttributes((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1), 0.5)),
+    ((1, 2, 7, 7), WindowAttributes((2, 2), (3, 3), ((0, 1), (0, 1)), (1, 1))),
+)
+
+
+def _folded(geometry: tuple[tuple[int, ...], WindowAttributes]) -> Case:
+    shape, attrs = geometry
+    height, width = shape[-2:]
+    operand = (*shape[:-2], *attrs.counts(height, width), *attrs.kernel)
+    return Case((operand,), FoldAttributes(replace(attrs, value=0.0), height, width))  # type: ignore[arg-type]
+
+
+WINDOW = register(
+    Op(
+        "window",
+        "Every window over the last two axes, as two more axes: (…, H, W) to (…, OH, OW, KH, KW).",
+        infer=_window_type,
+        reference=_window_reference,
+        vjp=lambda o, node, ct: (o.fold(ct, node.attrs, *node.inputs[0].shape[-2:]),),
+        jvp=lambda o, node, dx: (o.window(dx, replace(node.attrs, value=0.0)),),
+        view=True,
+        dtypes=(float32, float64),
+        cases=tuple(Case((shape,), attrs) for shape, attrs in _GEOMETRIES),
+        grad_name="Im2Col",
+        tags=PRIMITIVE,
+    )
+)
+
+FOLD = register(
+    Op(
+        "fold",
+        "The transpose of ``window``: adds each window back to the places that it was taken from.",
+        infer=_fold_type,
+        reference=_fold_reference,
+        vjp=lambda o, node, ct: (o.window(ct, node.attrs.window),),
+        linear=True,
+        dtypes=(float32, float64),
+        cases=tuple(map(_folded, _GEOMETRIES)),
+        grad_name="Col2Im",
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def window(x: Tensor, attrs: WindowAttributes) -> Tensor:
+    """Every window over the last two axes of ``x``."""
+    return x.graph.add(WINDOW, (x,), attrs).outputs[0]
+
+
+@public
+def fold(y: Tensor, attrs: WindowAttributes, height: Size, width: Size) -> Tensor:
+    """Add windows back to an image (…, height, width)."""
+    return y.graph.add(FOLD, (y,), FoldAttributes(replace(attrs, value=0.0), height, width)).outputs[0]
+
+
+# -- max pooling --------------------------------------------------------------------------------------------------
+
+
+def _pool_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
+    return TensorType(_window_type(attrs, x).shape[:-2], x.dtype)
+
+
+def _max_pool_reference(attrs: WindowAttributes, x: Array) -> Array:
+    """The largest in each window, one position of the window at a time; NaN wins."""
+    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    padded = _pad_last(x, attrs.padding, -math.inf)
+    y = np.full((*x.shape[:-2], *counts), -math.inf, x.dtype)
+    for _, _, rows, columns in attrs.places(counts):
+        y = np.maximum(y, padded[..., rows, columns])
+    return y
+
+
+def _first_maximum(o: Namespace, node: Primal) -> Any:
+    """True at the first largest element (or the first NaN) of each window, row by row: where the gradient goes."""
+    kernel = node.attrs.kernel
+    windows = o.window(node.inputs[0], node.attrs)
+    ones = (1,) * (windows.ndim - 2)
+    places = o.add(
+        o.multiply(o.iota((*ones, *kernel), len(ones), dtype=int32), kernel[1]),
+        o.iota((*ones, *kernel), len(ones) + 1, dtype=int32),
+    )
+    largest = _per_window(o, node.outputs[0])
+    candidate = o.logical_or(o.equal(windows, largest), o.isnan(windows))
+    first = o.min(o.where(candidate, places, kernel[0] * kernel[1]), axis=(-2, -1), keepdims=True)
+    return o.equal(places, first)
+
+
+def _per_window(o: Namespace, x: Any) -> Any:
+    """(…, OH, OW) as (…, OH, OW, 1, 1): the same for the whole window."""
+    return o.reshape(x, (*x.shape, 1, 1))
+
+
+def _max_pool_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    chosen = o.where(_first_maximum(o, node), _per_window(o, ct), 0)
+    return (o.fold(chosen, node.attrs, *node.inputs[0].shape[-2:]),)
+
+
+def _max_pool_jvp(o: Namespace, node: Primal, dx: Any) -> Sequence[Any]:
+    tangents = o.window(dx, replace(node.attrs, value=0.0))
+    return (o.sum(o.where(_first_maximum(o, node), tangents, 0), axis=(-2, -1)),)
+
+
+MAX_POOL2D = register(
+    Op(
+        "max_pool2d",
+        "The largest element of each window; its gradient goes to the first of several.",
+        infer=_pool_type,
+        reference=_max_pool_reference,
+        expand=lambda o, node: [o.max(o.window(node.inputs[0], node.attrs), axis=(-2, -1))],
+        vjp=_max_pool_vjp,
+        jvp=_max_pool_jvp,
+        dtypes=(float32, float64),
+        cases=tuple(Case((shape,), replace(attrs, value=-math.inf), distinct=True) for shape, attrs in _GEOMETRIES),
+        grad_name="MaxPool2DWithIndices",
+    )
+)
+
+
+def _overhang(size: Size, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool, what: str) -> int:
+    """Places behind the end of an axis. With ``ceil_mode`` a last window may hang over it, if it starts before it."""
+    if not ceil_mode:
+        return padding
+    if isinstance(size, Dim):
+        raise GraphError(f"{what}: ceil_mode needs an image of known size")
+    span = dilation * (kernel - 1) + 1
+    count = -(-(size + 2 * padding - span) // stride) + 1
+    if (count - 1) * stride >= size + padding:
+        count -= 1
+    return max(padding, (count - 1) * stride + span - size - padding)
+
+
+def _pool_window(
+    x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, value: float, what: str
+) -> WindowAttributes:
+    if x.ndim not in (3, 4) or not is_floating(x.dtype):
+        raise GraphError(f"{what}: expected a floating image (N, C, H, W) or (C, H, W), actual {x.type}")
+    kernel = pair(kernel_size, f"{what}: kernel_size", 1)
+    steps = kernel if stride is None else pair(stride, f"{what}: stride", 1)
+    low, spread = pair(padding, f"{what}: padding"), pair(dilation, f"{what}: dilation", 1)
+    if any(2 * p > k for p, k in zip(low, kernel, strict=True)):
+        raise GraphError(f"{what}: padding {low} must be at most half the kernel {kernel}")
+    rows, columns = (
+        (low[a], _overhang(x.shape[-2 + a], kernel[a], steps[a], low[a], spread[a], ceil_mode, what)) for a in range(2)
+    )
+    attrs = WindowAttributes(kernel, steps, (rows, columns), spread, value)
+    if any(isinstance(n, int) and n < 1 for n in attrs.counts(*x.shape[-2:])):
+        raise GraphError(f"{what}: a kernel {kernel} does not fit into an image {x.type}")
+    return attrs
+
+
+@public
+def max_pool2d(
+    input: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """The largest element of each window.
+
+    Args:
+        input: (N, C, H, W) or (C, H, W).
+        stride: default: the kernel's size.
+        padding: places around the image that never win; at most half the kernel.
+        ceil_mode: also a last window that hangs over the end.
+
+    Returns:
+        (…, OH, OW). The gradient goes to the first of several equal elements.
+
+    Raises:
+        GraphError: a window that does not fit.
+    """
+    x = lift(input, get_default_graph())
+    attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
+    return x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
+
+
+# -- average pooling ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AveragePoolAttributes:
+    """A window; the zeros that ``padding`` puts around the image; by what each sum is divided.
+
+    ``divisor`` None: by the elements of the window that lie in the image, or (``count_include_pad``) also in its
+    padding; what a window has beyond that is never counted.
+    """
+
+    window: WindowAttributes
+    padding: Pair
+    count_include_pad: bool
+    divisor: int | None
+
+
+def _elements(attrs: AveragePoolAttributes, axis: int, size: int, count: int) -> Array:
+    """How many elements of each window are counted along one axis."""
+    start = np.arange(count) * attrs.window.stride[axis] - attrs.padding[axis]
+    end = np.minimum(start + attrs.window.kernel[axis], size + attrs.padding[axis])
+    if not attrs.count_include_pad:
+        start, end = np.maximum(start, 0), np.minimum(end, size)
+    return np.asarray(end - start)
+
+
+def _average_reference(attrs: AveragePoolAttributes, x: Array) -> Array:
+    counts = [int(n) for n in attrs.window.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    padded = _pad_last(x, attrs.window.padding, 0)
+    y = np.zeros((*x.shape[:-2], *counts), x.dtype)
+    for _, _, rows, columns in attrs.window.places(counts):
+        y += padded[..., rows, columns]
+    if attrs.divisor is not None:
+        return np.asarray(y / attrs.divisor, x.dtype)
+    rows_in, columns_in = (_elements(attrs, a, x.shape[-2 + a], counts[a]) for a in range(2))
+    return np.asarray(y / (rows_in[:, None] * columns_in), x.dtype)
+
+
+def _even(attrs: AveragePoolAttributes) -> bool:
+    """Whether every window counts all of its elements."""
+    inside = all(high <= pad for (_, high), pad in zip(attrs.window.padding, attrs.padding, strict=True))
+    return inside and (attrs.count_include_pad or attrs.padding == (0, 0))
+
+
+def _average_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    (x,) = node.inputs
+    attrs: AveragePoolAttributes = node.attrs
+    total = o.sum(o.window(x, attrs.window), axis=(-2, -1))
+    if attrs.divisor is not None:
+        return [o.multiply(total, 1 / attrs.divisor)]
+    if _even(attrs):
+        return [o.multiply(total, 1 / math.prod(attrs.window.kernel))]
+    rows, columns = (_elements(attrs, a, x.shape[-2 + a], total.shape[-2 + a]) for a in range(2))
+    return [o.divide(total, (rows[:, None] * columns).astype(x.dtype))]
+
+
+AVG_POOL2D = register(
+    Op(
+        "avg_pool2d",
+        "The mean of each window.",
+        infer=lambda attrs, x: _pool_type(attrs.window, x),
+        reference=_average_reference,
+        expand=_average_expand,
+        dtypes=(float32, float64),
+        cases=tuple(
+            Case(((2, 3, 6, 7),), AveragePoolAttributes(attrs, padding, include, divisor))
+            for attrs, padding, include, divisor in (
+                (WindowAttributes((2, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)), (0, 0), True, None),
+                (WindowAttributes((3, 3), (2, 1), ((1, 1), (1, 1)), (1, 1)), (1, 1), True, None),
+                (WindowAttributes((3, 3), (2, 1), ((1, 1), (1, 1)), (1, 1)), (1, 1), False, None),
+                (WindowAttributes((3, 2), (2, 2), ((1, 2), (1, 2)), (1, 1)), (1, 1), True, None),
+                (WindowAttributes((3, 2), (2, 2), ((0, 0), (0, 0)), (1, 1)), (0, 0), True, 5),
+            )
+        ),
+        grad_name="AvgPool2D",
+    )
+)
+
+
+@public
+def avg_pool2d(
+    input: Any,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: (N, C, H, W) or (C, H, W).
+        stride: default: the kernel's size.
+        padding: zeros around the image; at most half the kernel.
+        ceil_mode: also a last window that hangs over the end.
+        count_include_pad: divide by the padded elements too.
+        divisor_override: divide by this number instead.
+
+    Raises:
+        GraphError: a window that does not fit, or a divisor of zero.
+    """
+    what = "avg_pool2d"
+    x = lift(input, get_default_graph())
+    if divisor_override == 0:
+        raise GraphError(f"{what}: divisor_override must not be zero")
+    attrs = _pool_window(x, kernel_size, stride, padding, 1, ceil_mode, 0.0, what)
+    low = pair(padding, f"{what}: padding")
+    average = AveragePoolAttributes(attrs, low, count_include_pad, divisor_override)
+    if not _even(average) and divisor_override is None and any(isinstance(n, Dim) for n in x.shape[-2:]):
+        raise GraphError(f"{what}: windows of unequal counts need an image of known size, actual {x.type}")
+    return x.graph.add(AVG_POOL2D, (x,), average).outputs[0]
+
+
+def averaging_matrix(size: int, count: int) -> Array:
+    """(count, size) weights of the means over ``[⌊i·size/count⌋, ⌈(i+1)·size/count⌉)``."""
+    weights = np.zeros((count, size))
+    for i in range(count):
+        start, end = i * size // count, -(-(i + 1) * size // count)
+        weights[i, start:end] = 1 / (end - start)
+    return weights
+
+
+@public
+def adaptive_avg_pool2d(input: Any, output_size: int | Sequence[int | None] | None) -> Tensor:
+    """Means over windows that share an image out evenly.
+
+    Where the sizes divide this is ``avg_pool2d``; elsewhere window i covers [⌊i·H/OH⌋, ⌈(i+1)·H/OH⌉).
+
+    Args:
+        input: (N, C, H, W) or (C, H, W).
+        output_size: (OH, OW), or one number for both; None keeps an axis.
+
+    Raises:
+        GraphError: an image whose size is not known, or an empty result.
+    """
+    o, what = FUNCTIONS, "adaptive_avg_pool2d"
+    x = lift(input, get_default_graph())
+    given = (output_size,) * 2 if output_size is None or isinstance(output_size, int) else tuple(output_size)
+    height, width = x.shape[-2:]
+    if given == (1, 1):
+        return o.mean(x, axis=(-2, -1), keepdims=True)  # type: ignore[no-any-return]
+    if isinstance(height, Dim) or isinstance(width, Dim):
+        raise GraphError(f"{what}: expected an image of known size, actual {x.type}")
+    wanted = [size if count is None else int(count) for size, count in zip((height, width), given, strict=True)]
+    if min(wanted) < 1 or min(height, width) < 1:
+        raise GraphError(f"{what}: output size {tuple(wanted)} for an image {x.type}")
+    if height % wanted[0] == 0 and width % wanted[1] == 0:
+        return avg_pool2d(x, (height // wanted[0], width // wanted[1]))
+    rows = averaging_matrix(height, wanted[0]).astype(x.dtype)
+    columns = averaging_matrix(width, wanted[1]).T.astype(x.dtype)
+    return o.matmul(rows, o.matmul(x, columns))  # type: ignore[no-any-return]
