@@ -17,13 +17,13 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
 from staticgrad.compiler.emit.nest_facts import analyse, simplify
 from staticgrad.compiler.emit.nest_plan import plan_nest
-from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, _runs_here
+from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.ops import elementwise as _elementwise  # fills the table
+from staticgrad.ops.elementwise import AstypeAttributes
 from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))
-HERE = [target for target in TARGETS.values() if _runs_here(target)]
+HERE = [target for target in TARGETS.values() if runs_here(target)]
 Array = Any  # NumPy arrays of any dtype
 
 
@@ -426,6 +426,66 @@ def test_max_pool() -> None:
     check(nests, [[normal(12800), np.zeros(3200, F32)] for _ in nests])
 
 
+def test_dtypes_mix_in_one_body() -> None:
+    """Bytes become floats, floats an index, the index an address; a comparison becomes a number."""
+
+    def convert(x: int, dtype: np.dtype) -> Compute:
+        return op("astype", x, dtype=dtype, attrs=AstypeAttributes(dtype))
+
+    def nest(rows: int, size: int) -> Nest:
+        body = (
+            Load(Access(0, 0, (size, 1)), U8),
+            convert(0, F32),
+            convert(1, I64),
+            Load(Access(1, 0, (0, 0), ((2, 1),)), F64),
+            convert(3, F32),
+            op("add", 1, 4),
+            op("less", 4, 1, dtype=B),
+            convert(6, I64),
+            Reduce("sum", 7, I64),
+            convert(8, I32),
+            Store(Access(2, 0, (size, 1)), 5),
+            Store(Access(3, 0, (1, 0)), 9),
+        )
+        return Nest((rows,), (size,), (U8, F64, F32, I32), body)
+
+    nests = [nest(3, 50), nest(40, 3), nest(2, 7)]
+    table = np.arange(256, dtype=F64)[::-1].copy()
+    data = [
+        [
+            np.arange(n.outer[0] * n.inner[0]).astype(U8),
+            table,
+            normal(n.outer[0], n.inner[0]),
+            np.zeros(n.outer[0], I32),
+        ]
+        for n in nests
+    ]
+    check(nests, data)
+
+
+def test_transposed_tiles_with_work() -> None:
+    """Row and column operands beside a transposed load, whole tiles and their edges."""
+
+    def nest(rows: int, size: int) -> Nest:
+        body = (
+            Load(Access(0, 0, (1, rows)), F32),
+            Load(Access(1, 0, (1, 0)), F32),
+            Load(Access(2, 0, (0, 1)), F32),
+            op("add", 0, 1),
+            op("multiply", 3, 2),
+            Iota(0),
+            Iota(1),
+            op("less", 5, 6, dtype=B),
+            Store(Access(3, 0, (size, 1)), 4, guard=7),
+            Store(Access(4, 0, (0, 1)), 0, "add"),
+        )
+        return Nest((rows, size), (), (F32,) * 5, body)
+
+    nests = [nest(r, s) for r, s in [(16, 16), (33, 50), (70, 20), (9, 40)]]
+    data = [[np.round(9 * normal(n)) for n in (r * s, r, s, r * s, s)] for r, s in (n.outer for n in nests)]
+    check(nests, data)
+
+
 def test_additions_to_one_address_all_count() -> None:
     def nest(rows: int, size: int, strides: tuple[int, int]) -> Nest:
         body = (Load(Access(0, 0, (size, 1)), F32), Store(Access(1, 0, strides), 0, "add"))
@@ -661,7 +721,7 @@ class Draw:
     def normalize(self) -> None:
         """A value in many instructions, its reduction, and both together: a second sweep."""
         floats = [n for n, d in enumerate(self.dtype) if d is not None and d.kind == "f" and self.bound[n] < 100]
-        if floats:
+        if floats and math.prod(self.inner):
             a = self.pick(floats)
             dtype = self.dtype[a]
             assert dtype is not None

@@ -156,6 +156,27 @@ def _merge(nest: Nest, a: int, b: int) -> Nest:
     return _renumber(grown, [d for d in range(len(sizes)) if d != a])
 
 
+def split_outer(nest: Nest, dim: int, size: int) -> Nest:
+    """Cut an outer dimension into chunks of ``size``, a divisor: ``dim`` counts the chunks, the new last outer
+    dimension runs inside one. Iotas must not count ``dim``."""
+    rows = len(nest.outer)
+
+    def visit(instr: Instr) -> Instr:
+        if isinstance(instr, Iota):
+            return Iota(instr.dim + (instr.dim >= rows))
+        if isinstance(instr, Load | Store):
+            strides = list(instr.access.strides)
+            step = strides[dim]
+            strides[dim] = step * size
+            strides.insert(rows, step)
+            return replace(instr, access=replace(instr.access, strides=tuple(strides)))
+        return instr
+
+    outer = list(nest.outer)
+    outer[dim] //= size
+    return replace(nest, outer=(*outer, size), body=tuple(visit(instr) for instr in nest.body))
+
+
 # -- analyse --------------------------------------------------------------------------------------------------------
 
 

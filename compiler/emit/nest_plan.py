@@ -23,10 +23,11 @@ from staticgrad.compiler.emit.nest_facts import (
     dtype_of,
     operands,
     simplify,
+    split_outer,
     stores_of,
 )
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
 KEEP_COST = 10
@@ -34,6 +35,8 @@ KEEP_COST = 10
 ONE_COPY_COST = 80
 # A body of at most so many instructions is repeated for each vector of a tile that is transposed in registers.
 TILED_COST = 4
+# Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
+TRANSPOSED_CHUNK = 16
 
 
 # -- choose ---------------------------------------------------------------------------------------------------------
@@ -141,7 +144,7 @@ def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
         instr = nest.body[number]
         if isinstance(instr, Load) and abs(instr.access.strides[vector]) > 1:
             for dim, stride in enumerate(instr.access.strides):
-                if stride == 1 and nest.dims[dim] > 1:
+                if stride == 1 and dim != vector and nest.dims[dim] > 1:
                     return dim
     return None
 
@@ -258,7 +261,20 @@ def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
         return None
     facts = analyse(simple)
     vector, lanes = choose_vector(simple, facts, target)
-    return _Planner(simple, facts, target, vector, lanes).plan()
+    blocked = _blocked(simple, facts, vector)
+    return _Planner(blocked, analyse(blocked), target, vector, lanes).plan()
+
+
+def _blocked(nest: Nest, facts: Facts, vector: int | None) -> Nest:
+    """Cut the axis of a transposed load, so that the rows that it jumps between stay near (caches, address
+    translation) while the vector axis is run through."""
+    across = transposed_axis(nest, facts, vector)
+    if across is None or any(isinstance(instr, Iota) and instr.dim == across for instr in nest.body):
+        return nest
+    size = nest.dims[across]
+    if size % TRANSPOSED_CHUNK or size == TRANSPOSED_CHUNK:
+        return nest
+    return split_outer(nest, across, TRANSPOSED_CHUNK)
 
 
 def plan_ranged(nest: Nest, target: Target) -> NestPlan:
@@ -357,6 +373,8 @@ class _Planner:
             return 1
         cost = self._cost(numbers)
         copies = 4 if cost <= 6 else 2 if cost <= 16 else 1
+        if cost <= 2 and not self.inner_vector and self.target.registers >= 32:
+            copies = 8  # lanes are rows: more of each line of memory that is visited
         while copies > 1 and self.nest.dims[self.vector] < copies * self.lanes:
             copies //= 2
         return copies
