@@ -16,10 +16,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit import contraction, convolution, target
+from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target
+from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 
@@ -233,6 +233,10 @@ def convolution_cases() -> list[Case]:
             case(2, 4, (7, 6), 6, (1, 1), stride=(2, 3)),
             case(1, 4, (9, 8), 6, (1, 1), stride=(2, 2), images="NHWC"),
             case(1, 6, (9, 10), 6, (3, 3), padding=(1, 1), groups=6),
+            case(2, 37, (9, 10), 37, (3, 3), padding=(1, 1), groups=37, images="NHWC", epilogue=True),
+            case(2, 6, (9, 11), 6, (3, 2), stride=(2, 3), dilation=(1, 2), groups=6, epilogue=True, store_raw=False),
+            case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
+            case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
             case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
             case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps
@@ -308,7 +312,7 @@ def emit_case(module: Module, case: Case, number: int) -> None:
     f.finish()
 
 
-HERE = [name for name in TARGETS if target._runs_here(TARGETS[name])]
+HERE = [name for name in TARGETS if runs_here(TARGETS[name])]
 
 
 @pytest.fixture(scope="module", params=HERE)

@@ -152,9 +152,30 @@ def _plan(kernel: Contraction, target: Target) -> _Plan:
     tile_stride = 1 if n == 1 else block_width + (16 if block_width * size % PAGE == 0 else 0)
     if not stored:
         c = (tile_stride, 1)
-    plan = _Plan(kernel, swapped, m, n, k, a, b, c, dots, tiling, layout, pack_a, pack_b,
-                 not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1),
-                 via_scratch, per_group, columns, depth_block, tile_stride, 0, 0, 0)  # fmt: skip
+    plan = _Plan(
+        kernel=kernel,
+        swapped=swapped,
+        m=m,
+        n=n,
+        k=k,
+        a=a,
+        b=b,
+        c=c,
+        dots=dots,
+        tiling=tiling,
+        layout=layout,
+        pack_a=pack_a,
+        pack_b=pack_b,
+        b_outside=not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1),
+        via_scratch=via_scratch,
+        panels_per_group=per_group,
+        columns_per_block=columns,
+        depth_block=depth_block,
+        tile_stride=tile_stride,
+        b_bytes=0,
+        a_bytes=0,
+        c_bytes=0,
+    )
     return _with_scratch(plan)
 
 
@@ -329,13 +350,13 @@ class _Emitter:
         depth = f.min(plan.depth_block, f.sub(plan.k, start))
         a = self._operand(self.a, _a_batch(kernel, plan.swapped), batch)
         a = self._at(a, (row0, plan.a[0]), (start, plan.a[1]))
-        a_row, a_stride = plan.a[0], plan.a[0] if plan.layout == "rows" else plan.a[1]
+        a_row, a_step = plan.a
         if plan.pack_a:
             rows = f.sub(tiling.row_start(f, panels[1]), row0)
             last_depth = plan.k - (-(-plan.k // plan.depth_block) - 1) * plan.depth_block
             copy_matrix(f, kernel.dtype, Matrix(self.packed_a, plan.a_row, 1), Matrix(a, *plan.a), rows, depth,
                         min(last_depth, tiling.heights()[-1]))  # fmt: skip
-            a, a_row, a_stride = self.packed_a, plan.a_row, plan.a_row
+            a, a_row, a_step = self.packed_a, plan.a_row, 1
         in_tile = plan.via_scratch or not kernel.store_raw
         c_stride = plan.tile_stride if in_tile else plan.c[0]
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
@@ -354,7 +375,7 @@ class _Emitter:
                 accumulate: Index = 0
                 if isinstance(start, Value):
                     accumulate = start
-                at = TileOperands(self._at(a, (row, a_row)), a_stride, b_at, b_stride,
+                at = TileOperands(self._at(a, (row, a_row)), a_row, a_step, b_at, b_stride,
                                   self._at(c_at, (row, c_stride)), c_stride, depth, accumulate)  # fmt: skip
                 call_tile(f, tiling, plan.layout, i, j, at)
 

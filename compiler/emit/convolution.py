@@ -17,6 +17,10 @@ channels are then one contiguous run (without dilation), and the filter's rows a
   are output rows p; the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken
   several at a time, so that a tile of the result stays in the first cache over all of them.
 
+Depthwise convolutions (one channel and one filter a group) keep all channels in one frame: vectors run along the
+channels, and the microkernel multiplies element by element. Their terms are taps j, their blocks filter rows i, or for
+weights rows of tiles are taps j, terms are columns q and blocks rows p.
+
 Results whose channels are contiguous are written where they belong; others are written to a scratch block and
 transposed from there. The epilogue is called for each block of output rows, or once for weights.
 """
@@ -30,6 +34,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
 from staticgrad.compiler.emit.microkernel import (
+    Layout,
     Matrix,
     TileOperands,
     Tiling,
@@ -41,6 +46,7 @@ from staticgrad.compiler.emit.microkernel import (
     fill_zero,
     round_up,
     span,
+    tile_lanes,
 )
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -68,11 +74,12 @@ class _Image:
     height: int
     width: int
     pad_pixel: bool  # keep pixels apart from equal sets of the cache
+    slack: int  # elements behind the last pixel that are read too
 
     @property
     def in_place(self) -> bool:
         inside = self.height <= self.size[0] and self.width <= self.size[1]
-        plain = inside and self.offset == (0, 0) and self.groups == 1
+        plain = inside and self.offset == (0, 0) and self.groups == 1 and self.slack == 0
         return plain and (self.strides[1] == 1 or self.channels == 1)
 
     @property
@@ -93,7 +100,7 @@ class _Image:
     @property
     def elements(self) -> int:
         """Elements of the copy of one image."""
-        return 0 if self.in_place else self.groups * self.group
+        return 0 if self.in_place else self.groups * self.group + self.slack
 
     def inside(self, axis: int) -> tuple[int, int]:
         """The range of source pixels along ``axis`` that fall into the frame."""
@@ -104,7 +111,8 @@ class _Image:
     def covered(self) -> bool:
         """Whether the copy writes every element of the frame."""
         (h0, h1), (w0, w1) = self.inside(0), self.inside(1)
-        return h1 - h0 == self.height and w1 - w0 == self.width and self.pixel == self.channels
+        whole = h1 - h0 == self.height and w1 - w0 == self.width
+        return whole and self.pixel == self.channels and self.slack == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ class _Phase:
 
     taps: tuple[_Taps, _Taps]
     kernel: tuple[int, int]
-    channels: int  # 0 if no tap reaches the phase: its pixels are zero
+    channels: int  # that one tap sums over; 0 if no tap reaches the phase: its pixels are zero
     weights: _Weights
     run: bool  # the taps of a filter row and their channels are contiguous
     tiling: Tiling
@@ -168,6 +176,7 @@ class _Forward:
 
     image: _Image
     phases: tuple[_Phase, ...]
+    depthwise: bool
     images: int
     outputs: int  # channels of the result, of one group
     rows: int
@@ -187,6 +196,8 @@ class _WeightGrad:
     """The transpose by weights."""
 
     image: _Image
+    depthwise: bool
+    channels: int  # of w
     run: bool
     tiling: Tiling
     y_in_place: bool
@@ -211,6 +222,17 @@ def _empty(kernel: Convolution) -> bool:
         "weight_grad": (kernel.filters, kernel.channels // kernel.groups, *kernel.kernel),
     }
     return 0 in sizes[kernel.direction]
+
+
+def _is_depthwise(kernel: Convolution) -> bool:
+    """One channel and one filter a group: there is nothing to sum over but taps."""
+    return kernel.groups > 1 and kernel.groups == kernel.channels == kernel.filters and kernel.dtype.kind == "f"
+
+
+def _slack(kernel: Convolution, target: Target) -> int:
+    """What whole vectors of channels read behind the last pixel of a depthwise image on machines without masks."""
+    lanes = tile_lanes(target, kernel.dtype)
+    return 0 if target.masked or not _is_depthwise(kernel) else -kernel.channels % lanes
 
 
 def _forward_taps(kernel: Convolution, axis: int) -> _Taps:
@@ -245,33 +267,37 @@ def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[_Taps, ...], i
     return tuple(moved), start, max(high, default=1) - start
 
 
-def _x_image(kernel: Convolution) -> _Image:
+def _x_image(kernel: Convolution, target: Target) -> _Image:
     """x, framed by its padding."""
     height, width = (
         (size - 1) * kernel.stride[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1
         for i, size in enumerate((kernel.out_height, kernel.out_width))
     )
-    channels = kernel.channels // kernel.groups
+    groups = 1 if _is_depthwise(kernel) else kernel.groups
+    channels = kernel.channels // groups
     aliased = channels * kernel.stride[1] * kernel.dtype.itemsize % ALIAS == 0
-    return _Image(kernel.dtype, kernel.groups, channels, (kernel.height, kernel.width), kernel.x_strides,
-                  kernel.padding, height, width, aliased)  # fmt: skip
+    return _Image(kernel.dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides,
+                  kernel.padding, height, width, aliased, _slack(kernel, target))  # fmt: skip
 
 
-def _forward_geometry(kernel: Convolution) -> tuple[_Image, list[tuple[_Taps, _Taps]]]:
+def _forward_geometry(kernel: Convolution, target: Target) -> tuple[_Image, list[tuple[_Taps, _Taps]]]:
     """The framed image and the taps of every phase."""
     if kernel.direction == "forward":
-        return _x_image(kernel), [(_forward_taps(kernel, 0), _forward_taps(kernel, 1))]
+        return _x_image(kernel, target), [(_forward_taps(kernel, 0), _forward_taps(kernel, 1))]
     vertical, top, height = _backward_taps(kernel, 0)
     horizontal, left, width = _backward_taps(kernel, 1)
-    channels = kernel.filters // kernel.groups
-    image = _Image(kernel.dtype, kernel.groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides,
-                   (-top, -left), height, width, channels * kernel.dtype.itemsize % ALIAS == 0)  # fmt: skip
+    groups = 1 if _is_depthwise(kernel) else kernel.groups
+    channels = kernel.filters // groups
+    aliased = channels * kernel.dtype.itemsize % ALIAS == 0
+    image = _Image(kernel.dtype, groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides,
+                   (-top, -left), height, width, aliased, _slack(kernel, target))  # fmt: skip
     return image, [(v, h) for v in vertical for h in horizontal]
 
 
 def _phase_weights(kernel: Convolution, taps: tuple[_Taps, _Taps]) -> _Weights:
     o, c, i, j = kernel.w_strides
-    out, channel = (o, c) if kernel.direction == "forward" else (c, o)
+    plain = kernel.direction == "forward" or _is_depthwise(kernel)  # depthwise, o numbers both channels and filters
+    out, channel = (o, c) if plain else (c, o)
     start = taps[0].start * i + taps[1].start * j
     return _Weights(start, kernel.filters // kernel.groups * o, out, channel, taps[0].stride * i, taps[1].stride * j)
 
@@ -282,11 +308,12 @@ def _is_run(image: _Image, taps: int, dilation: int) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
-    image, geometry = _forward_geometry(kernel)
+    image, geometry = _forward_geometry(kernel, target)
     back = kernel.direction == "input_grad"
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
-    outputs = (kernel.channels if back else kernel.filters) // kernel.groups
-    total, size = outputs * kernel.groups, kernel.dtype.itemsize
+    depthwise = _is_depthwise(kernel)
+    total, size = kernel.channels if back else kernel.filters, kernel.dtype.itemsize
+    outputs = total // image.groups
     result = kernel.x_strides if back else kernel.y_strides
     direct = kernel.store_raw and (result[1] == 1 or total == 1)
     flat = kernel.kernel == (1, 1) and len(geometry) == 1 and (not direct or result[2] == columns * result[3])
@@ -294,53 +321,81 @@ def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
     phases, packed = [], 0
     for taps in geometry:
         reached = taps[0].number > 0 and taps[1].number > 0
-        channels = image.channels if reached else 0
+        channels = (1 if depthwise else image.channels) if reached else 0
         taken = (taps[0].number, taps[1].number) if reached else (1, 1)
-        run, terms = _is_run(image, taken[1], taps[1].dilation), taken[1] * channels
+        run, terms = depthwise or _is_run(image, taken[1], taps[1].dilation), taken[1] * channels
         m = rows * columns if flat else taps[1].count
-        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
+        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0], depthwise)
         most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
         phase = _Phase(taps, taken, channels, _phase_weights(kernel, taps), run, tiling,
                        min(taken[0], most) if run else 1, packed)  # fmt: skip
         phases.append(phase)
-        packed += kernel.groups * tiling.column_panels * phase.panel_elements
+        packed += image.groups * tiling.column_panels * phase.panel_elements
     lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
     tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
     most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
     row_block = rows if flat else round_up(-(-rows // -(-rows // most)), spacing)
     block = 0 if direct else min(row_block, rows) * columns * tile_pixel
     return _Forward(
-        image, tuple(phases), kernel.batch, outputs, rows, columns, flat, result, direct, row_block, tile_pixel,
-        aligned_bytes(packed, kernel.dtype), aligned_bytes(image.elements, kernel.dtype),
-        aligned_bytes(block, kernel.dtype),
-    )  # fmt: skip
+        image=image,
+        phases=tuple(phases),
+        depthwise=depthwise,
+        images=kernel.batch,
+        outputs=outputs,
+        rows=rows,
+        columns=columns,
+        flat=flat,
+        result=result,
+        direct=direct,
+        row_block=row_block,
+        tile_pixel=tile_pixel,
+        weight_bytes=aligned_bytes(packed, kernel.dtype),
+        image_bytes=aligned_bytes(image.elements, kernel.dtype),
+        tile_bytes=aligned_bytes(block, kernel.dtype),
+    )
 
 
 @functools.lru_cache(maxsize=4096)
 def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
-    image = _x_image(kernel)
-    run = _is_run(image, kernel.kernel[1], kernel.dilation[1])
-    outputs, size = kernel.filters // kernel.groups, kernel.dtype.itemsize
-    m = image.channels * (kernel.kernel[1] if run else 1)
-    tiling = choose_tiling(target, kernel.dtype, m, outputs, max(1, kernel.out_height * kernel.out_width))
+    image = _x_image(kernel, target)
+    depthwise, channels = _is_depthwise(kernel), kernel.channels // kernel.groups
+    run = depthwise or _is_run(image, kernel.kernel[1], kernel.dilation[1])
+    outputs, size = kernel.filters // image.groups, kernel.dtype.itemsize
+    m = channels * (kernel.kernel[1] if run else 1)
+    depth = max(1, kernel.out_height * kernel.out_width)
+    tiling = choose_tiling(target, kernel.dtype, m, outputs, depth, depthwise)
     y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
     y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
     y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel
     o, c, _, j = kernel.w_strides
-    direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and (not run or kernel.kernel[1] == 1
-                                                                     or j == image.channels * c)  # fmt: skip
+    regular = not run or depthwise or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
+    direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and regular
     result_row = round_up(kernel.filters, tiling.lanes)
-    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * image.channels * result_row
+    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
     y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
     pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
     together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
     x_pitch = image.strides[0] if image.in_place else image.elements
     y_pitch = kernel.y_strides[0] if y_in_place else y
-    return _WeightGrad(image, run, tiling, y_in_place, y_row, y_pixel, direct, result_row, together, x_pitch, y_pitch,
-                       aligned_bytes(together * image.elements, kernel.dtype),
-                       aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
-                       aligned_bytes(result, kernel.dtype))  # fmt: skip
+    return _WeightGrad(
+        image=image,
+        depthwise=depthwise,
+        channels=channels,
+        run=run,
+        tiling=tiling,
+        y_in_place=y_in_place,
+        y_row=y_row,
+        y_pixel=y_pixel,
+        direct=direct,
+        result_row=result_row,
+        together=together,
+        x_pitch=x_pitch,
+        y_pitch=y_pitch,
+        image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
+        y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
+        result_bytes=aligned_bytes(result, kernel.dtype),
+    )
 
 
 def scratch_bytes(kernel: Convolution, target: Target) -> int:
@@ -361,7 +416,7 @@ def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int
         return stored[kernel.direction]
     if kernel.direction == "weight_grad":
         back = _weight_grad_plan(kernel, target)
-        row, channels = back.result_row, back.image.channels
+        row, channels = back.result_row, back.channels
         return (1, row, kernel.kernel[1] * channels * row, channels * row)
     plan = _forward_plan(kernel, target)
     return (0, 1, plan.columns * plan.tile_pixel, plan.tile_pixel)
@@ -543,17 +598,17 @@ def _row_block(
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
     b_base = writer.at(packed, (group, tiling.column_panels * phase.panel_elements))
-    a_stride = horizontal.step * image.pixel
+    a_stride, a_step = horizontal.step * image.pixel, horizontal.dilation * image.pixel if plan.depthwise else 1
     with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, phase.tap_rows) as i:
         b = writer.at(b_base, (panel, phase.panel_elements), (i, kw * channels * tiling.width))
-        a_taps = writer.at(a_base, (i, vertical.dilation * image.row))
+        a_taps = writer.at(a_base, (i, vertical.dilation * image.row), (panel, tiling.width * plan.depthwise))
         c_panel = writer.at(c_base, (panel, tiling.width))
         with span(f, *rows) as p:
             a_line = writer.at(a_taps, (p, vertical.step * image.row))
             c_line = writer.at(c_panel, (p, vertical.spacing * c_row))
             with span(f, 0, tiling.row_panels) as q_panel:
                 q = tiling.row_start(f, q_panel)
-                at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, b, tiling.width,
+                at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, a_step, b, tiling.width,
                                   writer.at(c_line, (q, c_stride)), c_stride, kw * channels, i)  # fmt: skip
                 if phase.run:
                     blocks = f.min(phase.tap_rows, f.sub(kh, i))
@@ -562,7 +617,7 @@ def _row_block(
                 else:
                     at = replace(at, depth=channels, blocks=kw, a_block=horizontal.dilation * image.pixel,
                                  b_block=channels * tiling.width)  # fmt: skip
-                call_tile(f, tiling, "rows", q_panel, panel, at)
+                call_tile(f, tiling, "lanes" if plan.depthwise else "rows", q_panel, panel, at)
 
 
 def _store_block(writer: _Writer, plan: _Forward, tile: Value, number: Index, block: tuple[Index, Index]) -> None:
@@ -588,7 +643,7 @@ def _emit_weight_grad(writer: _Writer, plan: _WeightGrad) -> None:
     f, kernel, image = writer.f, writer.kernel, plan.image
     frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
     result = writer.area(plan.image_bytes + plan.y_bytes)
-    (kh, kw), channels = kernel.kernel, image.channels
+    (kh, kw), channels = kernel.kernel, plan.channels
     row = plan.result_row
     o, c, i, j = 1, row, kw * channels * row, channels * row
     if plan.direct and writer.result is not None:
@@ -614,7 +669,7 @@ def _zero_weights(writer: _Writer, plan: _WeightGrad, result: Value, strides: tu
     """The sum over nothing."""
     f, (kh, kw) = writer.f, writer.kernel.kernel
     c, i, j = strides
-    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j, span(f, 0, plan.image.channels) as channel:
+    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j, span(f, 0, plan.channels) as channel:
         row = writer.at(result, (tap_i, i), (tap_j, j), (channel, c))
         fill_zero(f, writer.dtype, row, writer.kernel.filters)
 
@@ -647,8 +702,11 @@ def _group_weights(
 ) -> None:  # fmt: skip
     """Add what images give to the weights of one group."""
     f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
-    (kh, kw), outputs = kernel.kernel, kernel.filters // kernel.groups
+    (kh, kw), outputs = kernel.kernel, kernel.filters // image.groups
     o, c, i_stride, j_stride = strides
+    # Rows of tiles are runs of (j, c), of c alone, or the taps j of every channel.
+    layout: Layout = "lanes" if plan.depthwise else "columns"
+    a_row, c_row = (kernel.dilation[1] * image.pixel, j_stride) if plan.depthwise else (1, c)
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     b_base = writer.at(y, (group, outputs))
     c_base = writer.at(result, (group, outputs * o))
@@ -656,21 +714,22 @@ def _group_weights(
         a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
         c_tap = writer.at(c_base, (i, i_stride), (j, j_stride))
         with span(f, 0, tiling.column_panels) as panel:
+            a_panel = writer.at(a_tap, (panel, tiling.width * plan.depthwise))
             b, c_panel = writer.at(b_base, (panel, tiling.width)), writer.at(c_tap, (panel, tiling.width))
             with span(f, 0, tiling.row_panels) as row_panel, span(f, *images) as number:
                 m, local = tiling.row_start(f, row_panel), f.sub(number, images[0])
                 at = TileOperands(
-                    writer.at(a_tap, (m, 1), (local, plan.x_pitch)), kernel.stride[1] * image.pixel,
+                    writer.at(a_panel, (m, a_row), (local, plan.x_pitch)), a_row, kernel.stride[1] * image.pixel,
                     writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
-                    writer.at(c_panel, (m, c)), c, kernel.out_width, number, kernel.out_height,
+                    writer.at(c_panel, (m, c_row)), c_row, kernel.out_width, number, kernel.out_height,
                     kernel.stride[0] * image.row, plan.y_row,
                 )  # fmt: skip
-                call_tile(f, tiling, "columns", row_panel, panel, at)
+                call_tile(f, tiling, layout, row_panel, panel, at)
 
 
 def _store_weights(writer: _Writer, plan: _WeightGrad, source: Value) -> None:
     """Copy the scratch result to the strides of w."""
-    f, (kh, kw), channels = writer.f, writer.kernel.kernel, plan.image.channels
+    f, (kh, kw), channels = writer.f, writer.kernel.kernel, plan.channels
     o, c, i, j = writer.kernel.w_strides
     row, filters = plan.result_row, writer.kernel.filters
     taps = _Weights(0, 0, o, c, i, j).taps((kh, kw))

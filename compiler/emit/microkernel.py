@@ -3,15 +3,17 @@
 In: a ``Tile`` (how many rows and vectors of C stay in registers). Out: the name of a function of the module,
 emitted once however many contractions, convolutions and shapes use it:
 
-    void @tile(ptr A, i64 a, ptr B, i64 b, ptr C, i64 c, i64 K, i64 blocks, i64 a_block, i64 b_block,
+    void @tile(ptr A, i64 a_row, i64 a_step, ptr B, i64 b, ptr C, i64 c, i64 K, i64 blocks, i64 a_block, i64 b_block,
                i64 accumulate, i64 last)
 
     C[i, j] (+)= Σ_{s < blocks} Σ_{k < K} A_s[i, k]·B_s[k, j]      0 <= i < rows, 0 <= j < vectors·lanes
 
-``A_s`` is A moved on by ``s·a_block`` elements; one of its axes is contiguous and the other has stride ``a``:
-``layout="rows"`` has k contiguous, ``layout="columns"`` has i contiguous. Rows of ``B_s`` are contiguous, ``b``
+``A_s`` is A moved on by ``s·a_block`` elements, with strides ``a_row`` (of i) and ``a_step`` (of k), one of which is
+known: ``layout="rows"`` has k contiguous, ``layout="columns"`` has i contiguous. Rows of ``B_s`` are contiguous, ``b``
 elements apart; rows of C are contiguous, ``c`` elements apart. ``accumulate`` 0 overwrites C. With ``edge`` the last
 vector has ``last`` valid lanes (0 … lanes); the others are neither stored nor, where the target has masks, read.
+``layout="lanes"`` is the same sum with A[i, k, j] in place of A[i, k], contiguous along j: what a depthwise
+convolution does for each channel.
 The batch of strided blocks is what makes one function serve both products and convolutions (a block is one row of
 the filter); see Georganas et al., "High-performance deep learning via a single building block" (IPDPS 2020).
 
@@ -37,7 +39,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.target import Target
 
-Layout = Literal["rows", "columns"]
+Layout = Literal["rows", "columns", "lanes"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
@@ -107,8 +109,8 @@ class _TileWriter:
             return self.f.load(self.type, self._at(row, j))
         return self.f.masked_load(self.type, self._at(row, j), mask)
 
-    def load_b(self, row: Value, j: int) -> Value:
-        # Without masks in the machine the edge of B is packed, padded with zeros: its whole vectors may be read.
+    def load(self, row: Value, j: int) -> Value:
+        """A vector of B (or A). Without masks in the machine operands are padded: whole vectors may be read."""
         mask = self._masked(j) if self.f.target.masked else None
         if mask is None:
             return self.f.load(self.type, self._at(row, j))
@@ -131,34 +133,36 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
     return f.binary("add", f.binary("mul", a, b), c)
 
 
-_TILE_PARAMS = ("ptr", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
+_TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
 
 
 def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     f = module.function(name, _TILE_PARAMS)
-    a, a_stride, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
+    a, a_row, a_step, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
     writer = _TileWriter(f, tile, last)
     element = writer.element
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
+    # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
+    indexed = tile.layout == "rows"
+    rows = [f.mul(i, a_row) if tile.layout != "columns" else i for i in range(tile.rows)]
     sums = _initial_sums(writer, c_rows, accumulate)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
         a_now, b_now, *sums = block.carried
-        # Row pointers are made once a block; inside, one shared index of k addresses all of them.
-        a_rows = [f.offset(a_now, f.mul(i, a_stride), element) for i in range(tile.rows)]
-        moving = [a_now, b_now] if tile.layout == "columns" else [b_now]
+        a_rows = [f.offset(a_now, row, element) for row in rows] if indexed else []
+        moving = [b_now] if indexed else [b_now, a_now]
         with f.loop(0, count, carry=[*moving, *sums]) as inner:
             pointers, sums = inner.carried[: len(moving)], inner.carried[len(moving) :]
-            b_vectors = [writer.load_b(pointers[-1], j) for j in range(tile.vectors)]
+            b_vectors = [writer.load(pointers[0], j) for j in range(tile.vectors)]
             for i in range(tile.rows):
-                at = f.offset(a_rows[i], inner.index, element)
-                if tile.layout == "columns":
-                    at = f.offset(pointers[0], i, element)
-                scalar = f.splat(f.load(element, at), writer.lanes)
+                base = f.offset(a_rows[i], inner.index, element) if indexed else f.offset(pointers[1], rows[i], element)
+                if tile.layout == "lanes":
+                    a_vectors = [writer.load(base, j) for j in range(tile.vectors)]
+                else:
+                    a_vectors = [f.splat(f.load(element, base), writer.lanes)] * tile.vectors
                 for j in range(tile.vectors):
                     s = i * tile.vectors + j
-                    sums[s] = multiply_add(f, tile.dtype, scalar, b_vectors[j], sums[s])
-            steps = [a_stride, b_stride] if tile.layout == "columns" else [b_stride]
-            inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, steps)), *sums)
+                    sums[s] = multiply_add(f, tile.dtype, a_vectors[j], b_vectors[j], sums[s])
+            inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, (b_stride, a_step))), *sums)
         sums = inner.results[len(moving) :]
         block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
     for s, value in enumerate(block.results[2:]):
@@ -245,14 +249,15 @@ def _most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     return min(rows, 14)
 
 
-def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
+def _tile_cycles(rows: int, vectors: int, depth: int, elementwise: bool) -> float:
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, the latency of the chain (four
     cycles, five with some slack), and B
     from the second cache (half a vector a cycle) where its panel is too long to stay in the first. The small last
     terms prefer, of tiles bound by arithmetic, those that move less between the caches."""
     fmas = rows * vectors
     b_cycles = vectors * (2.0 if depth * vectors > 256 else 1.0)
-    cycles = max(fmas / 2, (rows + vectors) / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 5.0)
+    loads = fmas + vectors if elementwise else rows + vectors
+    cycles = max(fmas / 2, loads / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 5.0)
     return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
 
 
@@ -270,23 +275,24 @@ def _tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors:
                   last_vectors, last_lanes, target.masked)  # fmt: skip
 
 
-def _tiling_cost(tiling: Tiling, depth: int) -> float:
+def _tiling_cost(tiling: Tiling, depth: int, elementwise: bool) -> float:
     inner, last = tiling.column_kinds()
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth)
-            cycles += panels * (a_row + _tile_cycles(height, last[0], depth))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth, elementwise)
+            cycles += panels * (a_row + _tile_cycles(height, last[0], depth, elementwise))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
     unusual = any(height != USUAL_ROWS for height in tiling.heights())
     return cycles * (1 + 0.04 * (tiling.variants() - 1) + 0.03 * unusual)
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> Tiling:
+def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int, elementwise: bool = False) -> Tiling:
     """The tiling of an m × n result (both positive) over ``depth`` terms with the least estimated time.
 
     Row panels are balanced (never a runt); of tilings of about equal speed the one with fewer functions wins.
+    ``elementwise`` is for ``layout="lanes"``.
     """
     most_vectors = min(8 if target.registers > 16 else 3, -(-n // tile_lanes(target, dtype)))
     candidates = []
@@ -294,7 +300,9 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
         for rows in range(1, min(m, _most_rows(target, dtype, vectors)) + 1):
             for fold in (False, True) if target.masked else (False,):
                 tiling = _tiling(target, dtype, m, n, rows, vectors, fold)
-                candidates.append((_tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
+                candidates.append(
+                    (_tiling_cost(tiling, depth, elementwise), tiling.variants(), -vectors, fold, rows, tiling)
+                )
     return min(candidates, key=lambda entry: entry[:5])[-1]
 
 
@@ -303,7 +311,8 @@ class TileOperands:
     """Where one tile's operands lie: pointers, strides in elements, and the batch of blocks that is summed."""
 
     a: Value
-    a_stride: Index
+    a_row: Index
+    a_step: Index
     b: Value
     b_stride: Index
     c: Value
@@ -330,8 +339,9 @@ def call_tile(
     valid = _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_lanes))
     integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
     tail = ", ".join(str(_value(i)) for i in integers)
-    operands = f"{at.a}, {_value(at.a_stride)}, {at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
-    f.line(f"call void {function.text}({operands}, {tail}, {valid})")
+    a = f"{at.a}, {_value(at.a_row)}, {_value(at.a_step)}"
+    b_and_c = f"{at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
+    f.line(f"call void {function.text}({a}, {b_and_c}, {tail}, {valid})")
 
 
 def _value(index: Index) -> Value:
