@@ -43,7 +43,7 @@ from staticgrad.compiler.cut import bind_feeds, cut
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
-from staticgrad.ops.sources import FULL, PLACEHOLDER, FullAttributes, SourceAttributes
+from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind, product, sizes
 
@@ -82,7 +82,7 @@ class SavedTensor:
 
     @property
     def nbytes(self) -> int:
-        return product(sizes(self.type.shape)) * self.type.dtype.itemsize  # type: ignore[operator,return-value]
+        return product(sizes(self.type.shape)) * self.type.dtype.itemsize  # type: ignore[return-value]
 
     @property
     def reason(self) -> str:
@@ -289,7 +289,7 @@ class TapePlan:
         return store
 
     def _bytes(self, x: Tensor) -> int:
-        return product(bind(x.shape, self._sizes)) * x.dtype.itemsize  # type: ignore[operator,return-value]
+        return product(bind(x.shape, self._sizes)) * x.dtype.itemsize  # type: ignore[return-value]
 
     def _place(
         self,
@@ -322,7 +322,7 @@ def _with_ones(region: Region, first: int, given: Sequence[bool]) -> Region:
         if node not in missing:
             return None
         (x,) = node.outputs
-        return FUNCTIONS.full(x.shape, 1, dtype=x.dtype),
+        return (FUNCTIONS.full(x.shape, 1, dtype=x.dtype),)
 
     made = rebuild(region, visit)
     feeds = tuple(x for x in made.feeds if x.op.op is not FULL)
@@ -508,14 +508,15 @@ def _minimum_cut(
         return {here[0]}
     import networkx as nx
 
+    number = {x: 2 * index for index, x in enumerate(edges)}  # even: where a tensor begins, odd: where it is read
     network = nx.DiGraph()
     for x, operands in edges.items():
-        network.add_edge((x, 0), (x, 1), capacity=cost[x])
+        network.add_edge(number[x], number[x] + 1, capacity=cost[x])
         if x in sources:
-            network.add_edge("source", (x, 0))
+            network.add_edge("source", number[x])
         if x in sinks:
-            network.add_edge((x, 1), "sink")
+            network.add_edge(number[x] + 1, "sink")
         for y in operands:
-            network.add_edge((y, 1), (x, 0))
+            network.add_edge(number[y] + 1, number[x])
     _, (near, _far) = nx.minimum_cut(network, "source", "sink")
-    return {x for x in edges if (x, 0) in near and (x, 1) not in near}
+    return {x for x in edges if number[x] in near and number[x] + 1 not in near}

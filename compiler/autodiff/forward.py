@@ -213,9 +213,7 @@ def _combine(
     return total
 
 
-def _apply(
-    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
-) -> Sequence[Tensor]:
+def _apply(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
     """A linear op applied to the tangents; what does not vary has the tangent zero, and indices stay."""
     operands = []
     for x, t in zip(primal.inputs, tangents, strict=True):
@@ -225,9 +223,7 @@ def _apply(
     return graph.add(op, operands, primal.attrs).outputs
 
 
-def _transpose(
-    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
-) -> list[Tensor | None]:
+def _transpose(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The jvp of an op that gives its vjp alone: the vjp is walked back from its results to the cotangents it got, at
     which it is linear; so their value doesn't matter, and zeros are taken."""
     zeros = [FUNCTIONS.zeros_like(y) if is_floating(y.dtype) else None for y in primal.outputs]
@@ -239,7 +235,5 @@ def _transpose(
         if ct is not None and t is not None:
             seeds[ct] = t if ct not in seeds else FUNCTIONS.add(seeds[ct], t)
     targets = {z for z in zeros if z is not None}
-    found = backpropagate(
-        graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start
-    )
+    found = backpropagate(graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start)
     return [None if z is None else found.get(z) for z in zeros]

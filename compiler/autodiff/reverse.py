@@ -218,9 +218,7 @@ def _between(
     return nodes, varying
 
 
-def _collect(
-    node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor]
-) -> None:
+def _collect(node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor]) -> None:
     if len(pulled) != len(node.inputs):
         raise GradientError(
             f"the derivative of op {node.op.name!r}: expected {len(node.inputs)} cotangents, actual {len(pulled)}",
@@ -308,7 +306,7 @@ def _weigh(
 def scaled(ct: Tensor, partial: Any) -> Tensor:
     """``ct * partial`` without a multiplication by 1 or -1, where the partial is that number."""
     if isinstance(partial, (int, float)) and abs(partial) == 1:
-        return ct if partial == 1 else FUNCTIONS.negative(ct)  # type: ignore[no-any-return]
+        return ct if partial == 1 else FUNCTIONS.negative(ct)
     return FUNCTIONS.multiply(ct, partial)  # type: ignore[no-any-return]
 
 
@@ -326,9 +324,7 @@ def _walk_back(
         if ct is not None:
             seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
     targets = {x for x, need in zip(inputs, needs, strict=True) if need}
-    found = backpropagate(
-        graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start
-    )
+    found = backpropagate(graph, seeds, targets, flows=lambda y: y.op.serial >= start and y not in targets, first=start)
     return [found.pop(x, None) if need else None for x, need in zip(inputs, needs, strict=True)]
 
 
