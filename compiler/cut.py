@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from staticgrad.compiler.region import Region, needed_nodes
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.ops.numerics import NUMERICS_CHECK, NumericsAttributes
+from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
 

@@ -63,7 +63,8 @@ def materialize(region: Region) -> Region:
                 or (name == "gather" and position == 0 and not own(x) and x.op.op.name not in SOURCES - WITHOUT_MEMORY)
             ) or (name == "reshape" and x in need):
                 new[position] = copied(y)
-        return get_default_graph().clone(node, new, ()).outputs if new != list(inputs) else None
+        changed = any(a is not b for a, b in zip(new, inputs, strict=True))
+        return get_default_graph().clone(node, new).outputs if changed else None
 
     made = rebuild(region, visit)
     return _own_fetches(made, own)
