@@ -54,11 +54,10 @@ class Executable:
     """
 
     __slots__ = (
-        "__call__", "__weakref__", "_entries", "_latest", "_list", "_places", "_plain", "_planning_seconds",
+        "__call__", "__weakref__", "_entries", "_latest", "_list", "_pack", "_places", "_plain", "_planning_seconds",
         "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
 
-    __call__: Callable[..., Any]
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class Executable:
         planning_seconds: float = 0.0,
     ) -> None:
         self.session = session
-        self.fetches = fetches
+        self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
         self.feeds = tuple(feeds)
         self.leaves = tuple(leaves)
         self.tensors: tuple[Tensor, ...] = tuple({id(x): x for x in leaves if isinstance(x, Tensor)}.values())
@@ -83,6 +82,7 @@ class Executable:
         self._single = isinstance(fetches, Tensor)
         flat = type(fetches) is list and len(fetches) == len(leaves)
         self._list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
+        self._pack = packer(self.fetches)
         self.__call__ = self.call
 
     def prepare(self, shapes: Sequence[Shape]) -> None:
@@ -99,7 +99,7 @@ class Executable:
             values = self.call_flat(arrays)
             if self._single:
                 return values[0]
-            return values if self._list else pack(self.fetches, values)
+            return self._pack(values)
         self.call_flat(arrays, [out] if self._single else flatten_like(self.fetches, out, "out"))
         return out
 
@@ -183,12 +183,12 @@ class Executable:
         if self._single or self._list:
             return runner.entry(types, self._places, self._single, self.call) or self.call
         entry = runner.entry(types, self._places, False, self._call_list)
-        fetches, call = self.fetches, self.call
+        pack, call = self._pack, self.call
 
         def packed(*arrays: Any, out: Any = None) -> Any:
             if out is not None or entry is None:
                 return call(*arrays, out=out)
-            return pack(fetches, entry(*arrays))
+            return pack(entry(*arrays))
 
         return packed
 
@@ -252,10 +252,34 @@ def leaves_of(fetches: Any) -> list[Tensor | Node]:
     return leaves
 
 
-def pack(fetches: Any, values: Sequence[Any]) -> Any:
-    """``values`` in the nest of ``fetches``."""
-    rest = iter(values)
-    return nest.map(lambda _: next(rest), fetches)
+def structure_of(fetches: Any) -> Any:
+    """What two nests of fetches have in common if they have the same parts in the same places: a hashable key."""
+    if isinstance(fetches, (Tensor, Node)):
+        return id(fetches)
+    if type(fetches) in (list, tuple):
+        return (type(fetches), *map(structure_of, fetches))
+    parts = nest.children(fetches)
+    if parts is None:
+        raise TypeError(f"{fetches!r} is no tensor")
+    keys = tuple(fetches) if isinstance(fetches, Mapping) else ()
+    return (type(fetches), keys, *map(structure_of, parts))
+
+
+def packer(fetches: Any) -> Callable[[Sequence[Any]], Any]:
+    """A function that puts a flat sequence of results into the nest of ``fetches``."""
+    if isinstance(fetches, (list, tuple, dict)) and type(fetches) in (list, tuple, dict):
+        parts = list(fetches.values()) if isinstance(fetches, dict) else list(fetches)
+        if all(isinstance(part, (Tensor, Node)) for part in parts):
+            if isinstance(fetches, dict):
+                keys = tuple(fetches)
+                return lambda values: dict(zip(keys, values, strict=True))
+            return type(fetches)
+
+    def pack(values: Sequence[Any]) -> Any:
+        rest = iter(values)
+        return nest.map(lambda _: next(rest), fetches)
+
+    return pack
 
 
 def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:

@@ -6,20 +6,19 @@ recently used given up first, by graph version, fetches, feeds with their types,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import numpy as np
-
 from staticgrad import config
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
-from staticgrad.runtime.executable import Executable, Runner, leaves_of, pack
+from staticgrad.runtime.executable import Executable, Runner, leaves_of, structure_of
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
@@ -43,11 +42,11 @@ class Recent(Generic[V]):
         self._lock = threading.Lock()
 
     def get(self, key: object) -> V | None:
-        with self._lock:
-            value = self._entries.get(key)
-            if value is not None:
+        value = self._entries.get(key)
+        if value is not None:
+            with contextlib.suppress(KeyError):  # another thread gave it up just now
                 self._entries.move_to_end(key)
-            return value
+        return value
 
     def put(self, key: object, value: V) -> V:
         with self._lock:
@@ -148,15 +147,18 @@ class Session:
             FetchError, FeedError: not of this graph, a missing placeholder, a wrong shape or dtype.
             BoundsError, NumericsError: found during the run; no state has changed.
         """
-        self.check_open()
-        leaves = leaves_of(fetches)
-        feeds = self._check_feeds(feeds)
-        key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, feeds)))
-        executable = self._executables.get(key)
+        fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
+        try:
+            key = (self.graph.version, structure_of(fetches), tuple(map(id, fed)))
+            executable = self._executables.get(key)
+        except TypeError:  # something that can't be part of a key: said below
+            key, executable = None, None
         if executable is None:
-            executable = self._executables.put(key, Executable(self, list(leaves), leaves, tuple(feeds)))
-        values = executable(*feeds.values())
-        return values[0] if isinstance(fetches, (Tensor, Node)) else pack(fetches, values)
+            self.check_open()
+            tensors = tuple(self._check_feeds(feeds))
+            executable = Executable(self, fetches, leaves_of(fetches), tensors)
+            self._executables.put(key, executable)
+        return executable(*fed.values())
 
     def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
         if feeds is None:
@@ -266,13 +268,16 @@ class Session:
         outputs: Any,
         feeds: Mapping[Tensor, Any] | None = None,
         *,
-        backward_order: Sequence[Tensor] | None = None,
+        backward_order: Sequence[Tensor | Sequence[Tensor]] | None = None,
+        memory_budget: int | None = None,
     ) -> Tape:
         """Run the forward of ``outputs`` (a tensor or a nest of them) and keep what their backwards need.
 
         Args:
             backward_order: the order in which backwards of the outputs will be called; each value is then kept
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
+            memory_budget: bytes that the kept values should not exceed; where they would, more is computed again in
+                the backward.
 
         Raises:
             FetchError, FeedError: as for ``run``.
@@ -288,13 +293,13 @@ class Session:
         fed = self._check_feeds(feeds)
         arrays = [as_array(x, value) for x, value in fed.items()]
         types = {x: TensorType(array.shape, array.dtype) for x, array in zip(fed, arrays, strict=True)}
-        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types))
+        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types), memory_budget)
         programs = self._tapes.get(key)
         if programs is None:
             with self.compiling:
                 programs = self._tapes.get(key)
                 if programs is None:
-                    programs = self._tapes.put(key, plan_programs(self, tensors, types))
+                    programs = self._tapes.put(key, plan_programs(self, tensors, types, memory_budget))
         return Tape(self, programs, arrays, backward_order)
 
     def grad(self, x: Tensor) -> Array | None:

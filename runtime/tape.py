@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.kernels.program import BufferPlan
 from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
-from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError
+from staticgrad.errors import BuffersFreedError, FetchError, GradientError, SourceLine, StateChangedError
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
@@ -36,9 +36,16 @@ class TapePrograms:
     backwards: dict[tuple[tuple[int, bool], ...], tuple[BackwardPlan, Runner]]
 
 
-def plan_programs(session: Session, outputs: Sequence[Tensor], feeds: Mapping[Tensor, TensorType]) -> TapePrograms:
+def plan_programs(
+    session: Session,
+    outputs: Sequence[Tensor],
+    feeds: Mapping[Tensor, TensorType],
+    memory_budget: int | None,
+) -> TapePrograms:
     """Plan a tape and compile its forward."""
-    plan = plan_tape(session.graph, outputs, feeds)
+    plan = plan_tape(
+        session.graph, outputs, feeds, check_numerics=session.check_numerics, memory_budget=memory_budget
+    )
     return TapePrograms(plan, tuple(outputs), session.load(plan.forward), {})
 
 
@@ -50,15 +57,15 @@ class SavedBuffer:
     nbytes: int
     live: bool
     reason: str
-    source: object
+    source: SourceLine | None
 
 
 @dataclass(frozen=True, slots=True)
 class TapeMemory:
     """What a tape keeps for its backwards, in bytes.
 
-    ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what
-    ``retain_graph=True`` keeps of it that the backward of all outputs would give back.
+    ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what of it the backward
+    of all outputs gives back and ``retain_graph=True`` keeps.
     """
 
     saved_bytes: int
@@ -82,7 +89,7 @@ class TapeMemory:
         or still there (2)."""
         plans, offset = [], 0
         for b in self.buffers:
-            plans.append(BufferPlan(b.name, b.nbytes, offset, 0, 2 if b.live else 1, b.reason, None))
+            plans.append(BufferPlan(b.name, b.nbytes, offset, 0, 2 if b.live else 1, b.reason, b.source))
             offset += b.nbytes
         plot_buffers(path, plans, offset, self.live_bytes)
 
@@ -98,7 +105,7 @@ class Tape:
         session: Session,
         programs: TapePrograms,
         arrays: Sequence[Array],
-        order: Sequence[Tensor] | None = None,
+        order: Sequence[Tensor | Sequence[Tensor]] | None = None,
     ) -> None:
         plan = programs.plan
         self._session = session
@@ -149,9 +156,7 @@ class Tape:
 
     # -- backward ---------------------------------------------------------------------------------------------------
 
-    def backward(
-        self, output: Tensor | Sequence[Tensor], grad: Any = None, retain_graph: bool = False
-    ) -> None:
+    def backward(self, output: Tensor | Sequence[Tensor], grad: Any = None, retain_graph: bool = False) -> None:
         """Add the gradients of one output, or of several in one traversal, to those of the session.
 
         Args:
@@ -192,14 +197,7 @@ class Tape:
                 raise FetchError(f"backward of {y!r}: the tape was made for {names}")
         grads: list[Array | None] = []
         for y, value in zip(outputs, given, strict=True):
-            array = None if value is None else as_array(y, value)
-            if array is not None and array.shape != self._outputs[y].shape:
-                expected = self._outputs[y].shape
-                raise GradientError(
-                    f"grad of {y.name!r}: wrong shape\n  expected {expected}\n  actual   {array.shape}",
-                    source=y.source,
-                )
-            grads.append(array)
+            grads.append(None if value is None else as_array(y, value))
         return outputs, grads
 
     def _program(self, outputs: Sequence[Tensor], given: Sequence[bool]) -> tuple[BackwardPlan, Runner]:
@@ -229,10 +227,13 @@ class Tape:
     def memory(self) -> TapeMemory:
         """What the tape keeps now."""
         saved = self._programs.plan.saved
-        buffers = tuple(
-            SavedBuffer(s.name, s.nbytes, s in self._live, s.reason, s.source) for s in saved
+        buffers = tuple(SavedBuffer(s.name, s.nbytes, s in self._live, s.reason, s.source) for s in saved)
+        live = [s for s in saved if s in self._live]
+        return TapeMemory(
+            saved_bytes=sum(s.nbytes for s in saved),
+            live_bytes=sum(s.nbytes for s in live),
+            retain_bytes=sum(s.nbytes for s in live if s.readers),
+            buffers=buffers,
         )
-        live = sum(b.nbytes for b in buffers if b.live)
-        return TapeMemory(sum(b.nbytes for b in buffers), live, live, buffers)
 
 

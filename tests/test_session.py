@@ -1,0 +1,455 @@
+"""Sessions and executables, on both backends: feeds, results, programs, errors, threads."""
+
+from __future__ import annotations
+
+import array
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.optable import Array
+
+BACKENDS = ("reference", "compiled")
+
+
+@pytest.fixture(params=BACKENDS, autouse=True)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name: str = request.param
+    monkeypatch.setenv("STATICGRAD_BACKEND", name)
+    return name
+
+
+@pytest.fixture
+def g() -> Iterator[sg.Graph]:
+    with sg.Graph() as graph:
+        yield graph
+
+
+class Pair(NamedTuple):
+    a: Any
+    b: Any
+
+
+@dataclass
+class Record:
+    x: Any
+    rest: Any
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_nest_comes_back(g: sg.Graph) -> None:
+    x = sg.placeholder((2,))
+    y = x + 1
+    sess = sg.Session(g)
+    a = np.array([1, 2], np.float32)
+    out = sess.run({"p": Pair(x, [y, None]), "r": Record(y, (x,)), "again": y}, {x: a})
+    assert isinstance(out["p"], Pair)
+    assert out["p"].b[1] is None
+    np.testing.assert_array_equal(out["p"].a, a)
+    assert isinstance(out["r"], Record)
+    np.testing.assert_array_equal(out["r"].x, a + 1)
+    assert out["r"].x is not out["again"]
+    assert isinstance(sess.run(y, {x: a}), np.ndarray)
+    assert sess.run([], {x: a}) == []
+
+
+def test_results_are_fresh_writable_and_stay(g: sg.Graph) -> None:
+    x = sg.placeholder((3,))
+    exe = sg.Session(g).compile([x, x * 2, sg.constant([1.0, 2.0])], x)
+    a = np.ones(3, np.float32)
+    first = exe(a)
+    kept = [r.copy() for r in first]
+    for r in exe(a + 1):
+        assert r.flags.writeable
+        assert r.flags.owndata
+        r[...] = 7
+    for r, k in zip(first, kept, strict=True):
+        np.testing.assert_array_equal(r, k)
+    assert a.tolist() == [1, 1, 1]
+    assert exe(a)[2].tolist() == [1, 2]
+
+
+def test_scalars_are_arrays_without_dimensions(g: sg.Graph) -> None:
+    x = sg.placeholder((3,))
+    total = sg.Session(g).run(sg.sum(x), {x: [1, 2, 3]})
+    assert type(total) is np.ndarray
+    assert total.shape == ()
+    assert total == 6
+
+
+def test_a_list_changed_later_changes_nothing(g: sg.Graph) -> None:
+    x = sg.placeholder((1,))
+    fetches = [x]
+    exe = sg.Session(g).compile(fetches, x)
+    fetches.append(x)
+    assert len(exe(np.ones(1, np.float32))) == 1
+
+
+# -- feeds ------------------------------------------------------------------------------------------------------------
+
+
+class OnlyDlpack:
+    """A producer that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def misaligned(values: Array) -> Array:
+    memory = np.zeros(values.nbytes + 1, np.uint8)
+    view = memory[1:].view(values.dtype).reshape(values.shape)
+    view[...] = values
+    return view
+
+
+def read_only(values: Array) -> Array:
+    values = values.copy()
+    values.flags.writeable = False
+    return values
+
+
+ONE_TWO = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+ACCEPTED: dict[str, Callable[[], Any]] = {
+    "array": lambda: ONE_TWO,
+    "strided": lambda: np.repeat(ONE_TWO, 2, axis=1)[:, ::2],
+    "transposed": lambda: np.ascontiguousarray(ONE_TWO.T).T,
+    "reversed": lambda: ONE_TWO[::-1, ::-1].copy()[::-1, ::-1],
+    "read-only": lambda: read_only(ONE_TWO),
+    "misaligned": lambda: misaligned(ONE_TWO),
+    "big-endian": lambda: ONE_TWO.astype(">f4"),
+    "half": lambda: ONE_TWO.astype(np.float16),
+    "small integers": lambda: ONE_TWO.astype(np.int16),
+    "list": lambda: ONE_TWO.tolist(),
+    "list of integers": lambda: [[1, 2, 3], [4, 5, 6]],
+    "list of rows": lambda: list(ONE_TWO.astype(np.float64)),
+    "memoryview": lambda: memoryview(ONE_TWO),
+    "dlpack": lambda: OnlyDlpack(ONE_TWO),
+    "subclass": lambda: np.asmatrix(ONE_TWO),
+}
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize("kind", ACCEPTED)
+def test_anything_like_an_array_can_be_fed(g: sg.Graph, kind: str) -> None:
+    x = sg.placeholder((2, 3))
+    sess = sg.Session(g)
+    exe = sess.compile(x * 2, x)
+    value = ACCEPTED[kind]()
+    np.testing.assert_array_equal(exe(value), ONE_TWO * 2)
+    np.testing.assert_array_equal(sess.run(x * 2, {x: value}), ONE_TWO * 2)
+
+
+def test_python_numbers_take_the_declared_dtype(g: sg.Graph) -> None:
+    f, i, b = sg.placeholder(()), sg.placeholder((), sg.int32), sg.placeholder((), sg.bool)
+    out = sg.Session(g).run([f, i, b], {f: 3, i: 7, b: True})
+    assert [r.dtype for r in out] == [sg.float32, sg.int32, sg.bool]
+    assert [r.item() for r in out] == [3.0, 7, True]
+    y = sg.placeholder((2,))
+    assert sg.Session(g).run(y, {y: array.array("f", [1.5, 2])}).tolist() == [1.5, 2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        (sg.float32, np.zeros((2, 2)), "float64"),
+        (sg.float32, np.zeros((2, 3)), "dtype"),
+        (sg.float32, np.zeros((2, 3), np.int32), "safely"),
+        (sg.float32, np.zeros((3, 2), np.float32), "shape"),
+        (sg.float32, [[1, 2], [3]], "feed of 'x'"),
+        (sg.float32, "text", "feed of 'x'"),
+        (sg.float32, object(), "feed of 'x'"),
+        (sg.float32, [[1j, 2, 3]] * 2, "feed of 'x'"),
+        (sg.int64, [[1.5, 2, 3]] * 2, "int64"),
+        (sg.uint8, [[1, 2, 300]] * 2, "feed of 'x'"),
+        (sg.bool, [[1, 0, 1]] * 2, "bool"),
+    ],
+)
+def test_wrong_feeds_are_refused(g: sg.Graph, dtype: Any, value: Any, message: str) -> None:
+    x = sg.placeholder((2, 3), dtype, name="x")
+    y = sg.identity(x)
+    sess = sg.Session(g)
+    exe = sess.compile(y, x)
+    for call in (lambda: exe(value), lambda: sess.run(y, {x: value})):
+        with pytest.raises(sg.FeedError, match=message) as caught:
+            call()
+        assert "test_session.py" in str(caught.value)
+
+
+def test_what_is_fed_must_be_a_tensor_of_the_graph(g: sg.Graph) -> None:
+    x = sg.placeholder((2,), name="x")
+    y = x * 2
+    with sg.Graph():
+        foreign = sg.placeholder((2,))
+    sess = sg.Session(g)
+    a = np.zeros(2, np.float32)
+    feeds: Any
+    for feeds in ({"x": a}, {foreign: a}, [x], {x: y}):
+        with pytest.raises(sg.FeedError):
+            sess.run(y, feeds)
+    for feeds in ([x, x], [foreign], ["x"], {x: (3,)}, {x: (2, 1)}):
+        with pytest.raises(sg.FeedError):
+            sess.compile(y, feeds)
+    fetch: Any
+    for fetch in ("y", foreign, [y, 3]):
+        with pytest.raises(sg.FetchError):
+            sess.run(fetch, {x: a})
+
+
+def test_a_missing_placeholder_is_named_with_its_line(g: sg.Graph) -> None:
+    x = sg.placeholder((2,), name="images")
+    y = x * 2
+    sess = sg.Session(g)
+    with pytest.raises(sg.FeedError, match=r"(?s)'images'.*test_session\.py"):
+        sess.run(y)
+    with pytest.raises(sg.FeedError, match="'images'"):
+        sess.compile(y, [])
+    exe = sess.compile(y, x)
+    for arrays in ((), (np.zeros(2, np.float32),) * 2):
+        with pytest.raises(sg.FeedError, match="expected 1 arrays"):
+            exe(*arrays)
+
+
+def test_feeds_that_nothing_needs(g: sg.Graph) -> None:
+    x, t = sg.placeholder((2,)), sg.placeholder((3,), sg.int64, name="t")
+    y = x * 2
+    sess = sg.Session(g)
+    a = np.ones(2, np.float32)
+    assert sess.run(y, {t: [1, 2, 3], x: a}).tolist() == [2, 2]
+    exe = sess.compile(y, [t, x])
+    assert exe(np.zeros(3, np.int64), a).tolist() == [2, 2]
+    with pytest.raises(sg.FeedError, match="'t'"):
+        sess.run(y, {t: [1, 2], x: a})
+
+
+def test_the_graph_is_cut_where_it_is_fed(g: sg.Graph) -> None:
+    x = sg.placeholder((2,))
+    y = sg.exp(x)
+    z = y + 1
+    sess = sg.Session(g)
+    assert sess.run(z, {y: [1, 2]}).tolist() == [2, 3]
+    assert sess.run([y, z], {y: [1, 2]})[0].tolist() == [1, 2]
+
+
+# -- out --------------------------------------------------------------------------------------------------------------
+
+
+def test_results_are_written_into_out(g: sg.Graph) -> None:
+    x = sg.placeholder((2, 3))
+    y, s = x * 2, sg.sum(x)
+    sess = sg.Session(g)
+    a = ONE_TWO
+    out = np.empty((2, 3), np.float32)
+    assert sess.compile(y, x)(a, out=out) is out
+    np.testing.assert_array_equal(out, a * 2)
+    several = [out, np.empty((), np.float32)]
+    assert sess.compile([y, s], x)(a + 1, out=several) is several
+    np.testing.assert_array_equal(out, (a + 1) * 2)
+    assert several[1] == np.sum(a + 1)
+    nest = {"y": out, "s": None, "n": (None, [np.empty((), np.float32)])}
+    assert sess.compile({"y": y, "s": s, "n": (None, [s])}, x)(a, out=nest) is nest
+    np.testing.assert_array_equal(nest["y"], a * 2)
+    assert nest["n"][1][0] == 21
+
+
+def test_out_must_be_exactly_right(g: sg.Graph) -> None:
+    x = sg.placeholder((2, 3))
+    y, z = x * 2, x + 1
+    exe = sg.Session(g).compile([y, z], x)
+    a = ONE_TWO.copy()
+    good, other = np.empty((2, 3), np.float32), np.empty((2, 3), np.float32)
+    both = np.empty((3, 3), np.float32)
+    wrong: tuple[Any, ...] = (
+        np.empty((3, 2), np.float32), np.empty((2, 3)), read_only(good), misaligned(good), good.tolist(),
+        np.empty((2, 6), np.float32)[:, ::2], a, a.reshape(-1).reshape(2, 3), good,
+    )  # fmt: skip
+    for bad in wrong:
+        with pytest.raises(sg.FeedError, match="out"):
+            exe(a, out=[good, bad])
+    with pytest.raises(sg.FeedError, match="overlaps"):
+        exe(a, out=[both[:2], both[1:]])
+    for nest in (good, [good], (good, other, None), {"y": good}):
+        with pytest.raises(sg.FeedError, match="out"):
+            exe(a, out=nest)
+    exe(a, out=[good, other])
+    np.testing.assert_array_equal(a, ONE_TWO)
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_size_is_a_program(g: sg.Graph) -> None:
+    x = sg.placeholder((None, 3))
+    y = x * 2
+    sess = sg.Session(g)
+    exe = sess.compile(y, x)
+    assert sess.compile_count == 0
+    for n in (2, 5, 2, 0, 5):
+        a = np.full((n, 3), n, np.float32)
+        np.testing.assert_array_equal(exe(a), a * 2)
+    assert sess.compile_count == 3
+    assert sess.run(y, {x: np.ones((5, 3), np.float32)}).shape == (5, 3)
+    assert sess.compile_count == 3
+
+
+def test_known_sizes_compile_at_once(g: sg.Graph) -> None:
+    x, n = sg.placeholder((None, 3)), sg.placeholder((4,))
+    sess = sg.Session(g)
+    sess.compile(n * 2, [n])
+    assert sess.compile_count == 1
+    exe = sess.compile(x * 2, {x: (7, 3)})
+    assert sess.compile_count == 2
+    exe(np.zeros((7, 3), np.float32))
+    assert sess.compile_count == 2
+
+
+def test_shared_sizes_agree(g: sg.Graph) -> None:
+    batch = sg.dim("batch")
+    x, t = sg.placeholder((batch, 2)), sg.placeholder((batch,))
+    y = sg.sum(x, 1) + t
+    sess = sg.Session(g)
+    assert sess.run(y, {x: np.ones((3, 2), np.float32), t: [1, 2, 3]}).tolist() == [3, 4, 5]
+    with pytest.raises(sg.FeedError, match="batch"):
+        sess.run(y, {x: np.ones((3, 2), np.float32), t: [1, 2]})
+
+
+def test_programs_are_kept_and_bounded(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staticgrad.runtime.session.KEPT_PROGRAMS", 2)
+    x = sg.placeholder((None,))
+    y = sg.identity(x)
+    sess = sg.Session(g)
+    for n in (1, 2, 3):
+        sess.run({"y": y}, {x: np.zeros(n, np.float32)})
+    assert sess.compile_count == 3
+    sess.run({"y": y}, {x: np.zeros(3, np.float32)})
+    assert sess.compile_count == 3
+    sg.exp(x)  # a new version of the graph
+    sess.run({"y": y}, {x: np.zeros(3, np.float32)})
+    assert sess.compile_count == 4
+
+
+# -- life -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_closed_session_refuses(g: sg.Graph) -> None:
+    x = sg.placeholder((1,))
+    a = np.zeros(1, np.float32)
+    with sg.Session(g) as sess:
+        exe = sess.compile(x * 2, x)
+        exe(a)
+    for call in (lambda: exe(a), lambda: sess.run(x, {x: a}), lambda: sess.compile(x, x), sess.__enter__):
+        with pytest.raises(sg.StaticGradError, match="closed"):
+            call()
+
+
+def test_an_executable_keeps_its_session(g: sg.Graph) -> None:
+    x = sg.placeholder((1,))
+    exe = sg.Session(g).compile(x * 2, x)
+    gc.collect()
+    assert exe(np.ones(1, np.float32)) == 2
+
+
+def test_nothing_is_left_behind(g: sg.Graph) -> None:
+    x = sg.placeholder((1,))
+    sess = sg.Session(g)
+    exe = sess.compile([x * 2], x)
+    exe(np.ones(1, np.float32))
+    gone = weakref.ref(exe), weakref.ref(sess)
+    del exe, sess
+    gc.collect()
+    assert [r() for r in gone] == [None, None]
+
+
+def test_options_are_checked(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bad in ({"num_threads": 0}, {"matmul_precision": "lowest"}, {"seed": 2**70}):
+        with pytest.raises(sg.StaticGradError):
+            sg.Session(g, **bad)  # type: ignore[arg-type]
+    monkeypatch.setenv("STATICGRAD_THREDS", "3")
+    with pytest.raises(ValueError, match="STATICGRAD_THREDS"):
+        sg.Session(g)
+
+
+def test_reports(g: sg.Graph, backend: str, tmp_path: Any) -> None:
+    x = sg.placeholder((8, 16))
+    w = sg.placeholder((16, 4))
+    exe = sg.Session(g).compile(sg.sum(sg.tanh(x @ w) @ w.T, 0), [x, w])
+    assert "tanh" in exe.text("graph")
+    with pytest.raises(sg.StaticGradError, match="expected one of"):
+        exe.text("everything")  # type: ignore[arg-type]
+    if backend == "reference":
+        with pytest.raises(sg.StaticGradError, match="reference"):
+            _ = exe.memory
+        return
+    assert exe.memory.arena_bytes >= exe.memory.lower_bound_bytes > 0
+    assert max(b.offset + b.nbytes for b in exe.memory.buffers) <= exe.memory.arena_bytes
+    assert "test_session.py" in str(exe.memory)
+    assert exe.cost.flops >= 2 * 8 * 16 * 4 * 2
+    assert exe.cost.flops == sum(k.flops for k in exe.cost.kernels)
+    assert "flops" in str(exe.cost)
+    assert "@main" in exe.text("llvm")
+    assert "main" in exe.text("asm")
+    assert exe.text("kernels")
+    exe.memory.plot(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").stat().st_size > 1000
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    failures: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures, failures
+
+
+@pytest.mark.parametrize("size", [8, 200_000])
+def test_one_executable_in_many_threads(g: sg.Graph, size: int) -> None:
+    x = sg.placeholder((size,))
+    exe = sg.Session(g).compile([sg.sum(sg.tanh(x)), x * 2], x)
+    expected = [exe(np.full(size, i, np.float32)) for i in range(4)]
+
+    def work(number: int) -> None:
+        for _ in range(10):
+            for got, want in zip(exe(np.full(size, number, np.float32)), expected[number], strict=True):
+                np.testing.assert_array_equal(got, want)
+
+    in_threads(4, work)
+
+
+def test_one_session_in_many_threads(g: sg.Graph) -> None:
+    x = sg.placeholder((None,))
+    y = x * 2
+    sess = sg.Session(g)
+
+    def work(number: int) -> None:
+        for n in range(4):
+            a = np.full(n + 1, number, np.float32)
+            np.testing.assert_array_equal(sess.run({"y": y}, {x: a})["y"], a * 2)
+
+    in_threads(4, work)
+    assert sess.compile_count == 4
