@@ -1,0 +1,364 @@
+"""Ops that run for what they do: writes of variables, output, calls of Python, checks, gradient accumulation.
+
+They keep their order, are never merged, and run where their result is used, where they are fetched, or where something
+is declared under ``sg.control_dependencies`` of them. Checks have no results: what must not happen before one is
+declared after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import BoundsError, GraphError, NumericsError, StaticGradError
+from staticgrad.graph import Node, Tensor, graph_of, lift
+from staticgrad.ops.sources import as_shape
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import (
+    DTYPES,
+    Size,
+    TensorType,
+    bool_,
+    dtype_of,
+    float32,
+    float64,
+    is_integer,
+    is_weak,
+)
+
+PRIMITIVE = frozenset({"primitive"})
+INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
+
+
+def _passes_cotangent(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    return (ct,)
+
+
+def _passes_tangent(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+    return (t,)
+
+
+# -- writes of variables --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AssignAttributes:
+    """The key of the variable that is written."""
+
+    key: str
+
+
+ASSIGN = register(
+    Op(
+        "assign",
+        "Write a variable; the result is its new value.",
+        infer=lambda attrs, value: value,
+        reference=lambda attrs, value: value,
+        vjp=_passes_cotangent,
+        jvp=_passes_tangent,
+        effect=True,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def assign(variable: Tensor, value: Any) -> Node:
+    """Write a variable when the result is fetched, used, or declared to come before something.
+
+    Other reads in the same run see the value at its start. A Python number is repeated to the variable's shape.
+
+    Returns:
+        The op; where a tensor is expected it stands for the new value.
+
+    Raises:
+        GraphError: the target is no variable, or the value has another shape or a dtype that is not cast safely.
+    """
+    if not isinstance(variable, Tensor) or variable.op.op.name != "variable":
+        raise GraphError(f"assign: expected a variable to write to, actual {variable!r}")
+    graph = graph_of((variable,))
+    with graph:
+        if is_weak(value):
+            new = FUNCTIONS.full(variable.shape, _cast_number(value, variable), dtype=variable.dtype)
+        else:
+            new = lift(value, graph)
+        if new.dtype != variable.dtype:
+            if not np.can_cast(new.dtype, variable.dtype, "safe"):
+                raise _misfit(variable, new)
+            new = FUNCTIONS.astype(new, variable.dtype)
+        if len(new.shape) != len(variable.shape) or not all(map(_may_equal, new.shape, variable.shape)):
+            raise _misfit(variable, new)
+        return graph.add(ASSIGN, (new,), AssignAttributes(variable.op.attrs.key))
+
+
+def _cast_number(value: bool | int | float, variable: Tensor) -> float | int | bool:
+    if np.result_type(variable.dtype, value) != variable.dtype:
+        raise GraphError(f"assign: {value!r} is no value for variable {variable.name!r} {variable.type}")
+    return value
+
+
+def _misfit(variable: Tensor, new: Tensor) -> GraphError:
+    return GraphError(
+        f"assign: the value does not fit variable {variable.name!r}\n  expected {variable.type}\n  actual   {new.type}"
+    )
+
+
+def _may_equal(a: Size, b: Size) -> bool:
+    return a == b or not (isinstance(a, int) and isinstance(b, int))
+
+
+@dataclass(frozen=True, slots=True)
+class AccumulateAttributes:
+    """The key under which a session adds up a gradient."""
+
+    key: str
+
+
+ACCUMULATE_GRAD = register(
+    Op(
+        "accumulate_grad",
+        "Add a gradient to the session's; the result is the operand.",
+        infer=lambda attrs, x: x,
+        reference=lambda attrs, x: x,
+        vjp=_passes_cotangent,
+        jvp=_passes_tangent,
+        effect=True,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def accumulate_grad(x: Tensor, key: str) -> Tensor:
+    """The tensor, added to the session's gradient ``key`` when it is computed."""
+    return graph_of((x,)).add(ACCUMULATE_GRAD, (x,), AccumulateAttributes(key)).outputs[0]
+
+
+@public
+def group(*ops: Node | Tensor) -> Node:
+    """One op that runs all ``ops``; fetching it gives None."""
+    before = tuple(dict.fromkeys(item.op if isinstance(item, Tensor) else item for item in ops))
+    return graph_of(ops).add(GROUP, (), control=before)
+
+
+GROUP = register(
+    Op(
+        "group",
+        "Nothing by itself: it comes after other ops.",
+        infer=lambda attrs: (),
+        reference=lambda attrs: (),
+        differentiable=False,
+        effect=True,
+        tags=PRIMITIVE,
+    )
+)
+
+# -- output and calls out -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PrintAttributes:
+    """What is written before the value."""
+
+    text: str
+
+
+def _print_now(attrs: PrintAttributes, x: Array) -> Array:
+    from staticgrad.interpreter import print_value
+
+    print_value(attrs.text, x)
+    return x
+
+
+PRINT = register(
+    Op(
+        "print",
+        "Write a value to standard output; the result is the operand.",
+        infer=lambda attrs, x: x,
+        reference=_print_now,
+        vjp=_passes_cotangent,
+        jvp=_passes_tangent,
+        effect=True,
+        tags=PRIMITIVE,
+    )
+)
+
+
+def print_(x: Any, text: str = "") -> Tensor:
+    """Write ``text`` and the value of ``x`` to standard output in the run; gradients pass.
+
+    Returns:
+        ``x``: it is written where the result is used, fetched, or named in ``sg.control_dependencies``.
+    """
+    x = lift(x, graph_of((x,)))
+    return graph_of((x,)).add(PRINT, (x,), PrintAttributes(str(text))).outputs[0]
+
+
+print_.__name__ = print_.__qualname__ = "print"
+FUNCTIONS.register(print_, "print")
+
+
+@dataclass(frozen=True, slots=True)
+class PyCallAttributes:
+    """A Python function of arrays, and the types of the arrays that it returns."""
+
+    function: Callable[..., Any]
+    types: tuple[TensorType, ...]
+
+
+def _call_now(attrs: PyCallAttributes, *inputs: Array) -> tuple[Array, ...]:
+    from staticgrad.interpreter import call_function
+
+    return tuple(call_function(attrs.function, inputs, attrs.types, None))
+
+
+PY_CALL = register(
+    Op(
+        "py_call",
+        "Call a Python function with the operands' values.",
+        infer=lambda attrs, *inputs: attrs.types,
+        reference=_call_now,
+        differentiable=False,
+        effect=True,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequence[Any]) -> list[Tensor] | Node:
+    """Call a Python function in the middle of a run.
+
+    It has no derivative: use ``sg.stop_gradient`` on its operands, or ``sg.custom_gradient``.
+
+    Args:
+        fn: gets a NumPy array for each input; returns an array for each of ``dtypes_shapes`` (a lone one may be
+            returned as it is).
+        inputs: what it is called with.
+        dtypes_shapes: ``(dtype, shape)`` of each array that it returns.
+
+    Returns:
+        A tensor for each result; the op itself, to be fetched or ordered, where there is none.
+    """
+    graph = graph_of(inputs)
+    with graph:
+        operands = tuple(lift(x, graph) for x in inputs)
+        types = tuple(TensorType(as_shape(shape, "py_call"), dtype_of(dtype)) for dtype, shape in dtypes_shapes)
+        node = graph.add(PY_CALL, operands, PyCallAttributes(fn, types))
+    return list(node.outputs) if node.outputs else node
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsAttributes:
+    """Allowed are indices in [0, size); ``what`` says of what, in the error."""
+
+    size: Size
+    what: str
+
+
+def _check_bounds(attrs: BoundsAttributes, index: Array) -> tuple[()]:
+    if index.size and (index.min() < 0 or index.max() >= attrs.size):
+        wrong = index.min() if index.min() < 0 else index.max()
+        raise BoundsError(f"{attrs.what}: index {wrong} is out of range for size {attrs.size}")
+    return ()
+
+
+def _bounds_type(attrs: BoundsAttributes, index: TensorType) -> tuple[()]:
+    if not is_integer(index.dtype):
+        raise GraphError(f"{attrs.what}: expected integer indices, actual {index}")
+    return ()
+
+
+BOUNDS_CHECK = register(
+    Op(
+        "bounds_check",
+        "End the run with a BoundsError where an index is out of range.",
+        infer=_bounds_type,
+        reference=_check_bounds,
+        differentiable=False,
+        effect=True,
+        dtypes=INDICES,
+        cases=(Case(((3, 4),), BoundsAttributes(5, "index"), (Range(0, 4),)),),
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def bounds_check(index: Tensor, size: Size, what: str) -> Node:
+    """The op that ends a run with a ``BoundsError`` where an element of ``index`` is not in [0, size)."""
+    return graph_of((index,)).add(BOUNDS_CHECK, (index,), BoundsAttributes(size, what))
+
+
+@dataclass(frozen=True, slots=True)
+class AssertAttributes:
+    """What the error says."""
+
+    message: str
+
+
+def _check_assertion(attrs: AssertAttributes, condition: Array) -> tuple[()]:
+    if not np.all(condition):
+        raise StaticGradError(f"assertion failed: {attrs.message}")
+    return ()
+
+
+ASSERTION = register(
+    Op(
+        "assertion",
+        "End the run where a condition does not hold everywhere.",
+        infer=lambda attrs, condition: (),
+        reference=_check_assertion,
+        differentiable=False,
+        effect=True,
+        dtypes=(bool_,),
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def assert_(cond: Any, message: str = "") -> Node:
+    """End the run with an error where ``cond`` is not true everywhere, before any state is written.
+
+    Returns:
+        The op: it runs where it is fetched, or named in ``sg.control_dependencies``.
+    """
+    graph = graph_of((cond,))
+    with graph:
+        condition = FUNCTIONS.astype(lift(cond, graph), bool_)
+        return graph.add(ASSERTION, (condition,), AssertAttributes(str(message)))
+
+
+@dataclass(frozen=True, slots=True)
+class NumericsAttributes:
+    """What the error says."""
+
+    message: str
+
+
+def _check_numerics(attrs: NumericsAttributes, x: Array) -> tuple[()]:
+    if not np.isfinite(x).all():
+        raise NumericsError(attrs.message)
+    return ()
+
+
+NUMERICS_CHECK = register(
+    Op(
+        "numerics_check",
+        "End the run where a value is NaN or infinite.",
+        infer=lambda attrs, x: (),
+        reference=_check_numerics,
+        differentiable=False,
+        effect=True,
+        dtypes=(float32, float64),
+        cases=(Case(((3, 4),), NumericsAttributes("not finite")),),
+        tags=PRIMITIVE,
+    )
+)

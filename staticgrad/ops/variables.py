@@ -1,0 +1,134 @@
+"""``sg.Variable``: a tensor whose value is state of a session."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
+from staticgrad.optable import Array, public
+from staticgrad.types import DTypeLike, Shape, dtype_of, float32, is_floating, is_weak, scalar_dtype, sizes
+
+
+@runtime_checkable
+class Initializer(Protocol):
+    """Makes the first value of a variable; what ``sg.init`` offers."""
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array: ...
+
+
+@public
+def Variable(
+    value: Any,
+    *,
+    name: str | None = None,
+    dtype: DTypeLike | None = None,
+    trainable: bool | None = None,
+    shape: Any = None,
+) -> Tensor:
+    """A tensor whose value is kept by each session, from run to run.
+
+    Args:
+        value: its first value (copied now), or an initializer of ``sg.init`` together with ``shape``.
+        name: the key in checkpoints, ``variable``, ``variable_1``, … by default.
+        dtype: without it arrays keep theirs, Python floats and initializers are float32.
+        trainable: whether it requires a gradient; by default floating variables do.
+        shape: with a number, the shape that it fills.
+
+    Returns:
+        The tensor: the variable's value at the start of a run.
+
+    Raises:
+        GraphError: the name is taken by another variable, an integer variable shall be trainable, or a shape is
+            missing or wrong.
+    """
+    graph = get_default_graph()
+    if name is not None and name in graph.variables:
+        raise GraphError(
+            f"a variable named {name!r} exists already (declared at {graph.variables[name].source}):"
+            " names of variables are the keys of checkpoints"
+        )
+    key = name if name is not None else _free_name(graph)
+    attrs = _attributes(key, value, dtype, shape)
+    if trainable and not is_floating(attrs.dtype):
+        raise GraphError(
+            f"only floating-point tensors can require gradients: variable {key!r} is {attrs.dtype.name}"
+        )
+    trains = is_floating(attrs.dtype) if trainable is None else bool(trainable)
+    attrs = VariableAttributes(attrs.key, attrs.shape, attrs.dtype, attrs.initial, trains)
+    x = graph.add(VARIABLE, (), attrs, name=key).outputs[0]
+    graph.variables[key] = x
+    if trains:
+        x.requires_grad_()
+    return x
+
+
+def _free_name(graph: Graph) -> str:
+    number = 0
+    while (key := "variable" if number == 0 else f"variable_{number}") in graph.variables or key in graph._names:
+        number += 1
+    return key
+
+
+def _attributes(key: str, value: Any, dtype: DTypeLike | None, shape: Any) -> VariableAttributes:
+    if isinstance(value, Tensor):
+        raise GraphError(f"variable {key!r}: the first value is an array or an initializer, not tensor {value.name!r}")
+    if isinstance(value, Initializer):
+        if shape is None:
+            raise GraphError(f"variable {key!r}: an initializer needs shape=")
+        kind = float32 if dtype is None else dtype_of(dtype)
+        return VariableAttributes(key, _static(key, shape), kind, _Initial(value, _static(key, shape), kind))
+    array = _array(value, dtype)
+    if shape is not None:
+        wanted = sizes(_static(key, shape))
+        if array.ndim and array.shape != wanted:
+            raise GraphError(f"variable {key!r}: expected a value of shape {wanted}, actual {array.shape}")
+        array = np.broadcast_to(array, wanted).copy()
+    return VariableAttributes(key, array.shape, array.dtype, _Fixed(array))
+
+
+def _static(key: str, shape: Any) -> Shape:
+    result = as_shape(shape, f"variable {key!r}")
+    if not all(isinstance(size, int) for size in result):
+        raise GraphError(f"variable {key!r}: the sizes of a variable are numbers, not {result}")
+    return result
+
+
+def _array(value: Any, dtype: DTypeLike | None) -> Array:
+    if dtype is not None:
+        return np.array(value, dtype_of(dtype), copy=True)
+    if is_weak(value):
+        return np.array(value, scalar_dtype(value))
+    array = np.array(value, copy=True)
+    if isinstance(value, list | tuple) and array.dtype == np.float64:
+        array = array.astype(float32)  # nests of Python floats, as the factories make them
+    dtype_of(array.dtype)
+    return array
+
+
+class _Fixed:
+    """The first value is the array that was given."""
+
+    def __init__(self, value: Array) -> None:
+        self.value = value
+
+    def __call__(self, rng: np.random.Generator) -> Array:
+        return self.value.copy()
+
+
+class _Initial:
+    """The first value comes from an initializer."""
+
+    def __init__(self, initializer: Initializer, shape: Shape, dtype: np.dtype) -> None:
+        self.initializer = initializer
+        self.shape = sizes(shape)
+        self.dtype = dtype
+
+    def __call__(self, rng: np.random.Generator) -> Array:
+        value = np.asarray(self.initializer.make(self.shape, self.dtype, rng))
+        if value.shape != self.shape:
+            raise GraphError(f"an initializer made a value of shape {value.shape}, expected {self.shape}")
+        return value.astype(self.dtype)
