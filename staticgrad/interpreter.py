@@ -217,7 +217,7 @@ def bounds_error(what: str, size: int, smallest: int, largest: int, source: Sour
     """The error for indices in [smallest, largest] where [0, size) is allowed."""
     found = smallest if smallest < 0 else largest
     return BoundsError(
-        f"{what}: index {found} is out of range\n  expected indices in [0, {size})"
+        f"{what}: index {found} is out of range for size {size}\n  expected indices in [0, {size})"
         f"\n  actual   smallest {smallest}, largest {largest}",
         source=source,
     )
@@ -225,7 +225,8 @@ def bounds_error(what: str, size: int, smallest: int, largest: int, source: Sour
 
 def print_value(text: str, value: Array) -> None:
     """What ``sg.print`` writes."""
-    print(f"{text}{'' if not text or text.endswith((' ', '=', ':')) else ' '}{value}", flush=True)
+    gap = "" if not text or text[-1].isspace() else " "
+    print(f"{text}{gap}{value}", flush=True)
 
 
 def call_function(

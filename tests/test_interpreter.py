@@ -67,7 +67,7 @@ def test_only_what_is_needed_is_computed() -> None:
 
     with sg.Graph() as g:
         x = sg.placeholder(())
-        sg.py_call(note, [x], [((), sg.float32)])
+        sg.py_call(note, [x], [(sg.float32, ())])
         y = x + 1
     run(Work(g, (x,), (y,)), 1.0)
     assert not calls

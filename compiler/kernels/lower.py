@@ -47,6 +47,7 @@ from staticgrad.compiler.kernels.schedule import unordered
 from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
+from staticgrad.interpreter import print_value
 from staticgrad.ops.elementwise import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
 from staticgrad.optable import NO_ATTRIBUTES
@@ -605,7 +606,7 @@ class Lowering:
         inputs = [self.memory(x) for x in node.inputs]
         if node.op.name == "print":
             text = node.attrs.text
-            slot = CallbackSlot(lambda x: print(text, x) or (), (node.inputs[0].type,), (), node.source)
+            slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source)
             outputs: list[Memory] = []
         else:
             types = tuple(y.type for y in node.outputs)
