@@ -173,7 +173,7 @@ class TapePlan:
         self._store = store
         self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
         self.variables: tuple[str, ...] = tuple(
-            dict.fromkeys(x.op.attrs.key for x in store.base_of(wanted) if x.op.op.name == "variable")
+            x.op.attrs.key for x in store.base_of(wanted) if x.op.op.name == "variable" and store.is_free(x)
         )
 
     def ledger(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[SavedTensor]:

@@ -13,13 +13,13 @@ from staticgrad.compiler.autodiff.retention import ledger_of
 from staticgrad.compiler.autodiff.saves import Saved, saves
 from staticgrad.compiler.tapes import TapePlan, gradient_key, plan_tape
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
-from staticgrad.graph import Graph, Tensor
+from staticgrad.graph import Graph, Tensor, control_dependencies
 from staticgrad.interpreter import evaluate
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import Array
 from staticgrad.types import TensorType, dim, float64
 
-for family in ("sources", "elementwise", "reductions", "views", "effects"):
+for family in ("sources", "elementwise", "reductions", "views", "effects", "variables"):
     importlib.import_module(f"staticgrad.ops.{family}")
 
 
@@ -338,6 +338,66 @@ def test_effects_of_the_forward_happen_once(capsys: pytest.CaptureFixture[str]) 
     tape.backward(y)
     out = capsys.readouterr().out
     assert (out.count("forward"), out.count("backward")) == (0, 2)
+
+
+def test_variables_are_not_kept_but_read_again() -> None:
+    x = leaf(3)
+    w = o.Variable(X, name="w")
+    y = o.sum(x * w)
+    plan = plan_tape(x.graph, [y], {x: types(X)[0]})
+    assert plan.variables == ("w",)
+    assert [s.tensor for s in plan.saved] == [x]
+    tape = Tape(plan, [X], {"w": X + 1})
+    tape.backward(y)
+    np.testing.assert_allclose(tape.grad(x), X + 1)
+    np.testing.assert_allclose(tape.grad(w), X)
+    assert plan.backward([y]).variables == ("w",)
+
+
+def test_a_variable_that_the_forward_writes_is_kept() -> None:
+    x = leaf(3)
+    w = o.Variable(X, name="w")
+    old = x * w
+    with control_dependencies([o.assign(w, w + 10)]):
+        new = x * w
+    y = o.sum(old + new)
+    plan = plan_tape(x.graph, [y], {x: types(X)[0]})
+    assert plan.variables == ()
+    tape = Tape(plan, [X], {"w": X})
+    tape.backward(y)
+    np.testing.assert_allclose(tape.grad(x), X + (X + 10))
+    assert tape.fetched[0] == (X * X + X * (X + 10)).sum()
+    np.testing.assert_allclose(tape.grad(w), 2 * X)
+
+
+def test_effects_of_hooks_are_the_backwards_own(capsys: pytest.CaptureFixture[str]) -> None:
+    x = leaf(3)
+    count = o.Variable(np.array(0.0), name="count", trainable=False)
+    h = x * x
+    h.register_hook(lambda g: o.assign(count, count + 1.0))
+    h.register_hook(lambda g: o.assert_(o.all(g < 5), "small"))
+    y = o.sum(h)
+    plan = plan_tape(x.graph, [y], {x: types(X)[0]})
+    assert not plan.forward.effects
+    assert [n.op.name for n in plan.backward([y]).region.effects] == ["assign", "assertion", "accumulate_grad"]
+    tape = Tape(plan, [X], {"count": np.array(0.0)})
+    tape.backward(y)
+    np.testing.assert_allclose(tape.grad(x), 2 * X)
+
+
+def test_what_hooks_read_of_a_node_that_saves_nothing_stays() -> None:
+    x = leaf(3)
+    other = o.exp(o.placeholder((3,), float64, name="other"))
+    h = x + 1
+    h.register_hook(lambda g: g * other)
+    y = o.sum(h)
+    feeds = dict(zip([x, other.graph.nodes[1].outputs[0]], types(X, X)))
+    tape = Tape(plan_tape(x.graph, [y], feeds), [X, X])
+    for times in (1, 2):
+        tape.backward(y)
+        np.testing.assert_allclose(tape.grad(x), times * np.exp(X))
+    (kept,) = tape.ledger.held
+    assert (kept.tensor, kept.reason) == (other, "read by a hook")
 
 
 def test_a_memory_budget_computes_again_instead_of_keeping() -> None:

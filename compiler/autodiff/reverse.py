@@ -20,8 +20,7 @@ from typing import Any, Literal
 from staticgrad.compiler.cut import written_before
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
-from staticgrad.ops.effects import AccumulateAttributes
-from staticgrad.optable import FUNCTIONS, OPS, Op
+from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]
@@ -381,19 +380,17 @@ def finisher(
 
 def accumulated(x: Tensor, ct: Tensor) -> Tensor:
     """The cotangent, added to the session's gradient of ``x`` when it is computed."""
-    graph = graph_of([ct])
     with at_source(x.source):
-        node = graph.add(OPS["accumulate_grad"], (ct,), AccumulateAttributes(gradient_key(x)))
-    return node.outputs[0]
+        return FUNCTIONS.accumulate_grad(ct, gradient_key(x))  # type: ignore[no-any-return]
 
 
 def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
     """The gradient after one hook. Effects that the hook declared, and on which its result doesn't depend already,
-    run when the gradient is computed."""
+    run when the gradient is computed; an op in place of a gradient (an assign, an assertion) is such an effect."""
     start = len(graph.nodes)
     with at_source(None):
         returned = hook(ct)
-        result = ct if returned is None else lift(returned, graph, ct.dtype)
+        result = ct if returned is None or isinstance(returned, Node) else lift(returned, graph, ct.dtype)
     if not graph.holds(result):
         raise GradientError(f"a hook of {x.name!r} returned {result.name!r} of another graph", source=x.source)
     if result.dtype != x.dtype or not compatible(result.shape, x.shape):
