@@ -7,7 +7,7 @@ Dicts keep the order of their keys; named tuples and dataclasses come back as wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -67,3 +67,22 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         map(function, part, *(column[i] for column in columns if column is not None)) for i, part in enumerate(parts)
     ]
     return rebuild(nest, results)
+
+
+def pack(nest: Any, leaves: Sequence[Any]) -> Any:
+    """The structure of ``nest`` over other leaves, in the order of ``flatten``.
+
+    Raises:
+        GraphError: the number of leaves is another.
+    """
+    expected = len(flatten(nest))
+    if len(leaves) != expected:
+        raise GraphError(f"pack: expected {expected} leaves for {nest!r}, actual {len(leaves)}")
+    return _pack(nest, iter(leaves))
+
+
+def _pack(nest: Any, leaves: Iterator[Any]) -> Any:
+    parts = children(nest)
+    if parts is None:
+        return next(leaves)
+    return rebuild(nest, [_pack(part, leaves) for part in parts])

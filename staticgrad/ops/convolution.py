@@ -533,8 +533,7 @@ def conv3d(
     )
     n, channels = x.shape[:2]
     if pd:
-        low = (0, 0, pd, 0, 0)
-        x = o.pad(x, low, low)
+        x = o.pad(x, ((0, 0), (0, 0), (pd, pd), (0, 0), (0, 0)))
     depth = window_count(x.shape[2], w.shape[2], sd, (0, 0), dd)
     total: Any = None
     for k in range(w.shape[2]):

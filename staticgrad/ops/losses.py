@@ -354,10 +354,7 @@ def _class_operands(
         if index.ndim != rows:
             expected = (*x.shape[:axis], *x.shape[axis + 1 :])
             raise GraphError(f"{what}: expected labels of shape {expected} for an input {x.type}, actual {index.type}")
-        classes = x.shape[axis]
-        allowed = isinstance(classes, int) and 0 <= ignore_index < classes
-        known = index if allowed else o.where(o.equal(index, ignore_index), 0, index)
-        return (x, index, *by_class), axis, checked(known, classes, f"{what}: label")
+        return (x, index, *by_class), axis, checked(index, x.shape[axis], f"{what}: label", ignore_index)
 
 
 @public
@@ -439,12 +436,14 @@ def _loss(
     rows: Callable[..., Any],
     reference: Callable[..., Array],
     attributes: Sequence[Any],
-    ranges: tuple[Range, ...] | None = None,
+    ranges: Callable[[Any], tuple[Range, ...] | None] = lambda attrs: None,
     **options: Any,
 ) -> Op:
     """A loss that is elementwise before its reduction: ``rows(o, attrs, *inputs)``, ``reference(attrs, *arrays)``."""
     shapes = (((3, 4), (3, 4)), ((5,), (5,)), ((2, 3, 4), (3, 1)))
-    cases = tuple(Case(shapes[i % len(shapes)], attrs, ranges, distinct=True) for i, attrs in enumerate(attributes))
+    cases = tuple(
+        Case(shapes[i % len(shapes)], attrs, ranges(attrs), distinct=True) for i, attrs in enumerate(attributes)
+    )
 
     def expand(o: Namespace, node: Primal) -> Sequence[Any]:
         return [reduced(o, rows(o, node.attrs, *node.inputs), node.attrs.reduction)]
@@ -494,7 +493,7 @@ L1_LOSS = _loss(
     lambda o, attrs, x, t: o.abs(o.subtract(x, t)),
     lambda attrs, x, t: np.abs(x - t),
     _EACH,
-    (Range(0.5, 2.0), Range(-2.0, 0.2)),
+    lambda attrs: (Range(0.5, 2.0), Range(-2.0, 0.2)),
     grad_name="L1Loss",
 )
 HUBER_LOSS = _loss(
@@ -503,7 +502,7 @@ HUBER_LOSS = _loss(
     _huber_rows,
     _huber_reference,
     _THRESHOLDS,
-    (Range(0.0, 0.4), Range(-3.0, 3.0, kinks=(-2.0, -0.5, -1.0, 0.5, 1.0, 2.0), margin=0.41)),
+    lambda attrs: (Range(0.0, 0.2), Range(-3.0, 3.0, (0.1 - attrs.threshold, 0.1 + attrs.threshold), margin=0.25)),
 )
 
 
@@ -702,7 +701,7 @@ KL_DIV = _loss(
     _divergence_rows,
     _divergence_reference,
     tuple(DivergenceAttributes(r, log) for r, log in (("mean", False), ("sum", True), ("none", False))),
-    (_ANY, _PROBABILITY),
+    lambda attrs: (_ANY, _PROBABILITY),
 )
 
 

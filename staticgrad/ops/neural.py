@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
+from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.graph import Node, Tensor, control_dependencies, get_default_graph, lift, lift_all, no_grad
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.reductions import count
@@ -594,7 +594,7 @@ def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
     o = FUNCTIONS
     before = _latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
-    return o.assign(variable, new).op  # type: ignore[no-any-return]
+    return o.assign(variable, new)  # type: ignore[no-any-return]
 
 
 def _running_updates(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> list[Node]:
@@ -742,10 +742,24 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor
         return table.graph.add(EMBEDDING, (table, index), EmbeddingAttributes(padding_idx), control=check).outputs[0]
 
 
-def checked(index: Tensor, size: Size, what: str) -> list[Node]:
-    """The node that ends a run where an index is not in [0, size); who uses the index runs after it."""
-    result = FUNCTIONS.bounds_check(index, size, what)
-    return [result] if isinstance(result, Node) else [] if result is None else [result.op]
+def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) -> list[Node]:
+    """The node that ends a run where an index is not in [0, size); who uses the index runs after it.
+
+    ``ignored`` is allowed as well. Constants are checked here and now.
+
+    Raises:
+        BoundsError: a constant index is out of range.
+    """
+    o = FUNCTIONS
+    if index.op.op.name == "constant" and isinstance(size, int):
+        values = index.op.attrs.value
+        wrong = values[((values < 0) | (values >= size)) & (True if ignored is None else values != ignored)]
+        if wrong.size:
+            raise BoundsError(f"{what} {wrong[0]} is out of range\n  expected [0, {size})", source=user_source())
+        return []
+    if ignored is not None and not (isinstance(size, int) and 0 <= ignored < size):
+        index = o.where(o.equal(index, ignored), 0, index)
+    return [o.bounds_check(index, size, what)]
 
 
 # -- attention ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,184 @@
+"""First values of variables: small frozen values that make an array from a shape, a dtype and a generator.
+
+``sg.Variable(sg.init.kaiming_uniform(), shape=(64, 32))`` keeps no array: each session makes its own when the
+variable is first used, from a generator that belongs to the variable alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.optable import Array
+
+
+class Initializer(Protocol):
+    """Makes the first value of a variable."""
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        """An array of this shape and dtype; all randomness comes from ``rng``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class constant:
+    """One number in every place."""
+
+    value: float | int | bool
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return np.full(shape, self.value, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class zeros:
+    """Zeros."""
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return np.zeros(shape, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ones:
+    """Ones."""
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return np.ones(shape, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class uniform:
+    """Uniform in [low, high)."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return rng.uniform(self.low, self.high, shape).astype(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class normal:
+    """Normally distributed."""
+
+    mean: float = 0.0
+    std: float = 1.0
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return rng.normal(self.mean, self.std, shape).astype(dtype)
+
+
+def fans(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Fan in and fan out of a weight (out, in, \\*kernel).
+
+    Raises:
+        GraphError: fewer than two dimensions.
+    """
+    if len(shape) < 2:
+        raise GraphError(f"fan in and fan out need a weight of at least 2 dimensions, actual shape {shape}")
+    places = math.prod(shape[2:])
+    return shape[1] * places, shape[0] * places
+
+
+Mode = Literal["fan_in", "fan_out"]
+Nonlinearity = Literal["linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"]
+
+
+def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
+    """By how much a nonlinearity wants its weights scaled; ``a`` is the negative slope of ``leaky_relu``.
+
+    Raises:
+        GraphError: an unknown nonlinearity.
+    """
+    gains = {
+        "linear": 1.0,
+        "sigmoid": 1.0,
+        "tanh": 5 / 3,
+        "relu": math.sqrt(2),
+        "leaky_relu": math.sqrt(2 / (1 + a * a)),
+        "selu": 0.75,
+    }
+    if nonlinearity not in gains:
+        raise GraphError(f"nonlinearity={nonlinearity!r}: expected one of {', '.join(map(repr, gains))}")
+    return gains[nonlinearity]
+
+
+@dataclass(frozen=True, slots=True)
+class xavier_uniform:
+    """Uniform in ±gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010)."""
+
+    gain: float = 1.0
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        bound = self.gain * math.sqrt(6 / max(sum(fans(shape)), 1))
+        return uniform(-bound, bound).make(shape, dtype, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class xavier_normal:
+    """Normal with standard deviation gain·sqrt(2 / (fan in + fan out)) (Glorot and Bengio 2010)."""
+
+    gain: float = 1.0
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return normal(0.0, self.gain * math.sqrt(2 / max(sum(fans(shape)), 1))).make(shape, dtype, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class kaiming_uniform:
+    """Uniform in ±gain·sqrt(3 / fan) (He, Zhang, Ren, Sun 2015); ``a`` is the negative slope of ``leaky_relu``."""
+
+    a: float = 0.0
+    mode: Mode = "fan_in"
+    nonlinearity: Nonlinearity = "leaky_relu"
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        bound = math.sqrt(3) * _kaiming_std(self, shape)
+        return uniform(-bound, bound).make(shape, dtype, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class kaiming_normal:
+    """Normal with standard deviation gain / sqrt(fan) (He, Zhang, Ren, Sun 2015)."""
+
+    a: float = 0.0
+    mode: Mode = "fan_in"
+    nonlinearity: Nonlinearity = "leaky_relu"
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        return normal(0.0, _kaiming_std(self, shape)).make(shape, dtype, rng)
+
+
+def _kaiming_std(init: kaiming_uniform | kaiming_normal, shape: tuple[int, ...]) -> float:
+    if init.mode not in ("fan_in", "fan_out"):
+        raise GraphError(f"mode={init.mode!r}: expected 'fan_in' or 'fan_out'")
+    fan = fans(shape)[0 if init.mode == "fan_in" else 1]
+    return calculate_gain(init.nonlinearity, init.a) / math.sqrt(max(fan, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class orthogonal:
+    """gain times a matrix with orthonormal rows or columns, whichever are fewer (Saxe, McClelland, Ganguli 2013).
+
+    Axes behind the first are flattened.
+    """
+
+    gain: float = 1.0
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        if len(shape) < 2:
+            raise GraphError(f"orthogonal needs a weight of at least 2 dimensions, actual shape {shape}")
+        rows, columns = shape[0], math.prod(shape[1:])
+        gaussian = rng.normal(size=(max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(gaussian)
+        q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)  # makes it uniform among orthogonal matrices
+        return np.asarray(self.gain * (q if rows >= columns else q.T)).reshape(shape).astype(dtype)
+
+
+def is_initializer(value: Any) -> bool:
+    """Whether a value makes arrays, rather than being one."""
+    return callable(getattr(value, "make", None)) and not isinstance(value, type)

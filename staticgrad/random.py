@@ -1,0 +1,11 @@
+"""Random numbers inside a graph: ``sg.random.uniform``, ``normal``, ``bernoulli``, ``permutation``.
+
+What is drawn follows from the session's seed, the number of the run and the place of the op among the graph's random
+ops, so it does not depend on threads or on what else a program computes.
+"""
+
+from __future__ import annotations
+
+from staticgrad.ops.randoms import bernoulli, normal, permutation, uniform
+
+__all__ = ["bernoulli", "normal", "permutation", "uniform"]
