@@ -1,5 +1,6 @@
 """Common subexpressions: two nodes with the same op, attributes and operands are one, unless they have an effect.
 
+A control edge orders a pure node after an effect, for which the effect need not wait; the one that is kept has its own.
 Random ops have their place among their attributes, so two draws are never merged; a recomputed draw is.
 """
 
@@ -15,7 +16,7 @@ def cse(region: Region) -> Region:
     seen: dict[object, tuple[Tensor, ...]] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.effect or node.op.name == "placeholder" or node.control:
+        if node.op.effect or node.op.name == "placeholder":
             return None
         key = (node.op, node.attrs, inputs)
         known = seen.get(key)

@@ -76,7 +76,7 @@ def _where(node: Node, inputs: Inputs) -> Tensor | None:
 
 
 def _passes_through(node: Node, inputs: Inputs) -> Tensor | None:
-    return None if node.control else inputs[0]
+    return inputs[0]  # effects that it was declared after run in any case: they are in the region's list
 
 
 def _astype(node: Node, inputs: Inputs) -> Tensor | None:
@@ -85,7 +85,7 @@ def _astype(node: Node, inputs: Inputs) -> Tensor | None:
 
 def _reshape(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
-    if x.op.op.name == "reshape" and not x.op.control:
+    if x.op.op.name == "reshape":
         return o.reshape(x.op.inputs[0], node.outputs[0].shape)  # type: ignore[no-any-return]
     return _keeps(x, node)
 
@@ -160,14 +160,14 @@ def _narrow(x: Tensor) -> Tensor:
 
 def simplify(region: Region) -> Region:
     def visit(node: Node, inputs: Inputs) -> Sequence[Tensor] | None:
-        if node.op.elementwise and len(inputs) > 1 and not node.control:
+        if node.op.elementwise and len(inputs) > 1:
             inputs = _without_broadcasts(node, inputs)
             if any(x.shape != y.shape for x, y in zip(inputs, node.inputs, strict=True)):
                 again = get_default_graph().clone(node, inputs)
                 better = RULES[node.op.name](again, inputs) if node.op.name in RULES else None
                 return again.outputs if better is None else (better,)
         rule = RULES.get(node.op.name)
-        if rule is None or node.op.effect or node.control:
+        if rule is None or node.op.effect:
             return None
         better = rule(node, inputs)
         return None if better is None else (better,)
