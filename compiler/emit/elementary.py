@@ -1,12 +1,14 @@
-"""Elementary functions as straight-line code: values of lanes go in, LLVM IR is written, values of lanes come out.
+"""Elementary functions as vector code: values of lanes go in, LLVM IR is written, values of lanes come out.
 
-Every function takes and gives ``Num``: float or double, for one lane or many, with the same instructions (so the same
-bits) for any number of lanes. Nothing calls a C library; the special values are those of C's Annex F.
+Every function takes and gives ``Num``: float or double, for one lane or many, with the same bits for any number of
+lanes. Nothing calls a C library; the special values are those of C's Annex F. Two cases leave the straight line, by a
+branch that is taken if any lane needs it: huge angles, and remainders whose quotient is huge. Writers of loops must
+therefore ask ``Function.current_block`` after the body where they need its last block.
 
-Errors are below 2 units of the last place, denormal results included, but for sigmoid (2.5), erfc of doubles (5, from
-1 on) and erfinv of doubles (4); targets without a fused multiply-add hold the same bounds. ``tests/test_elementary.py``
-checks them against mpmath. Methods: argument reduction in two or three parts (Cody & Waite, *Software Manual
-for the Elementary Functions*, 1980), then a polynomial.
+Errors are below 2 units of the last place, denormal results included, but for sigmoid (2.5), and of doubles tan
+(2.5), erfinv (4) and erfc from 0.8 on (5); targets without a fused multiply-add hold the same bounds.
+``tests/test_elementary.py`` checks them against mpmath. Methods: argument reduction in two or three parts (Cody &
+Waite, *Software Manual for the Elementary Functions*, 1980), then a polynomial.
 
 Coefficients: weighted minimax polynomials in the relative error of the function (Remez exchange in 38 digits with
 mpmath); the first ones were rounded to the format one after another and the rest fitted again. Each table says
