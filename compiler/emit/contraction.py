@@ -112,8 +112,13 @@ def _unit(size: int, stride: int) -> int:
     return 1 if size == 1 else stride
 
 
-@functools.lru_cache(maxsize=4096)
 def _plan(kernel: Contraction, target: Target) -> _Plan:
+    """The plan of a kernel; the epilogue has no part in it."""
+    return _make_plan(replace(kernel, epilogue=None), target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_plan(kernel: Contraction, target: Target) -> _Plan:
     """Decide everything that depends on sizes, strides and the target alone."""
     dtype, m, n, k = kernel.dtype, kernel.m, kernel.n, kernel.k
     a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))

@@ -306,8 +306,13 @@ def _is_run(image: _Image, taps: int, dilation: int) -> bool:
     return taps == 1 or (dilation == 1 and image.pixel == image.channels)
 
 
-@functools.lru_cache(maxsize=4096)
 def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
+    """The plan of a kernel; the epilogue has no part in it."""
+    return _make_forward_plan(replace(kernel, epilogue=None), target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_forward_plan(kernel: Convolution, target: Target) -> _Forward:
     image, geometry = _forward_geometry(kernel, target)
     back = kernel.direction == "input_grad"
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
@@ -355,8 +360,13 @@ def _forward_plan(kernel: Convolution, target: Target) -> _Forward:
     )
 
 
-@functools.lru_cache(maxsize=4096)
 def _weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
+    """The plan of a kernel; the epilogue has no part in it."""
+    return _make_weight_grad_plan(replace(kernel, epilogue=None), target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
     image = _x_image(kernel, target)
     depthwise, channels = _is_depthwise(kernel), kernel.channels // kernel.groups
     run = depthwise or _is_run(image, kernel.kernel[1], kernel.dilation[1])

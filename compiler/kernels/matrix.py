@@ -5,7 +5,9 @@
 
 Every operand is described by element strides, so transposes and layouts are absorbed here; sizes are constants.
 An epilogue is a ranged nest over the result's indices, called for each finished part of the result while it is in
-cache. Its argument 0 is the raw result (as if it lay at C's strides), the others are arguments of the kernel.
+cache; every element belongs to exactly one call. Its argument 0 is the raw result: at C's strides where that is
+stored, else at the strides of the emitter's ``raw_strides``, which depend on everything but the epilogue itself. The
+others are arguments of the kernel.
 """
 
 from __future__ import annotations
