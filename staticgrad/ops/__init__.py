@@ -1,1 +1,25 @@
-"""The op table's entries by family, and the public functions that declare them."""
+"""The op table's entries by family, and the public functions that declare them.
+
+Importing this package fills the table and the namespace (``staticgrad.optable``).
+"""
+
+from staticgrad.ops import (
+    contraction,
+    convolution,
+    effects,
+    elementwise,
+    indexing,
+    losses,
+    neural,
+    randoms,
+    reductions,
+    sources,
+    variables,
+    views,
+    windows,
+)
+
+__all__ = [
+    "contraction", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
+    "sources", "variables", "views", "windows",
+]  # fmt: skip

@@ -361,28 +361,36 @@ def _slice_reference(attrs: SliceAttributes, x: Array) -> Array:
     return x[_slice_index(attrs)]
 
 
-def _vjp_slice(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
-    """Zeros all around and between: a pad, of the flipped cotangent where the slice counts down."""
-    x, attrs = node.inputs[0], node.attrs
+def unslice(y: Tensor, attrs: SliceAttributes, shape: Shape) -> Tensor:
+    """``y`` in the places of a tensor of ``shape`` that the slice reads, zeros elsewhere.
+
+    A pad around and between, of ``y`` flipped where the slice counts down.
+    """
     down = tuple(axis for axis, step in enumerate(attrs.steps) if step < 0)
     low: list[Size] = []
     high: list[Size] = []
-    for start, stop, step, size in zip(attrs.starts, attrs.stops, attrs.steps, x.shape, strict=True):
-        length = slice_length(start, stop, step)
-        if length == 0:
-            low.append(size)
-            high.append(0)
-            continue
-        if step == 1:
-            low.append(start)
-            high.append(size - stop)
-            continue
-        reach = (length - 1) * abs(step)
-        first = start if step > 0 else start - reach
-        low.append(first)
-        high.append(size - first - reach - 1)
+    for start, stop, step, size in zip(attrs.starts, attrs.stops, attrs.steps, shape, strict=True):
+        before, after = _unread(start, stop, step, size)
+        low.append(before)
+        high.append(after)
     interior = tuple(abs(step) - 1 for step in attrs.steps)
-    return (o.pad_with(o.flip(ct, axis=down) if down else ct, tuple(low), tuple(high), interior),)
+    return pad_with(flip(y, axis=down) if down else y, tuple(low), tuple(high), interior)
+
+
+def _unread(start: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]:
+    """How many elements come before the first and after the last that a slice reads."""
+    length = slice_length(start, stop, step)
+    if length == 0:
+        return size, 0
+    if step == 1:
+        return start, size - stop
+    reach = (length - 1) * abs(step)
+    first = start if step > 0 else start - reach
+    return first, size - first - reach - 1
+
+
+def _vjp_slice(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    return (unslice(ct, node.attrs, node.inputs[0].shape),)
 
 
 SLICE = register(
