@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
@@ -51,6 +51,7 @@ __all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape
 
 REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
 
+_BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
 _BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
 
 Origin = Literal["fetched", "fed"]
@@ -278,15 +279,33 @@ class TapePlan:
     def _choose(
         self, wanted: Mapping[Tensor, set[Node | None]], feeds: Mapping[Tensor, TensorType], budget: int | None
     ) -> _Store:
-        levels = (0,) if budget is None else (0, 1, 2)
-        store = None
-        for level in levels:
-            store = _Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level)
-            store.choose(wanted, self._bytes)
-            if budget is None or sum(map(self._bytes, store.saved)) <= budget:
-                break
-        assert store is not None
-        return store
+        """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
+        those that come first in the graph before later ones, since their values would be kept longest."""
+
+        def store(level: int, before: int) -> _Store:
+            made = _Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level, before)
+            made.choose(wanted, self._bytes)
+            return made
+
+        def fits(made: _Store) -> bool:
+            return budget is None or sum(map(self._bytes, made.saved)) <= budget
+
+        everything = self._graph.first
+        best = store(0, 0)
+        for level in (1, 2):
+            if fits(best):
+                return best
+            best = store(level, everything)
+            if fits(best):
+                low, high = 0, everything
+                for _ in range(_BISECTIONS):
+                    middle = (low + high) // 2
+                    tried = store(level, middle)
+                    if fits(tried):
+                        best, high = tried, middle
+                    else:
+                        low = middle
+        return best
 
     def _bytes(self, x: Tensor) -> int:
         return product(bind(x.shape, self._sizes)) * x.dtype.itemsize  # type: ignore[return-value]
@@ -384,8 +403,8 @@ class _Store:
     forward and what backwards read, over the ops that a backward may repeat.
 
     Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
-    is if ``x`` isn't needed otherwise). Level 1 repeats declared elementwise ops too, level 2 everything without an
-    effect or a draw.
+    is if ``x`` isn't needed otherwise). Of the declared ops before node number ``before``, level 1 repeats the
+    elementwise ones too, level 2 everything without an effect, a draw or a graph of its own.
     """
 
     def __init__(
@@ -396,6 +415,7 @@ class _Store:
         outputs: set[Tensor],
         written: frozenset[str],
         level: int,
+        before: int,
     ) -> None:
         self._graph = graph
         self._reads = reads
@@ -403,6 +423,7 @@ class _Store:
         self._outputs = outputs
         self._written = written
         self._level = level
+        self._before = before
         self.saved: dict[Tensor, None] = {}
 
     def is_free(self, x: Tensor) -> bool:
@@ -420,9 +441,11 @@ class _Store:
         node = x.op
         if x in self._fed or not node.inputs or node.op.effect or self._is_bound_to_forward(node):
             return False
-        if node.op.view or (node.op.elementwise and (self._level >= 1 or node.serial >= self._graph.first)):
+        if node.op.view or (node.op.elementwise and node.serial >= self._graph.first):
             return True
-        return self._level >= 2 and node.op.name not in ("py_call", "assign") and not _draws(node)
+        if self._level == 0 or self._before <= node.serial < self._graph.first:
+            return False
+        return node.op.elementwise or (self._level >= 2 and not _draws(node) and not _holds_graph(node.attrs))
 
     def choose(self, wanted: Iterable[Tensor], nbytes: Any) -> None:
         """Fill ``saved``, in the order of the graph."""
@@ -473,7 +496,13 @@ class _Store:
 
 
 def _draws(node: Node) -> bool:
-    return node.op.name.startswith("random") or (not node.inputs and node.op.name not in REMADE)
+    return node.op.name.startswith("random")
+
+
+def _holds_graph(attrs: Any) -> bool:
+    """Whether an op runs a graph of its own (control flow), in which there may be draws and effects."""
+    values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
+    return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)
 
 
 def _components(edges: Mapping[Tensor, Sequence[Tensor]]) -> list[list[Tensor]]:
