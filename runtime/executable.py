@@ -178,11 +178,12 @@ class Executable:
     def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:
         """The fastest function that does what ``call`` does for arrays of these types."""
         mentioned = [place for place in self._places if place >= 0]
-        if isinstance(runner, ReferenceRunner) or len(set(mentioned)) != len(mentioned):
+        native = self._as_native(runner)
+        if native is None or len(set(mentioned)) != len(mentioned):
             return self.call
         if self._single or self._list:
-            return runner.entry(types, self._places, self._single, self.call) or self.call
-        entry = runner.entry(types, self._places, False, self._call_list)
+            return native.entry(types, self._places, self._single, self.call) or self.call
+        entry = native.entry(types, self._places, False, self._call_list)
         pack, call = self._pack, self.call
 
         def packed(*arrays: Any, out: Any = None) -> Any:
@@ -223,12 +224,24 @@ class Executable:
             return self._native().assembly()
         return {"graph": program.graph_text, "kernels": program.kernels_text, "llvm": program.llvm_text}[level]
 
+    @staticmethod
+    def _as_native(runner: Runner | None) -> NativeRunner | None:
+        if runner is None or isinstance(runner, ReferenceRunner):
+            return None
+        from staticgrad.runtime.native import NativeRunner
+
+        return runner if isinstance(runner, NativeRunner) else None
+
     def _native(self) -> NativeRunner:
-        if self._latest is None:
+        from staticgrad.runtime.gradients import GradientReader
+
+        runner = self._latest
+        if runner is None:
             raise StaticGradError("nothing is compiled yet: the feeds of the first call bind the sizes")
-        if isinstance(self._latest, ReferenceRunner):
+        native = self._as_native(runner.current() if isinstance(runner, GradientReader) else runner)
+        if native is None:
             raise StaticGradError("the reference backend compiles nothing: no plan, no costs, no code")
-        return self._latest  # type: ignore[return-value]
+        return native
 
     def _program(self) -> Program:
         return self._native().program

@@ -13,6 +13,9 @@ from staticgrad.optable import Array
 from staticgrad.runtime.state import Store
 
 
+STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
+
+
 class ReferenceRunner:
     """Runs one region. ``run(arrays, outs)`` gives an array for each fetched tensor."""
 
@@ -21,7 +24,7 @@ class ReferenceRunner:
         self.store = store
         self.types = tuple(x.type for x in region.fetches)
         self._draws = any(draws(node) for node in region.graph.nodes)
-        stateful = any(node.op.name in ("variable", "assign", "accumulate_grad") for node in region.graph.nodes)
+        stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
         self._enter = store.lock.exclusive if stateful else contextlib.nullcontext[None]
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
@@ -31,7 +34,7 @@ class ReferenceRunner:
         key = np.array([store.seed, number], np.int64)
         try:
             with self._enter():
-                outcome = evaluate(self.region, arrays, lambda attrs: store.array(attrs.key), key)
+                outcome = evaluate(self.region, arrays, lambda attrs: store.array(attrs.key), key, store.gradient)
                 results = [np.array(value, order="C") for value in outcome.values]
                 store.add_gradients(outcome.gradients)
                 store.write({name: np.array(value) for name, value in outcome.writes.items()})

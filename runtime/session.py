@@ -242,8 +242,17 @@ class Session:
                     from staticgrad.compiler.cut import cut
 
                     made = cut(self.graph, [*tensors, *ops], feeds, check_numerics=self.check_numerics)
-                    runner = self._runners.put(key, self.load(made.region, planning_seconds))
+                    runner = self._runners.put(key, self._runner(made.region, planning_seconds))
         return runner
+
+    def _runner(self, region: Region, planning_seconds: float) -> Runner:
+        from staticgrad.runtime.gradients import GradientReader, gradients_read
+
+        if not gradients_read(region):
+            return self.load(region, planning_seconds)
+        reader = GradientReader(region, self.store, lambda pruned: self.load(pruned, planning_seconds))
+        reader.current()
+        return reader
 
     @staticmethod
     def _feeds_key(feeds: Mapping[Tensor, TensorType]) -> tuple[object, ...]:

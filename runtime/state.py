@@ -195,6 +195,9 @@ class Store:
             array = self._gradients.get(key)
             return None if array is None else array.copy()
 
+    def has_gradient(self, key: str) -> bool:
+        return key in self._gradients
+
     def gradient_memory(self, key: str, type_: TensorType) -> tuple[Array, bool]:
         """Zeros or the sum so far for a program to add to, and whether it is new.
 

@@ -22,6 +22,7 @@ from staticgrad.optable import Array
 from staticgrad.types import TensorType, is_floating
 
 ReadVariable = Callable[[Any], Array]
+ReadGradient = Callable[[str], "Array | None"]
 
 
 class Computation(Protocol):
@@ -51,6 +52,7 @@ def evaluate(
     arrays: Sequence[Array],
     read_variable: ReadVariable,
     key: Array | None = None,
+    read_gradient: ReadGradient = lambda key: None,
 ) -> Outcome:
     """Run a computation.
 
@@ -58,6 +60,7 @@ def evaluate(
         arrays: a value for each of ``computation.feeds``.
         read_variable: gives the value of a variable from its attributes.
         key: int64[2], the session's seed and the run number; random ops need it.
+        read_gradient: gives an accumulated gradient by its key, None where there is none.
 
     Raises:
         FeedError: a placeholder that is needed was not fed.
@@ -65,7 +68,7 @@ def evaluate(
         Exception: what a Python function of the graph raised.
     """
     feeds = dict(zip(computation.feeds, arrays, strict=True))
-    run = _Run(feeds, read_variable, key)
+    run = _Run(feeds, read_variable, key, read_gradient)
     needed = _needed(computation.fetches, computation.effects, feeds)
     with np.errstate(all="ignore"):
         for node in computation.graph.nodes:
@@ -95,11 +98,18 @@ def draws(node: Node) -> bool:
 class _Run:
     """The values of one run."""
 
-    def __init__(self, feeds: Mapping[Tensor, Array], read_variable: ReadVariable, key: Array | None) -> None:
+    def __init__(
+        self,
+        feeds: Mapping[Tensor, Array],
+        read_variable: ReadVariable,
+        key: Array | None,
+        read_gradient: ReadGradient,
+    ) -> None:
         self.values: dict[Tensor, Array] = dict(feeds)
         self.outcome = Outcome()
         self.read_variable = read_variable
         self.key = key
+        self.read_gradient = read_gradient
 
     def node(self, node: Node) -> None:
         inputs = [self.values[x] for x in node.inputs]
@@ -157,6 +167,13 @@ def _accumulate_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
     return [inputs[0]]
 
 
+def _accumulated_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
+    gradient = run.read_gradient(node.attrs.key)
+    if gradient is None:
+        raise StaticGradError(f"no backward has accumulated the gradient {node.attrs.key!r}", source=node.source)
+    return [gradient]
+
+
 def _random(run: _Run, node: Node, inputs: _Values) -> Sequence[Any]:
     if run.key is None:
         raise StaticGradError(f"{node.name!r} draws random numbers, and the run has no key", source=node.source)
@@ -200,6 +217,7 @@ _SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
     "variable": _variable,
     "assign": _assign,
     "accumulate_grad": _accumulate_grad,
+    "accumulated_grad": _accumulated_grad,
     "random_uniform": _random,
     "print": _print,
     "py_call": _py_call,
