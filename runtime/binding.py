@@ -114,7 +114,9 @@ def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> 
     return bindings
 
 
-def check_out(outs: Sequence[Array | None], types: Sequence[TensorType], names: Sequence[str], feeds: Sequence[Array]) -> None:
+def check_out(
+    outs: Sequence[Array | None], types: Sequence[TensorType], names: Sequence[str], feeds: Sequence[Array]
+) -> None:
     """Refuse arrays that results can't be written to.
 
     Raises:

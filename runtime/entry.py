@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.llvm import Module, Value, integer
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.types import TensorType, sizes
@@ -449,11 +450,10 @@ class _Machinery:
 
 def _numpy_api(index: int) -> int:
     """The address of entry ``index`` of NumPy's C API, whose numbers never change."""
-    from numpy._core import _multiarray_umath
-
+    umath = importlib.import_module("numpy._core._multiarray_umath")
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    functions = get(_multiarray_umath._ARRAY_API, None)
+    functions = get(umath._ARRAY_API, None)
     return ctypes.c_void_p.from_address(functions + 8 * index).value or 0
 
 

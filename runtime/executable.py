@@ -58,7 +58,6 @@ class Executable:
         "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
 
-
     def __init__(
         self,
         session: Session,

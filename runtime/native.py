@@ -338,6 +338,6 @@ def _viewer(type_: TensorType) -> Callable[[int | None], Array]:
     kind = ctypes.c_uint8 * count
 
     def view(address: int | None) -> Array:
-        return np.frombuffer(kind.from_address(address or 0), type_.dtype).reshape(shape)
+        return np.ctypeslib.as_array(kind.from_address(address or 0)).view(type_.dtype).reshape(shape)
 
     return view

@@ -12,7 +12,6 @@ from staticgrad.interpreter import draws, evaluate
 from staticgrad.optable import Array
 from staticgrad.runtime.state import Store
 
-
 STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
 
 

@@ -122,7 +122,9 @@ class CostReport:
         return sum(k.bytes for k in self.kernels)
 
     def __str__(self) -> str:
-        head = f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written by {len(self.kernels)} kernels"
+        head = (
+            f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written by {len(self.kernels)} kernels"
+        )
         rows = [(k.name, k.family, str(k.flops), str(k.bytes), str(k.source or "")) for k in self.kernels]
         if not rows:
             return head

@@ -233,7 +233,13 @@ class Session:
     ) -> Runner:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        key = (self.graph.version, tuple(map(id, tensors)), tuple(map(id, ops)), self._feeds_key(feeds), planning_seconds)
+        key = (
+            self.graph.version,
+            tuple(map(id, tensors)),
+            tuple(map(id, ops)),
+            self._feeds_key(feeds),
+            planning_seconds,
+        )
         runner = self._runners.get(key)
         if runner is None:
             with self.compiling:

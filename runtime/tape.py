@@ -43,9 +43,7 @@ def plan_programs(
     memory_budget: int | None,
 ) -> TapePrograms:
     """Plan a tape and compile its forward."""
-    plan = plan_tape(
-        session.graph, outputs, feeds, check_numerics=session.check_numerics, memory_budget=memory_budget
-    )
+    plan = plan_tape(session.graph, outputs, feeds, check_numerics=session.check_numerics, memory_budget=memory_budget)
     return TapePrograms(plan, tuple(outputs), session.load(plan.forward), {})
 
 
@@ -235,5 +233,3 @@ class Tape:
             retain_bytes=sum(s.nbytes for s in live if s.readers),
             buffers=buffers,
         )
-
-

@@ -12,6 +12,7 @@ import pytest
 import staticgrad as sg
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.interpreter import Outcome, call_function, evaluate
+from staticgrad.ops.effects import assert_
 from staticgrad.optable import Array
 from staticgrad.types import TensorType
 
@@ -143,7 +144,7 @@ def test_print_shows_the_value(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_failed_assertion_names_its_message() -> None:
     with sg.Graph() as g:
         x = sg.placeholder((2,))
-        with sg.control_dependencies([sg.assert_(x > 0, "x must be positive")]):
+        with sg.control_dependencies([assert_(x > 0, "x must be positive")]):
             y = x * 1.5
     work = Work(g, (x,), (y,))
     assert run(work, [1, 2]).values[0].tolist() == [1.5, 3]

@@ -15,6 +15,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.graph import Tensor
+from staticgrad.ops.effects import assert_
 from staticgrad.optable import Array
 
 BACKENDS = ("reference", "compiled")
@@ -171,7 +172,7 @@ def test_a_python_function_may_raise(g: sg.Graph) -> None:
 
 def test_checks_name_what_and_where(g: sg.Graph) -> None:
     x = sg.placeholder((2,))
-    with sg.control_dependencies([sg.assert_(sg.all(x > 0), "x must be positive")]):
+    with sg.control_dependencies([assert_(sg.all(x > 0), "x must be positive")]):
         y = x * 1.5
     sess = sg.Session(g)
     assert sess.run(y, {x: [1, 2]}).tolist() == [1.5, 3]
