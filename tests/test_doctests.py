@@ -6,7 +6,6 @@ import doctest
 import importlib
 import re
 
-import pytest
 from tree import ROOT, modules
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
@@ -18,13 +17,12 @@ def failures(test: doctest.DocTest) -> str:
     return "".join(report) if failed else ""
 
 
-@pytest.mark.parametrize("name", [name for name, path in modules().items() if ">>> " in path.read_text("utf-8")])
-def test_docstrings(name: str) -> None:
-    module = importlib.import_module(name)
-    examples = [test for test in doctest.DocTestFinder().find(module) if test.examples]
-    assert examples, f"{name}: its examples are in no docstring that can be found"
-    for test in examples:
-        assert not (report := failures(test)), report
+def test_docstrings() -> None:
+    for name, path in modules().items():
+        if ">>> " in path.read_text(encoding="utf-8"):
+            examples = [test for test in doctest.DocTestFinder().find(importlib.import_module(name)) if test.examples]
+            assert examples, f"{name}: its examples are in no docstring that can be found"
+            assert not (report := "".join(map(failures, examples))), report
 
 
 def test_readme() -> None:

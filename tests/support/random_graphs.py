@@ -100,7 +100,12 @@ class Maker:
         if kind == 2:
             axis = int(self.rng.integers(x.ndim))
             steps = [slice(None)] * x.ndim
-            choices = [slice(0, max(1, shape[axis] // 2)), slice(shape[axis] // 2, None), slice(None, None, 2), slice(None, None, -1)]
+            choices = [
+                slice(0, max(1, shape[axis] // 2)),
+                slice(shape[axis] // 2, None),
+                slice(None, None, 2),
+                slice(None, None, -1),
+            ]
             steps[axis] = choices[int(self.rng.integers(4))]
             return x[tuple(steps)]
         if kind == 3:
@@ -127,7 +132,9 @@ class Maker:
             channels = int(x.shape[1])  # type: ignore[arg-type]
             if kind == 0:
                 w = sg.constant(self.rng.normal(size=(3, channels, 3, 3)) * 0.3)
-                return sg.tanh(sg.nn.conv2d(x, w, stride=int(self.rng.integers(1, 3)), padding=int(self.rng.integers(2))))
+                return sg.tanh(
+                    sg.nn.conv2d(x, w, stride=int(self.rng.integers(1, 3)), padding=int(self.rng.integers(2)))
+                )
             if kind == 1:
                 return sg.nn.max_pool2d(x, 2, stride=int(self.rng.integers(1, 3)), padding=int(self.rng.integers(2)))
             return sg.nn.avg_pool2d(x, 2)
@@ -141,7 +148,16 @@ class Maker:
         return sg.nn.log_softmax(y, int(self.rng.integers(y.ndim)))
 
     def grow(self, count: int) -> None:
-        makers = [self.unary, self.unary, self.binary, self.binary, self.reduction, self.view, self.matmul, self.network]
+        makers = [
+            self.unary,
+            self.unary,
+            self.binary,
+            self.binary,
+            self.reduction,
+            self.view,
+            self.matmul,
+            self.network,
+        ]
         for _ in range(count):
             y = makers[int(self.rng.integers(len(makers)))]()
             if y is not None and y.size and y.size <= 1500:  # type: ignore[operator]
@@ -173,5 +189,7 @@ def random_graph(seed: int, *, ops: int = 14) -> RandomGraph:
         for y in chosen[1:]:
             loss = loss + sg.mean(y * y) * 0.5
         variables = [x for x in leaves if x.op.op.name == "variable"]
-        train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if variables and rng.random() < 0.7 else None
+        train = (
+            sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if variables and rng.random() < 0.7 else None
+        )
     return RandomGraph(graph, feeds, [*chosen, loss], loss, leaves, train, maker.pool)

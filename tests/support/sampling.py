@@ -14,8 +14,8 @@ from staticgrad.optable import REAL, Case, Op, Range
 Array = np.ndarray[Any, np.dtype[Any]]
 
 EDGES = {
-    "float32": (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, np.inf, -np.inf, np.nan, 1e-40, 3e38, -1e-30, 7.5),
-    "float64": (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -3.0, np.inf, -np.inf, np.nan, 5e-324, 1e308, -1e-300, 7.5),
+    "float32": (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.75, np.inf, -np.inf, np.nan, 1e-40, 3e38, -1e-30, 7.5),
+    "float64": (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.75, np.inf, -np.inf, np.nan, 5e-324, 1e308, -1e-300, 7.5),
     "int32": (0, 1, -1, 2, -7, 2**31 - 1, -(2**31), 31, 32, 33),
     "int64": (0, 1, -1, 2, -7, 2**63 - 1, -(2**63), 63, 64, 65),
     "uint8": (0, 1, 2, 7, 8, 9, 127, 128, 255),
@@ -55,10 +55,16 @@ def operand_dtypes(case: Case, dtype: np.dtype) -> list[np.dtype]:
 def operands(op: Op, case: Case, dtype: np.dtype, *salt: object) -> list[Array]:
     rng = rng_for(op.name, case.shapes, dtype, *salt)
     ranges = case.ranges or (REAL,) * len(case.shapes)
-    return [
+    drawn = [
         draw(rng, shape, d, where, case.distinct)
         for shape, d, where in zip(case.shapes, operand_dtypes(case, dtype), ranges, strict=True)
     ]
+    if case.distinct:  # no ties between operands either
+        drawn = [
+            x + d.type(0.013 * i) if d.kind == "f" else x
+            for i, (x, d) in enumerate(zip(drawn, operand_dtypes(case, dtype), strict=True))
+        ]
+    return drawn
 
 
 def relative_error(got: Array, want: Array) -> float:
