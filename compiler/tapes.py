@@ -51,6 +51,7 @@ __all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape
 
 REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
 
+_APART = 8  # so many outputs are derived each by itself when a tape is planned
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
 _BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
 
@@ -162,10 +163,10 @@ class TapePlan:
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
         self._known: dict[tuple[Tensor, ...], _Derived] = {}
-        single = [self._derive((y,)) for y in dict.fromkeys(self.outputs) if y.requires_grad]
+        derived = self._derive_all()
         self._written = self._written_variables(feeds)
         self._reads = _Reads(self._graph, self._owners, self._drawn)
-        wanted = self._reads.of(single)
+        wanted = self._reads.of(derived)
         store = self._choose(wanted, feeds, memory_budget)
         fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
         made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics)
@@ -216,6 +217,14 @@ class TapePlan:
         return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(variables)))
 
     # -- deriving -------------------------------------------------------------------------------------------------
+
+    def _derive_all(self) -> list[_Derived]:
+        """What backwards of any of the outputs can read: each is derived by itself, as it is most often asked for, so
+        that its hooks need not run again; very many are derived together."""
+        ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
+        if len(ys) > _APART:
+            return [self._derive(ys)]
+        return [self._derive((y,)) for y in ys]
 
     def _derive(self, outputs: tuple[Tensor, ...]) -> _Derived:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
