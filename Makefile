@@ -27,6 +27,7 @@ test-all: check
 
 check: $(VENV)/.has-test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python tests/check_types.py
 
 bench: $(VENV)/.has-bench

@@ -10,8 +10,8 @@ have, plus the bytes still to come, bounds the arena from below. And what lies b
 there is *waste* for good.
 
 The beam keeps the partial plans of least waste, most of all in the sections where the arena is tight, and of the
-lowest bound. How much the one counts against the other is drawn anew for each round from a seeded generator: as many
-rounds give the same plan.
+lowest bound. How much each counts is drawn anew for every round: half of the time at random, half of the time near what
+gave the best plan so far. The generator is seeded: as many rounds give the same plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,19 +27,23 @@ Range = tuple[int, int]
 Ints = np.ndarray
 
 CELLS = 1 << 21  # a step's table of children × buffers has at most so many entries
+QUICK = (1, 4, 16)  # the widths of the first rounds
+WIDTHS = (2, 4, 8, 16, 32)
 LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes too long to be worth its time
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How partial plans are compared: ``waste·tightness^exponent``, by bytes placed if ``relative``, plus
-    ``height·excess of the bound over the target``, times ``1 + noise·random``; the best ``width`` go on."""
+    """How partial plans are compared: waste times ``tightness^exponent · exp(pull)`` summed over the sections, per byte
+    placed if ``relative``, plus ``height`` times the excess of the bound over the target, all times ``1 +
+    noise·random``. The best ``width`` go on."""
 
     exponent: float
     relative: bool
     height: float
     noise: float
     width: int
+    pull: Ints
 
 
 def improve(
@@ -60,26 +64,37 @@ def improve(
     if problem.pairs > LARGEST:
         return best
     rng = np.random.default_rng(0)
+    sections = problem.sections
+    served = Judgement(exponent=4, relative=True, height=4, noise=0, width=1, pull=np.zeros(sections))
     for number in itertools.count():
         if best_bytes <= target or stop():
-            return best
-        found = problem.round(_judgement(rng, number), rng, best_bytes, stop)
+            break
+        if number < len(QUICK):
+            judgement = replace(served, width=QUICK[number])
+        elif rng.random() < 0.5:
+            judgement = _near(rng, served)
+        else:
+            judgement = _anew(rng, sections)
+        found = problem.round(judgement, rng, best_bytes, stop)
         if found is not None:
-            best = found
+            best, served = found, judgement
             best_bytes = max(offset + size for offset, size in zip(best, sizes, strict=True))
-    raise AssertionError("itertools.count() ended")
+    return best
 
 
-def _judgement(rng: np.random.Generator, number: int) -> Judgement:
-    """The first rounds are quick; the rest draw from what has served on published problems."""
-    if number < 3:
-        return Judgement(exponent=4, relative=True, height=4, noise=0, width=(1, 4, 16)[number])
+def _near(rng: np.random.Generator, judgement: Judgement) -> Judgement:
+    pull = judgement.pull + 0.3 * rng.standard_normal(len(judgement.pull))
+    return replace(judgement, noise=0, width=int(rng.choice(WIDTHS)), pull=pull)
+
+
+def _anew(rng: np.random.Generator, sections: int) -> Judgement:
     return Judgement(
         exponent=float(rng.choice([0, 1, 2, 4, 8, 16])),
         relative=bool(rng.random() < 0.67),
         height=float(rng.choice([0.5, 1, 2, 4, 8, 16, 64])),
-        noise=float(rng.choice([0, 0.05, 0.1, 0.3])),
-        width=int(rng.choice([2, 4, 8, 16, 32])),
+        noise=float(rng.choice([0.05, 0.1, 0.3])) if rng.random() < 0.3 else 0.0,
+        width=int(rng.choice(WIDTHS)),
+        pull=0.7 * rng.standard_normal(sections),
     )
 
 
@@ -128,6 +143,7 @@ class _Problem:
         first = np.array([ranges[number][0] for number in self._numbers])
         last = np.array([ranges[number][1] for number in self._numbers])
         sections = _sections(first, last)
+        self.sections = len(sections)
         self.pairs = int((np.searchsorted(sections, last) - np.searchsorted(sections, first)).sum())
         if self.pairs > LARGEST:
             return
@@ -152,7 +168,7 @@ class _Problem:
         count = len(self._numbers)
         total = self._load.sum(axis=0, dtype=self._dtype)
         hashes = rng.integers(1, 2**62, count, dtype=np.int64) * 2 + 1
-        weight = (total / self._target) ** judgement.exponent
+        weight = (total / self._target) ** judgement.exponent * np.exp(judgement.pull)
         start = self._over_obstacles(np.zeros((1, count), self._dtype))
         beam = _Beam(start, total[None].copy(), np.zeros(1, self._dtype))
         steps: list[_Step] = []
@@ -226,7 +242,7 @@ class _Problem:
 
     def _floor(self, lowest: Ints) -> Ints:
         by_buffer = np.ascontiguousarray(lowest.T)
-        floor = by_buffer[self._members[0]]
+        floor: Ints = by_buffer[self._members[0]]
         for column in self._members[1:]:
             np.minimum(floor[: len(column)], by_buffer[column], out=floor[: len(column)])
         return floor.T
