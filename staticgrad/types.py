@@ -147,6 +147,9 @@ class Dim:
         denominator = other if isinstance(other, Dim) else Dim((((), other),))
         return Dim((((Quotient(self, denominator),), 1),))
 
+    def __rfloordiv__(self, other: int) -> Size:
+        return Dim((((), other),)) // self if other else 0
+
     def _divide_exactly(self, other: Size) -> Size | None:
         divisor = _terms(other)
         if len(divisor) != 1:

@@ -85,7 +85,7 @@ def _strong_float64(value: object) -> bool:
     return not is_weak(value) and getattr(value, "dtype", None) == float64
 
 
-_warned: dict[str, Any] = {}
+_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # the lines that have been warned of
 
 
 def _warn_of_promotion(what: str) -> None:

@@ -8,8 +8,7 @@ half to each of two equal operands, ``abs`` and ``sign`` have derivative 0 at 0,
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ from staticgrad.ops.declare import (
     NOT_DIFFERENTIABLE,
     NUMERIC,
     PASS,
-    Rules,
+    Rule,
     accepted,
     binary,
     binary_cases,
@@ -49,6 +48,7 @@ from staticgrad.types import (
     TensorType,
     bool_,
     dtype_of,
+    float64,
     is_floating,
 )
 
@@ -177,14 +177,14 @@ maximum = binary(
     "maximum", "The larger of two; NaN if either is NaN.", "maximum", np.maximum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.less(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.less(b, a), o.equal(a, b), t)),
-    binary_cases(distinct=True),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
 )  # fmt: skip
 
 minimum = binary(
     "minimum", "The smaller of two; NaN if either is NaN.", "minimum", np.minimum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.greater(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.greater(b, a), o.equal(a, b), t)),
-    binary_cases(distinct=True),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
 )  # fmt: skip
 
 # -- exponential and logarithm --------------------------------------------------------------------------------------
@@ -387,6 +387,8 @@ def _exact_erfinv(x: float) -> float:
         return math.copysign(math.inf, x) if x in (-1, 1) else math.nan
     if x == 0:
         return x
+    import statistics  # slow to import, and only the oracle needs it
+
     tail = (1 - math.fabs(x)) / 2
     y = -statistics.NormalDist().inv_cdf(tail) / math.sqrt(2)
     missing = math.erf(y) - math.fabs(x) if math.fabs(x) < 0.5 else 2 * tail - math.erfc(y)
@@ -583,7 +585,10 @@ ASTYPE = register(
         vjp=vjp_of(_ASTYPE_RULES),
         jvp=jvp_of(_ASTYPE_RULES),
         dtypes=DTYPES,
-        cases=tuple(Case(((3, 4),), AstypeAttributes(dtype), (Range(0.0, 9.0),)) for dtype in DTYPES),
+        cases=tuple(
+            Case(((3, 4),), AstypeAttributes(to), (Range(0.0, 9.0),), differentiable=None if to == float64 else ())
+            for to in DTYPES
+        ),
         grad_name="ToCopy",
     )
 )
@@ -650,12 +655,12 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
 
     Elementwise; ``min`` and ``max`` broadcast against ``x``. The gradient passes at the bounds themselves.
     """
-    x = lift(x, graph_of((x, min, max)))
-    if min is None and max is None:
-        return x
-    dtype = operands("clip", x, *(bound for bound in (min, max) if bound is not None))[0].dtype
-    return declare(CLIP, operands("clip", x, _limit(dtype, -1) if min is None else min,
-                                  _limit(dtype, 1) if max is None else max))  # fmt: skip
+    bounds = [bound for bound in (min, max) if bound is not None]
+    y = operands("clip", x, *bounds)[0]
+    if not bounds:
+        return y
+    low, high = (_limit(y.dtype, -1) if min is None else min), (_limit(y.dtype, 1) if max is None else max)
+    return declare(CLIP, operands("clip", y, low, high))
 
 
 def _limit(dtype: np.dtype, side: int) -> float | int | bool:
@@ -688,7 +693,7 @@ class HardtanhAttributes:
     max_val: float
 
 
-def _between(a: HardtanhAttributes) -> Rules:
+def _between(a: HardtanhAttributes) -> Sequence[Rule]:
     def rule(o: Namespace, t: Any, y: Any, x: Any) -> Any:
         return o.where(o.logical_or(o.less_equal(x, a.min_val), o.greater_equal(x, a.max_val)), 0, t)
 
@@ -809,11 +814,13 @@ def _scalar_gelu(b: Any, a: GeluAttributes, x: Any) -> Any:
 
 def _reference_gelu(a: GeluAttributes, x: Array) -> Array:
     if a.approximate == "tanh":
-        return 0.5 * x * (1 + np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3)))
-    return 0.5 * x * (1 + _math_erf(x / math.sqrt(2)))
+        curve = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
+    else:
+        curve = _math_erf(x / math.sqrt(2))
+    return np.asarray(0.5 * x * (1 + curve))
 
 
-def _gelu_rules(a: GeluAttributes) -> Rules:
+def _gelu_rules(a: GeluAttributes) -> Sequence[Rule]:
     def exact(o: Namespace, y: Any, x: Any) -> Any:
         below = o.erf(x * math.sqrt(0.5)) * 0.5 + 0.5
         return below + x * (o.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
@@ -879,7 +886,7 @@ def _scalar_softplus(b: Any, a: SoftplusAttributes, x: Any) -> Any:
     return b.select(b.gt(scaled_x, b.const(a.threshold, x.dtype)), x, soft)
 
 
-def _softplus_rules(a: SoftplusAttributes) -> Rules:
+def _softplus_rules(a: SoftplusAttributes) -> Sequence[Rule]:
     def slope(o: Namespace, y: Any, x: Any) -> Any:
         inner = x if a.beta == 1.0 else x * a.beta
         return o.where(o.greater(inner, a.threshold), 1, o.sigmoid(inner))

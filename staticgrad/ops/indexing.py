@@ -684,10 +684,12 @@ def _meetings(part: Tensor, key: Subscript) -> tuple[Any, Any]:
     o = FUNCTIONS
     known = [_all_values(one) for one in key.indices]
     sizes = [part.shape[axis] for axis in key.axes]
-    if all(values is not None for values in known) and part.type.static:
+    constants = [values for values in known if values is not None]
+    extents = [size for size in sizes if isinstance(size, int)]
+    if len(constants) == len(known) and len(extents) == len(sizes):
         flat = np.zeros(1, np.int64)
-        for values, size in zip(known, sizes, strict=True):
-            flat = flat * size + np.where(values < 0, values + size, values).reshape(-1)  # type: ignore[operator]
+        for values, size in zip(constants, extents, strict=True):
+            flat = flat * size + np.where(values < 0, values + size, values).ravel()
         if len(np.unique(flat)) == len(flat):
             return None, None
         pairs = flat[:, None] == flat

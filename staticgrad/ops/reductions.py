@@ -679,7 +679,7 @@ def _position(op: Op, x: Any, axis: int | None, keepdims: bool) -> Tensor:
     if axis is not None:
         return declare(op, (x,), ArgAttributes(normalize_axis(axis, x.ndim, op.name), bool(keepdims)))
     found = declare(op, (FUNCTIONS.reshape(x, (-1,)),), ArgAttributes(0, False))
-    return FUNCTIONS.reshape(found, (1,) * x.ndim) if keepdims else found  # type: ignore[no-any-return]
+    return FUNCTIONS.reshape(found, (1,) * x.ndim) if keepdims else found
 
 
 @public

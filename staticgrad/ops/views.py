@@ -30,6 +30,7 @@ from staticgrad.types import (
     normalize_axes,
     normalize_axis,
     product,
+    sizes,
 )
 
 PRIMITIVE = frozenset({"primitive"})
@@ -87,15 +88,15 @@ def reshape(x: Any, shape: Any) -> Tensor:
         GraphError: the shape has another number of elements, or -1 twice.
     """
     x = _lifted(x)
-    sizes = list(shape) if isinstance(shape, tuple | list) else [shape]
-    free = [axis for axis, size in enumerate(sizes) if not isinstance(size, Dim) and size == -1]
+    wanted = list(shape) if isinstance(shape, tuple | list) else [shape]
+    free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
     if len(free) > 1:
-        raise GraphError(f"reshape: only one size can be -1, not {tuple(sizes)}")
+        raise GraphError(f"reshape: only one size can be -1, not {tuple(wanted)}")
     if free:
-        sizes[free[0]] = 1
-        known = product(as_shape(sizes, "reshape"))
-        sizes[free[0]] = _missing_size(x, known, shape)
-    target = as_shape(sizes, "reshape")
+        wanted[free[0]] = 1
+        known = product(as_shape(wanted, "reshape"))
+        wanted[free[0]] = _missing_size(x, known, shape)
+    target = as_shape(wanted, "reshape")
     return x if target == x.shape else declare(RESHAPE, (x,), ReshapeAttributes(target))
 
 
@@ -192,11 +193,9 @@ PERMUTE_DIMS = register(
 @public
 def permute_dims(x: Any, axes: tuple[int, ...]) -> Tensor:
     """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
-    x = _lifted(x)
-    perm = tuple(normalize_axis(int(axis), x.ndim, "permute_dims") for axis in axes)
-    if perm == tuple(range(x.ndim)):
-        return x
-    return declare(PERMUTE_DIMS, (x,), PermuteAttributes(perm))
+    y = _lifted(x)
+    perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
+    return y if perm == tuple(range(y.ndim)) else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
 
 
 @public
@@ -351,13 +350,13 @@ def _slice_index(attrs: SliceAttributes) -> tuple[slice, ...]:
     return tuple(
         np.s_[start : (None if stop == -1 and step < 0 else stop) : step]
         for start, stop, step in zip(attrs.starts, attrs.stops, attrs.steps, strict=True)
-    )  # type: ignore[arg-type]
+    )
 
 
 def _slice_reference(attrs: SliceAttributes, x: Array) -> Array:
     if any(start == stop for start, stop in zip(attrs.starts, attrs.stops, strict=True)):
         type_ = _slice_type(attrs, TensorType(x.shape, x.dtype))
-        return np.zeros(type_.shape, x.dtype)  # type: ignore[arg-type]
+        return np.zeros(sizes(type_.shape), x.dtype)
     return x[_slice_index(attrs)]
 
 
@@ -435,11 +434,11 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 @public
 def flip(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements in reverse order along ``axis``, or along all axes."""
-    x = _lifted(x)
-    for i in normalize_axes(axis, x.ndim, "flip"):
-        if x.shape[i] != 0:
-            x = slice_axis(x, i, x.shape[i] - 1, -1, -1)
-    return x
+    y = _lifted(x)
+    for i in normalize_axes(axis, y.ndim, "flip"):
+        if y.shape[i] != 0:
+            y = slice_axis(y, i, y.shape[i] - 1, -1, -1)
+    return y
 
 
 @public
@@ -448,21 +447,22 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
 
     Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
     """
-    x = _lifted(x)
+    y = _lifted(x)
     if axis is None:
-        return reshape(roll(reshape(x, -1), shift, 0), x.shape)
+        return reshape(roll(reshape(y, -1), shift, 0), y.shape)
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
     shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
     if len(shifts) != len(axes):
         raise GraphError(f"roll: expected a shift for each axis, actual {shift} and {axis}")
     for amount, place in zip(shifts, axes, strict=True):
-        i = normalize_axis(place, x.ndim, "roll")
-        size = x.shape[i]
+        i = normalize_axis(place, y.ndim, "roll")
+        size = y.shape[i]
         if size == 0:
             continue
         cut: Size = (-amount) % size if isinstance(size, int) else -amount if amount <= 0 else size - amount
-        x = concat([slice_axis(x, i, cut, size), slice_axis(x, i, 0, cut)], axis=i) if cut != 0 else x
-    return x
+        if cut != 0:
+            y = concat([slice_axis(y, i, cut, size), slice_axis(y, i, 0, cut)], axis=i)
+    return y
 
 
 # -- concatenation --------------------------------------------------------------------------------------------------
@@ -658,20 +658,20 @@ def _pad_type(attrs: PadAttributes, x: TensorType) -> TensorType:
         raise GraphError(f"pad: expected widths for {x.ndim} axes of {x}")
     if any(isinstance(width, int) and width < 0 for width in (*attrs.low, *attrs.high, *attrs.interior)):
         raise GraphError(f"pad: widths of {x} are negative: before {attrs.low}, after {attrs.high}")
-    sizes = zip(x.shape, attrs.low, attrs.high, attrs.interior, strict=True)
-    return TensorType(tuple(_padded_size(*axis) for axis in sizes), x.dtype)
+    axes = zip(x.shape, attrs.low, attrs.high, attrs.interior, strict=True)
+    return TensorType(tuple(_padded_size(*axis) for axis in axes), x.dtype)
 
 
 def _pad_reference(attrs: PadAttributes, x: Array) -> Array:
     shape = _pad_type(attrs, TensorType(x.shape, x.dtype)).shape
-    result = np.full(shape, attrs.value, x.dtype)  # type: ignore[arg-type]
+    result = np.full(sizes(shape), attrs.value, x.dtype)
     result[_pad_index(attrs, x.shape)] = x
     return result
 
 
 def _pad_index(attrs: PadAttributes, shape: tuple[int, ...]) -> tuple[slice, ...]:
     widths = zip(attrs.low, attrs.interior, shape, strict=True)
-    return tuple(np.s_[low : low + size + max(size - 1, 0) * gap : gap + 1] for low, gap, size in widths)  # type: ignore[operator,misc]
+    return tuple(np.s_[low : low + size + max(size - 1, 0) * gap : gap + 1] for low, gap, size in widths)
 
 
 def _vjp_pad(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
