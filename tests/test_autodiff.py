@@ -13,13 +13,13 @@ from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradient_key
 from staticgrad.compiler.cut import cut
 from staticgrad.errors import GradientError, GraphError
-from staticgrad.graph import Graph, Node, Tensor, enable_grad, no_grad
+from staticgrad.graph import Graph, Node, Tensor, control_dependencies, enable_grad, no_grad
 from staticgrad.interpreter import Outcome, evaluate
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import NO_ATTRIBUTES, Op
 from staticgrad.types import TensorType, float64, int64
 
-for family in ("sources", "elementwise", "reductions", "views", "effects"):
+for family in ("sources", "elementwise", "reductions", "views", "effects", "variables"):
     importlib.import_module(f"staticgrad.ops.{family}")
 
 Values = Mapping[Tensor, Any]
@@ -118,6 +118,29 @@ def test_tensors_need_not_require_a_gradient() -> None:
     x = o.placeholder((3,), float64)
     (dx,) = gradients(x * x, x)
     np.testing.assert_allclose(value(dx, {x: X}), 2 * X)
+
+
+def test_rules_read_the_version_of_a_variable_that_their_primal_read() -> None:
+    x = leaf(3)
+    w = o.Variable(X, name="w")
+    with control_dependencies([o.assign(w, w + 10.0)]):
+        y = x * w
+        (dx,) = gradients(y, x)
+    (later,) = gradients(y, x)
+    for d in (dx, later):
+        np.testing.assert_allclose(value(d, {x: X}), X + 10)
+
+
+def test_blocks_around_a_derivation_do_not_leak_into_it(capsys: pytest.CaptureFixture[str]) -> None:
+    x = leaf(3)
+    y = x**3
+    with no_grad(), control_dependencies([o.print(x, "unwanted")]):
+        (dx,) = gradients(y, x)
+    assert dx is not None
+    assert dx.requires_grad
+    (ddx,) = gradients(dx, x)
+    np.testing.assert_allclose(value(ddx, {x: X}), 6 * X)
+    assert capsys.readouterr().out == ""
 
 
 # -- what has no gradient ----------------------------------------------------------------------------------------
@@ -235,6 +258,25 @@ def test_a_hook_runs_again_in_a_double_backward() -> None:
     (ddx,) = gradients(dx, x)
     assert len(count) == 2
     np.testing.assert_allclose(value(ddx, {x: X}), 6 * X)
+
+
+def test_an_op_instead_of_a_gradient_from_a_hook_is_an_effect() -> None:
+    x = leaf(3)
+    seen = o.Variable(np.zeros(3), name="seen", trainable=False)
+    x.register_hook(lambda g: o.assign(seen, 2 * g))
+    (dx,) = gradients(x * x, x)
+    assert dx is not None
+    result = outcome([dx], {x: X})
+    np.testing.assert_allclose(result.values[0], 2 * X)
+    np.testing.assert_allclose(result.writes["seen"], 4 * X)
+
+
+def test_a_hook_may_derive_by_itself() -> None:
+    x, w = leaf(3), leaf(3)
+    y = o.sum(x**3)
+    x.register_hook(lambda g: g + gradients(w * w, w)[0])
+    (dx,) = gradients(y, x)
+    np.testing.assert_allclose(value(dx, {x: X, w: X}), 3 * X**2 + 2 * X)
 
 
 def test_a_gradient_of_another_type_from_a_hook_is_refused() -> None:
