@@ -189,7 +189,7 @@ def _free_prefix(graph: Graph, name: str) -> str:
 
 
 def _op(value: Any) -> Node:
-    return value if isinstance(value, Node) else value.op  # type: ignore[no-any-return]
+    return value if isinstance(value, Node) else value.op
 
 
 def assign(var: Tensor, value: Tensor) -> Node:

@@ -20,7 +20,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64
+from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes
 
 PRIMITIVE = frozenset({"primitive"})
 
@@ -105,7 +105,7 @@ def _forward_reference(attrs: ConvolutionAttributes, x: Array, w: Array) -> Arra
     """Every window of the padded image, times the weights, group by group."""
     (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
     kh, kw = w.shape[2:]
-    out_h, out_w = (int(size) for size in attrs.out_size)  # type: ignore[arg-type]
+    out_h, out_w = (int(size) for size in attrs.out_size)
     y = np.zeros((x.shape[0], w.shape[0], out_h, out_w), x.dtype)
     if 0 in y.shape or 0 in w.shape:
         return y
@@ -120,8 +120,8 @@ def _forward_reference(attrs: ConvolutionAttributes, x: Array, w: Array) -> Arra
 
 def _positions(attrs: ConvolutionAttributes, out: tuple[int, ...]) -> Iterator[tuple[int, int, slice, slice]]:
     """Each place (i, j) in the kernel, with what it meets in the padded image."""
-    for i in range(int(attrs.kernel[0])):  # type: ignore[arg-type]
-        for j in range(int(attrs.kernel[1])):  # type: ignore[arg-type]
+    for i in range(int(attrs.kernel[0])):
+        for j in range(int(attrs.kernel[1])):
             (sh, sw), (dh, dw) = attrs.stride, attrs.dilation
             rows = slice(i * dh, i * dh + (out[0] - 1) * sh + 1, sh) if out[0] else slice(0, 0)
             columns = slice(j * dw, j * dw + (out[1] - 1) * sw + 1, sw) if out[1] else slice(0, 0)
@@ -132,7 +132,7 @@ def _input_grad_reference(attrs: ConvolutionAttributes, y: Array, w: Array) -> A
     """Scatter each result into the places of the image that it was made from."""
     n, groups = y.shape[0], attrs.groups
     (top, bottom), (left, right) = attrs.padding
-    height, width = (int(size) for size in attrs.size)  # type: ignore[arg-type]
+    height, width = (int(size) for size in attrs.size)
     x = np.zeros((n, groups, w.shape[1], height + top + bottom, width + left + right), y.dtype)
     results = y.reshape(n, groups, w.shape[0] // groups, *y.shape[2:])
     weights = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
@@ -148,7 +148,7 @@ def _weight_grad_reference(attrs: ConvolutionAttributes, x: Array, y: Array) -> 
     padded = _padded(x, attrs.padding)
     images = padded.reshape(n, groups, x.shape[1] // groups, *padded.shape[2:])
     results = y.reshape(n, groups, y.shape[1] // groups, *y.shape[2:])
-    kernel = tuple(int(size) for size in attrs.kernel)  # type: ignore[arg-type]
+    kernel = tuple(int(size) for size in attrs.kernel)
     w = np.zeros((groups, y.shape[1] // groups, x.shape[1] // groups, *kernel), x.dtype)
     for i, j, rows, columns in _positions(attrs, y.shape[2:]):
         w[..., i, j] = np.einsum("ngcpq,ngopq->goc", images[..., rows, columns], results, optimize=True)
@@ -194,13 +194,8 @@ def _samples() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
         (2, 5, 4, _geometry((3, 4), (1, 1))),
         (1, 2, 2, _geometry((8, 8), (3, 3), stride=(3, 3), dilation=(2, 2), padding=((2, 2), (1, 1)))),
     ):
-        kh, kw = attrs.kernel
-        yield (
-            (n, channels, *attrs.size),  # type: ignore[arg-type]
-            (filters, channels // attrs.groups, kh, kw),  # type: ignore[arg-type]
-            (n, filters, *attrs.out_size),  # type: ignore[arg-type]
-            attrs,
-        )
+        size, kernel, out = sizes(attrs.size), sizes(attrs.kernel), sizes(attrs.out_size)
+        yield (n, channels, *size), (filters, channels // attrs.groups, *kernel), (n, filters, *out), attrs
 
 
 CONVOLUTION = register(

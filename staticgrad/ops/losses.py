@@ -476,14 +476,15 @@ def _square_rows(o: Namespace, attrs: LossAttributes, x: Any, t: Any) -> Any:
 
 def _huber_rows(o: Namespace, attrs: ThresholdLossAttributes, x: Any, t: Any) -> Any:
     delta = attrs.threshold
-    distance = o.abs(o.subtract(x, t))
-    quadratic = o.multiply(o.square(distance), 0.5)
+    difference = o.subtract(x, t)
+    distance = o.abs(difference)
+    quadratic = o.multiply(o.square(difference), 0.5)  # not of the distance, which has a kink at 0
     return o.where(o.less(distance, delta), quadratic, o.multiply(o.subtract(distance, 0.5 * delta), delta))
 
 
 def _huber_reference(attrs: ThresholdLossAttributes, x: Array, t: Array) -> Array:
     distance, delta = np.abs(x - t), attrs.threshold
-    return np.where(distance < delta, 0.5 * distance**2, delta * (distance - 0.5 * delta))
+    return np.asarray(np.where(distance < delta, 0.5 * distance**2, delta * (distance - 0.5 * delta)))
 
 
 MSE_LOSS = _loss("mse_loss", "The squared difference.", _square_rows, lambda attrs, x, t: (x - t) ** 2, _EACH)
@@ -691,8 +692,8 @@ def _divergence_rows(o: Namespace, attrs: DivergenceAttributes, x: Any, t: Any) 
 
 def _divergence_reference(attrs: DivergenceAttributes, x: Array, t: Array) -> Array:
     if attrs.log_target:
-        return np.exp(t) * (t - x)
-    return np.where(t > 0, t * np.log(np.where(t > 0, t, 1)), 0) - t * x
+        return np.asarray(np.exp(t) * (t - x))
+    return np.asarray(np.where(t > 0, t * np.log(np.where(t > 0, t, 1)), 0) - t * x)
 
 
 KL_DIV = _loss(
@@ -727,5 +728,5 @@ def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = 
         if x.ndim == 0:
             raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {x.type}")
         with loss.graph:
-            return loss / count(FUNCTIONS, x, (0,))
+            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))  # type: ignore[no-any-return]
     return loss

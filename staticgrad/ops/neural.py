@@ -581,7 +581,7 @@ def is_variable(value: Any) -> bool:
     return isinstance(value, Tensor) and value.op.op.name == "variable"
 
 
-def _latest_value(variable: Tensor) -> Tensor:
+def latest_value(variable: Tensor) -> Tensor:
     """The value after the last update that was declared: several calls of one layer update one after the other."""
     key = variable.op.attrs.key
     for node in reversed(variable.graph.nodes):
@@ -592,7 +592,7 @@ def _latest_value(variable: Tensor) -> Tensor:
 
 def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
     o = FUNCTIONS
-    before = _latest_value(variable)
+    before = latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
     return o.assign(variable, new)  # type: ignore[no-any-return]
 
@@ -751,8 +751,9 @@ def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) ->
         BoundsError: a constant index is out of range.
     """
     o = FUNCTIONS
-    if index.op.op.name == "constant" and isinstance(size, int):
-        values = index.op.attrs.value
+    source = index.op.inputs[0].op if index.op.op.name == "astype" else index.op
+    if source.op.name == "constant" and isinstance(size, int):
+        values = source.attrs.value
         wrong = values[((values < 0) | (values >= size)) & (True if ignored is None else values != ignored)]
         if wrong.size:
             raise BoundsError(f"{what} {wrong[0]} is out of range\n  expected [0, {size})", source=user_source())
@@ -817,7 +818,7 @@ def _attention_expand(o: Namespace, node: Primal) -> Sequence[Any]:
 def _attention_reference(attrs: AttentionAttributes, q: Array, k: Array, v: Array, *mask: Array) -> Array:
     scores = np.einsum("...ld,...sd->...ls", q, k) * np.asarray(attrs.scale, q.dtype)
     if attrs.causal:
-        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf).astype(q.dtype)
+        scores = np.where(np.tri(*scores.shape[-2:]).astype(bool), scores, -np.inf).astype(q.dtype)
     if mask:
         hidden = np.where(mask[0], scores, -np.inf) if mask[0].dtype == np.bool_ else scores + mask[0]
         scores = hidden.astype(q.dtype)

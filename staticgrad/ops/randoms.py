@@ -104,7 +104,7 @@ class RandomAttributes:
 def _random_reference(attrs: RandomAttributes, key: Sequence[int] | Array = (0, 0)) -> Array:
     """``key`` is what a run hands over as int64[2]: the session's seed and the run number."""
     seed = int(key[0]) if attrs.seed is None else attrs.seed
-    shape = tuple(int(size) for size in attrs.shape)  # type: ignore[arg-type]
+    shape = tuple(int(size) for size in attrs.shape)
     return uniform_reference(shape, attrs.dtype, *threefry_key(seed, int(key[1]), attrs.place))
 
 

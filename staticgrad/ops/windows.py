@@ -19,7 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
 from staticgrad.ops.convolution import Padding, Pair, pair, window_count
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, int32, is_floating
+from staticgrad.types import Dim, Size, TensorType, float32, float64, int32, is_floating, sizes
 
 PRIMITIVE = frozenset({"primitive"})
 
@@ -82,7 +82,7 @@ def _pad_last(x: Array, padding: Padding, value: float) -> Array:
 
 
 def _window_reference(attrs: WindowAttributes, x: Array) -> Array:
-    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]
     padded = _pad_last(x, attrs.padding, attrs.value)
     y = np.empty((*x.shape[:-2], *counts, *attrs.kernel), x.dtype)
     for i, j, rows, columns in attrs.places(counts):
@@ -91,7 +91,7 @@ def _window_reference(attrs: WindowAttributes, x: Array) -> Array:
 
 
 def _fold_reference(attrs: FoldAttributes, y: Array) -> Array:
-    height, width = int(attrs.height), int(attrs.width)  # type: ignore[arg-type]
+    height, width = int(attrs.height), int(attrs.width)
     (top, bottom), (left, right) = attrs.window.padding
     x = np.zeros((*y.shape[:-4], height + top + bottom, width + left + right), y.dtype)
     for i, j, rows, columns in attrs.window.places(y.shape[-4:-2]):
@@ -111,8 +111,8 @@ _GEOMETRIES: tuple[tuple[tuple[int, ...], WindowAttributes], ...] = (
 def _folded(geometry: tuple[tuple[int, ...], WindowAttributes]) -> Case:
     shape, attrs = geometry
     height, width = shape[-2:]
-    operand = (*shape[:-2], *attrs.counts(height, width), *attrs.kernel)
-    return Case((operand,), FoldAttributes(replace(attrs, value=0.0), height, width))  # type: ignore[arg-type]
+    operand = (*shape[:-2], *sizes(attrs.counts(height, width)), *attrs.kernel)
+    return Case((operand,), FoldAttributes(replace(attrs, value=0.0), height, width))
 
 
 WINDOW = register(
@@ -168,7 +168,7 @@ def _pool_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
 
 def _max_pool_reference(attrs: WindowAttributes, x: Array) -> Array:
     """The largest in each window, one position of the window at a time; NaN wins."""
-    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    counts = [int(n) for n in attrs.counts(*x.shape[-2:])]
     padded = _pad_last(x, attrs.padding, -math.inf)
     y = np.full((*x.shape[:-2], *counts), -math.inf, x.dtype)
     for _, _, rows, columns in attrs.places(counts):
@@ -309,7 +309,7 @@ def _elements(attrs: AveragePoolAttributes, axis: int, size: int, count: int) ->
 
 
 def _average_reference(attrs: AveragePoolAttributes, x: Array) -> Array:
-    counts = [int(n) for n in attrs.window.counts(*x.shape[-2:])]  # type: ignore[arg-type]
+    counts = [int(n) for n in attrs.window.counts(*x.shape[-2:])]
     padded = _pad_last(x, attrs.window.padding, 0)
     y = np.zeros((*x.shape[:-2], *counts), x.dtype)
     for _, _, rows, columns in attrs.window.places(counts):

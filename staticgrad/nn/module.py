@@ -1,0 +1,176 @@
+"""Modules: what layers are made of.
+
+A module is a Python object whose attributes are variables and other modules. Calling it declares its ops in the
+current graph; it keeps no values. A trainable variable is a parameter, any other variable a buffer. Names are paths of
+attributes, as in PyTorch (``"0.weight"``); the variables themselves are named after their layer: ``"linear_1.weight"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from staticgrad.errors import FormatError
+from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.ops.neural import is_variable
+from staticgrad.ops.variables import Variable
+from staticgrad.optable import Array
+
+
+class Store(Protocol):
+    """Where the values of variables are: a session."""
+
+    def get(self, variable: Tensor) -> Array: ...
+
+    def set(self, variable: Tensor, value: Any) -> None: ...
+
+
+class Module:
+    """The base of layers. A subclass sets variables and modules as attributes and defines ``forward``."""
+
+    training: bool = True
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Declare the module's ops."""
+        raise TypeError(f"{type(self).__name__} does not define forward")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # -- what it holds ------------------------------------------------------------------------------------------
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules that are attributes, by name."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+
+    def children(self) -> Iterator[Module]:
+        return (module for _, module in self.named_children())
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all that it holds, each once."""
+        seen: set[int] = set()
+        for name, module in self._walk(prefix):
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def modules(self) -> Iterator[Module]:
+        return (module for _, module in self.named_modules())
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, Module]]:
+        yield prefix, self
+        for name, child in self.named_children():
+            yield from child._walk(f"{prefix}.{name}" if prefix else name)
+
+    def _own_variables(self, trainable: bool) -> Iterator[tuple[str, Tensor]]:
+        for name, value in vars(self).items():
+            if is_variable(value) and value.op.attrs.trainable == trainable:
+                yield name, value
+
+    def _named(self, trainable: bool) -> Iterator[tuple[str, Tensor]]:
+        seen: set[int] = set()
+        for path, module in self._walk(""):
+            for name, variable in module._own_variables(trainable):
+                if id(variable) not in seen:
+                    seen.add(id(variable))
+                    yield f"{path}.{name}" if path else name, variable
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Trainable variables with their paths; one that is shared comes once."""
+        return self._named(trainable=True)
+
+    def parameters(self) -> list[Tensor]:
+        """Trainable variables, each once."""
+        return [variable for _, variable in self.named_parameters()]
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Variables that are not trained, with their paths."""
+        return self._named(trainable=False)
+
+    def buffers(self) -> list[Tensor]:
+        """Variables that are not trained, each once."""
+        return [variable for _, variable in self.named_buffers()]
+
+    # -- modes --------------------------------------------------------------------------------------------------
+
+    def train(self, mode: bool = True) -> Self:
+        """What is declared from now on is for training: dropout drops, batch norm uses the batch's statistics."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """What is declared from now on is for use."""
+        return self.train(False)
+
+    # -- values -------------------------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, Tensor]:
+        """Every path of every variable: parameters, then buffers, module by module. Shared ones under each path."""
+        result: dict[str, Tensor] = {}
+        for path, module in self._walk(""):
+            for trainable in (True, False):
+                for name, variable in module._own_variables(trainable):
+                    result[f"{path}.{name}" if path else name] = variable
+        return result
+
+    def state_dict(self, sess: Store) -> dict[str, Array]:
+        """The values that a session has for parameters and buffers, by PyTorch's names."""
+        return {name: sess.get(variable) for name, variable in self._state().items()}
+
+    def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Set a session's values of parameters and buffers.
+
+        Args:
+            state_dict: arrays (or what NumPy makes arrays of) by the names of ``state_dict``.
+            strict: refuse missing and additional names; otherwise they are passed over.
+
+        Raises:
+            FormatError: names or shapes that do not agree; then nothing was changed.
+        """
+        own = self._state()
+        missing = [name for name in own if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in own]
+        if strict and (missing or unexpected):
+            raise FormatError(f"load_state_dict: missing {missing}, unexpected {unexpected}")
+        values = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
+        for name, value in values.items():
+            variable = own[name]
+            if value.shape != variable.shape or not np.can_cast(value.dtype, variable.dtype, "same_kind"):
+                actual = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
+                raise FormatError(f"load_state_dict: {name!r}: expected {variable.type}, actual {actual}")
+        for name, value in values.items():
+            sess.set(own[name], value.astype(own[name].dtype))
+
+    # -- printing -----------------------------------------------------------------------------------------------
+
+    def extra_repr(self) -> str:
+        """What ``repr`` says of the module itself."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
+        head = f"{type(self).__name__}({self.extra_repr()}"
+        return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
+
+
+class Scope:
+    """Names the variables of one layer: ``linear.weight``, and ``linear_1.weight`` for the next layer of its kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.graph: Graph = get_default_graph()
+        number, prefix = 0, kind
+        while any(key.startswith(f"{prefix}.") for key in self.graph.variables):
+            number += 1
+            prefix = f"{kind}_{number}"
+        self.prefix = prefix
+
+    def variable(
+        self, name: str, initial: Any, shape: tuple[int, ...], dtype: Any, *, trainable: bool = True
+    ) -> Tensor:
+        """A variable of the layer."""
+        return Variable(initial, name=f"{self.prefix}.{name}", shape=shape, dtype=dtype, trainable=trainable)
