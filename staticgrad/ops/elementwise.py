@@ -73,12 +73,27 @@ multiply = binary(
     (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul",
 )  # fmt: skip
 
+
+def _scalar_zero_wins(b: Any, zero: Any, x: Any, y: Any) -> Any:
+    return b.select(zero, b.const(0, x.dtype), b.mul(x, y))
+
+
 multiply_no_nan = binary(
     "multiply_no_nan",
     "x1 * x2, and 0 where x2 is 0, even if x1 is infinite or NaN there: how a cotangent is multiplied.",
-    lambda b, attrs, x, y: b.select(b.eq(y, b.const(0, y.dtype)), b.const(0, y.dtype), b.mul(x, y)),
+    lambda b, attrs, x, y: _scalar_zero_wins(b, b.eq(y, b.const(0, y.dtype)), x, y),
     lambda x, y: np.where(y == 0, 0, x * y), NUMERIC,
-    (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)),
+    (lambda o, t, y, a, b: o.multiply_zeros(b, t), scaled(lambda o, y, a, b: a)),
+)  # fmt: skip
+
+multiply_zeros = binary(
+    "multiply_zeros",
+    "x1 * x2, and 0 where either is 0, even if the other is infinite or NaN: products of two cotangents.",
+    lambda b, attrs, x, y: _scalar_zero_wins(
+        b, b.logical_or(b.eq(x, b.const(0, x.dtype)), b.eq(y, b.const(0, y.dtype))), x, y
+    ),
+    lambda x, y: np.where((x == 0) | (y == 0), 0, x * y), NUMERIC,
+    (lambda o, t, y, a, b: o.multiply_zeros(b, t), lambda o, t, y, a, b: o.multiply_zeros(a, t)),
 )  # fmt: skip
 
 

@@ -455,6 +455,8 @@ def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
         first, last, _ = slice(start, stop, step).indices(size)
         empty = len(range(first, last, step)) == 0
         return (0, 0, 1) if empty else (first, last, step)
+    if _empty(start, stop, step):
+        return 0, 0, 1
     if start is None:
         start = 0 if step > 0 else size - 1
     elif isinstance(start, int) and start < 0:
@@ -464,6 +466,13 @@ def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
     elif isinstance(stop, int) and stop < 0:
         stop = stop + size
     return start, stop, step
+
+
+def _empty(start: Size | None, stop: Size | None, step: int) -> bool:
+    """Whether two bounds, counted from the same end, leave nothing between them."""
+    if not isinstance(start, int) or not isinstance(stop, int) or (start < 0) != (stop < 0):
+        return False
+    return stop <= start if step > 0 else start <= stop
 
 
 def _integer_bounds(value: Size, size: Size, axis: int, what: str) -> tuple[Size, Size, int]:
@@ -662,6 +671,8 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     if mode == "add":
         return index_add(part, new, *key.indices, axes=axes)
     count = product(key.indices[0].shape)
+    if count == 0:
+        return part
     rest = _remaining(part.type, axes)
     new = o.reshape(new, (count, *rest))
     indices = [o.reshape(one, (count,)) for one in key.indices]
