@@ -1,10 +1,13 @@
-"""staticgrad: declare a graph once, get forward, backward and update as one native function."""
+"""staticgrad: declare a graph once, get forward, backward and update as one native function.
+
+The facade: the names that users see. What graphs are made of is imported at once; ops, layers, sessions and derivatives
+when one of them is first used, since most of the cost of an import is theirs.
+"""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staticgrad.errors import (
     BoundsError,
@@ -33,51 +36,363 @@ from staticgrad.optable import FUNCTIONS
 from staticgrad.types import bool_ as bool
 from staticgrad.types import dim, float32, float64, int32, int64, uint8
 
+if TYPE_CHECKING:
+    from staticgrad import init, nest, nn, optim, random
+    from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
+    from staticgrad.ops.contraction import (
+        einsum,
+        matmul,
+        outer,
+        tensordot,
+        vecdot,
+    )
+    from staticgrad.ops.effects import (
+        assert_,
+        assign,
+        group,
+        py_call,
+    )
+    from staticgrad.ops.effects import (
+        print_ as print,
+    )
+    from staticgrad.ops.elementwise import (
+        abs,
+        acos,
+        acosh,
+        add,
+        asin,
+        asinh,
+        astype,
+        atan,
+        atan2,
+        atanh,
+        bitwise_and,
+        bitwise_invert,
+        bitwise_left_shift,
+        bitwise_or,
+        bitwise_right_shift,
+        bitwise_xor,
+        ceil,
+        clip,
+        cos,
+        cosh,
+        divide,
+        equal,
+        erf,
+        erfc,
+        erfinv,
+        exp,
+        exp2,
+        expm1,
+        floor,
+        floor_divide,
+        greater,
+        greater_equal,
+        hypot,
+        identity,
+        isfinite,
+        isinf,
+        isnan,
+        less,
+        less_equal,
+        log,
+        log1p,
+        log2,
+        log10,
+        logaddexp,
+        logical_and,
+        logical_not,
+        logical_or,
+        logical_xor,
+        maximum,
+        minimum,
+        multiply,
+        negative,
+        not_equal,
+        positive,
+        pow,
+        reciprocal,
+        remainder,
+        round,
+        rsqrt,
+        sign,
+        sin,
+        sinh,
+        sqrt,
+        square,
+        stop_gradient,
+        subtract,
+        tan,
+        tanh,
+        trunc,
+        where,
+    )
+    from staticgrad.ops.indexing import (
+        scatter,
+        take,
+        take_along_axis,
+    )
+    from staticgrad.ops.reductions import (
+        all,
+        any,
+        argmax,
+        argmin,
+        count_nonzero,
+        logsumexp,
+        max,
+        mean,
+        min,
+        prod,
+        shape,
+        std,
+        sum,
+        var,
+    )
+    from staticgrad.ops.sources import (
+        arange,
+        constant,
+        eye,
+        full,
+        full_like,
+        iota,
+        linspace,
+        ones,
+        ones_like,
+        placeholder,
+        zeros,
+        zeros_like,
+    )
+    from staticgrad.ops.variables import (
+        Variable,
+    )
+    from staticgrad.ops.views import (
+        broadcast_arrays,
+        broadcast_to,
+        concat,
+        expand_dims,
+        flatten,
+        flip,
+        matrix_transpose,
+        moveaxis,
+        pad,
+        permute_dims,
+        repeat,
+        reshape,
+        roll,
+        split,
+        squeeze,
+        stack,
+        swapaxes,
+        tile,
+        transpose,
+        unstack,
+    )
+    from staticgrad.runtime.executable import Executable
+    from staticgrad.runtime.session import Session
+    from staticgrad.runtime.tape import Tape
+
 __version__ = "0.1.0"
 
-_LAZY = {
-    "Session": "staticgrad.runtime.session",
+_LATER = {
     "Executable": "staticgrad.runtime.executable",
+    "Session": "staticgrad.runtime.session",
     "Tape": "staticgrad.runtime.tape",
     "gradients": "staticgrad.compiler.autodiff",
-    "jvp": "staticgrad.compiler.autodiff",
-    "jacobian": "staticgrad.compiler.autodiff",
     "hessian": "staticgrad.compiler.autodiff",
-    "parse": "staticgrad.text",
+    "jacobian": "staticgrad.compiler.autodiff",
+    "jvp": "staticgrad.compiler.autodiff",
 }
-_MODULES = ("nest", "nn", "optim", "init", "random", "linalg")
+_MODULES = frozenset({"init", "nest", "nn", "optim", "random"})
 
 
-def _load_ops() -> None:
-    package = importlib.import_module("staticgrad.ops")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"staticgrad.ops.{module.name}")
+if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
 
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"staticgrad.{name}")
-    else:
-        _load_ops()
-        if name not in FUNCTIONS:
+    def __getattr__(name: str) -> Any:
+        value: Any
+        if name in _MODULES:
+            return importlib.import_module(f"staticgrad.{name}")
+        if name in _LATER:
+            value = getattr(importlib.import_module(_LATER[name]), name)
+        elif name in __all__:
+            importlib.import_module("staticgrad.ops")
+            value = getattr(FUNCTIONS, name)
+        else:
             raise AttributeError(f"module 'staticgrad' has no attribute {name!r}")
-        value = getattr(FUNCTIONS, name)
-    globals()[name] = value
-    return value
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    _load_ops()
-    return sorted({*globals(), *_LAZY, *_MODULES, *FUNCTIONS.names()})
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [
-    "BoundsError", "BuffersFreedError", "FeedError", "FetchError", "FormatError", "GradientError", "Graph",
-    "GraphError", "Node", "NumericsError", "PromotionWarning", "StateChangedError", "StaticGradError", "Tensor",
-    "bool", "control_dependencies", "dim", "enable_grad", "float32", "float64", "get_default_graph", "int32", "int64",
-    "no_grad", "reset_default_graph", "uint8",
+    "BoundsError",
+    "BuffersFreedError",
+    "Executable",
+    "FeedError",
+    "FetchError",
+    "FormatError",
+    "GradientError",
+    "Graph",
+    "GraphError",
+    "Node",
+    "NumericsError",
+    "PromotionWarning",
+    "Session",
+    "StateChangedError",
+    "StaticGradError",
+    "Tape",
+    "Tensor",
+    "Variable",
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "all",
+    "any",
+    "arange",
+    "argmax",
+    "argmin",
+    "asin",
+    "asinh",
+    "assert_",
+    "assign",
+    "astype",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "bool",
+    "broadcast_arrays",
+    "broadcast_to",
+    "ceil",
+    "clip",
+    "concat",
+    "constant",
+    "control_dependencies",
+    "cos",
+    "cosh",
+    "count_nonzero",
+    "dim",
+    "divide",
+    "einsum",
+    "enable_grad",
+    "equal",
+    "erf",
+    "erfc",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expand_dims",
+    "expm1",
+    "eye",
+    "flatten",
+    "flip",
+    "float32",
+    "float64",
+    "floor",
+    "floor_divide",
+    "full",
+    "full_like",
+    "get_default_graph",
+    "gradients",
+    "greater",
+    "greater_equal",
+    "group",
+    "hessian",
+    "hypot",
+    "identity",
+    "init",
+    "int32",
+    "int64",
+    "iota",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "jacobian",
+    "jvp",
+    "less",
+    "less_equal",
+    "linspace",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logaddexp",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsumexp",
+    "matmul",
+    "matrix_transpose",
+    "max",
+    "maximum",
+    "mean",
+    "min",
+    "minimum",
+    "moveaxis",
+    "multiply",
+    "negative",
+    "nest",
+    "nn",
+    "no_grad",
+    "not_equal",
+    "ones",
+    "ones_like",
+    "optim",
+    "outer",
+    "pad",
+    "permute_dims",
+    "placeholder",
+    "positive",
+    "pow",
+    "print",
+    "prod",
+    "py_call",
+    "random",
+    "reciprocal",
+    "remainder",
+    "repeat",
+    "reset_default_graph",
+    "reshape",
+    "roll",
+    "round",
+    "rsqrt",
+    "scatter",
+    "shape",
+    "sign",
+    "sin",
+    "sinh",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
+    "std",
+    "stop_gradient",
+    "subtract",
+    "sum",
+    "swapaxes",
+    "take",
+    "take_along_axis",
+    "tan",
+    "tanh",
+    "tensordot",
+    "tile",
+    "transpose",
+    "trunc",
+    "uint8",
+    "unstack",
+    "var",
+    "vecdot",
+    "where",
+    "zeros",
+    "zeros_like",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.optable import Array
+from staticgrad.optable import FUNCTIONS, Array
 
 BACKENDS = ("reference", "compiled")
 
@@ -41,6 +41,26 @@ class Pair(NamedTuple):
 class Record:
     x: Any
     rest: Any
+
+
+# -- the facade -------------------------------------------------------------------------------------------------------
+
+# Op functions that derivative rules and other ops are written with; users have better ones.
+INTERNAL = {
+    "accumulate_grad", "apply_dropout", "apply_sigmoid_cross_entropy", "bounds_check", "convolution",
+    "convolution_input_grad", "convolution_weight_grad", "dot", "fold", "gather", "getitem", "index", "index_add",
+    "multiply_no_nan", "multiply_zeros", "pad_with", "scatter_add", "standardize", "unbroadcast", "window",
+}  # fmt: skip
+
+
+def test_every_op_function_has_its_place() -> None:
+    functions = set(FUNCTIONS.names())
+    users = {name for name in functions if hasattr(sg, name) or hasattr(sg.nn, name)}
+    assert functions - users <= INTERNAL
+    for name in sg.__all__:
+        assert getattr(sg, name) is not None
+    assert set(sg.__all__) <= set(dir(sg))
+    assert not any(hasattr(sg, name) for name in ("relu", "softmax", "no_such_name"))
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
