@@ -82,7 +82,7 @@ class GradFn:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GradFn) and self._key() == other._key()
+        return isinstance(other, GradFn) and self._key() is other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
@@ -106,12 +106,18 @@ class HookHandle:
             self._tensor.graph.touch()
 
 
+_COMMUTATIVE = frozenset({"add", "multiply"})
+
+
 def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         if not _liftable(other):
             return NotImplemented
         function = FUNCTIONS.__getattr__(name)
-        return function(other, self) if reflected else function(self, other)  # type: ignore[no-any-return]
+        # As in PyTorch 3 * x is x * 3, also to grad_fn.
+        if reflected and not (name in _COMMUTATIVE and is_weak(other)):
+            return function(other, self)  # type: ignore[no-any-return]
+        return function(self, other)  # type: ignore[no-any-return]
 
     return method
 
