@@ -164,9 +164,14 @@ class Optimizer:
                 source=var.source,
             )
         lr = self._learning_rate(var.graph)
+        source = gradient.op
         if gradient.dtype != var.dtype:
             gradient = o.astype(gradient, var.dtype)
-        return self.update(gradient, var, lr)
+        updates = self.update(gradient, var, lr)
+        if source.op.name == "accumulated_grad":
+            for node in updates:  # also what does not read the gradient (a step count) waits for there being one
+                node.control = (*node.control, source)
+        return updates
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         """The assignments that update one variable and its slots. ``lr`` is a scalar of any floating dtype."""

@@ -450,6 +450,22 @@ def test_an_optimizer_steps_from_accumulated_gradients(g: sg.Graph) -> None:
     assert (sess.get(w), sess.get(v)) == (-1, -0.5)
 
 
+def test_a_variable_without_a_gradient_counts_no_step(g: sg.Graph) -> None:
+    w, v = sg.Variable(f32(1), name="w"), sg.Variable(f32(1), name="v")
+    y = sg.sum(w * v.detach())
+    optimizer = sg.optim.Adam(lr=0.1)
+    step = optimizer.step()
+    sess = sg.Session(g)
+    sess.run(step)
+    sess.forward(y).backward(y)
+    sess.run(step)
+    counts = {key: int(sess.get(x)) for key, x in g.variables.items() if key.endswith("/step")}
+    assert sorted(counts.values()) == [0, 1]
+    assert counts[next(key for key in counts if key.startswith("w/"))] == 1
+    np.testing.assert_allclose(sess.get(w), 0.9, rtol=1e-5)
+    assert sess.get(v) == 1
+
+
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
