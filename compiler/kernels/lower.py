@@ -265,7 +265,7 @@ class NestBuilder:
         value, result = self.values[x], node.outputs[0]
         memory = self.lowering.memory(result)
         strides = self.lowering.strides_of(result)
-        where = [Affine.index(axis) for axis in range(x.ndim)]
+        where = list(self.place_of(x))
         guard: int | None = None
         name, attrs = node.op.name, node.attrs
         if name == "concat":
@@ -291,9 +291,9 @@ class NestBuilder:
         else:
             base, _, *indices = node.inputs
             values = self.indices(indices)
-            rest = iter(range(indices[0].ndim, x.ndim))
+            rest = iter(where[indices[0].ndim :])
             position = {axis: len(self.domain) + i for i, axis in enumerate(attrs.axes)}
-            target = [Affine.index(position[a] if a in position else next(rest)) for a in range(base.ndim)]
+            target = [Affine.index(position[a]) if a in position else next(rest) for a in range(base.ndim)]
             access = self.access(memory, x.dtype, dot_address(target, strides), values)
         adding = name in ("fold", "scatter_add")
         self.body.append(Store(access, value, "add" if adding else "set", guard))

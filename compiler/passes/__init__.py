@@ -1,7 +1,7 @@
 """Graph to graph: each pass a small value in one visible list.
 
 A pass takes a region and gives one; it neither adds nor drops fetches or effects. ``PASSES`` is the order in which they
-run; ``STATICGRAD_DISABLE=name`` leaves one out (all but ``expand`` are optional), ``STATICGRAD_PRINT_AFTER`` and
+run; ``STATICGRAD_DISABLE=name`` leaves one out (where it is optional), ``STATICGRAD_PRINT_AFTER`` and
 ``STATICGRAD_VERIFY`` look between them.
 """
 
@@ -14,6 +14,7 @@ from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
 from staticgrad.compiler.passes.fold import fold
+from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.region import Region
 
@@ -29,6 +30,7 @@ class Pass:
 
 PASSES: tuple[Pass, ...] = (
     Pass("expand", expand, optional=False),
+    Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),
     Pass("simplify", simplify),
     Pass("cse", cse),

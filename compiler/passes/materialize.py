@@ -8,7 +8,7 @@ scatter_add) that no nest produces for it alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, broadcast_map, resolve
 from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
@@ -19,7 +19,13 @@ from staticgrad.ops.elementwise import IDENTITY
 from staticgrad.types import sizes
 
 
+def has_memory(x: Tensor) -> bool:
+    """Whether a kernel writes ``x``."""
+    return is_nest(x.op) or x.op.op.name in MATRIX or x.op.op.name in WRITES or x.op.op.name == "py_call"
+
+
 def materialize(region: Region) -> Region:
+    region = _own_fetches(region)
     images = image_tensors(region)
     strides_of = strides_with(images)
     users = users_of(region)
@@ -44,8 +50,17 @@ def materialize(region: Region) -> Region:
         path = resolve(x, broadcast_map(shape, shape), strides_of)
         return isinstance(path, Path) and not path.guards and path.base.op.op.name not in WITHOUT_MEMORY
 
-    def own(x: Tensor) -> bool:
-        return is_nest(x.op) or x.op.op.name in MATRIX or x.op.op.name in WRITES or x.op.op.name == "py_call"
+    def fits(name: str, position: int, x: Tensor) -> bool:
+        """Whether operand number ``position`` of an op can be used as it is."""
+        if name in MATRIX:
+            return plain(x)
+        if name in ("print", "py_call"):
+            return has_memory(x) and x not in images
+        if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
+            return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
+        if name == "gather" and position == 0:
+            return has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY
+        return True
 
     def copied(x: Tensor) -> Tensor:
         return get_default_graph().add(IDENTITY, (x,)).outputs[0]
@@ -54,28 +69,20 @@ def materialize(region: Region) -> Region:
         name = node.op.name
         new = list(inputs)
         for position, (x, y) in enumerate(zip(node.inputs, inputs, strict=True)):
-            alone = len(users[x]) == 1 and x not in fetched and is_nest(x.op)
-            if (
-                (name in MATRIX and not plain(x))
-                or (name in ("print", "py_call") and (not own(x) or x in images))
-                or (name in STORED and not alone)
-                or (name in WRITES and not alone and not (name == "scatter_add" and position != 1))
-                or (name == "gather" and position == 0 and not own(x) and x.op.op.name not in SOURCES - WITHOUT_MEMORY)
-            ) or (name == "reshape" and x in need):
+            if not fits(name, position, x) or (name == "reshape" and x in need):
                 new[position] = copied(y)
         changed = any(a is not b for a, b in zip(new, inputs, strict=True))
         return get_default_graph().clone(node, new).outputs if changed else None
 
-    made = rebuild(region, visit)
-    return _own_fetches(made, own)
+    return rebuild(region, visit)
 
 
-def _own_fetches(region: Region, own: Callable[[Tensor], bool]) -> Region:
+def _own_fetches(region: Region) -> Region:
     """Each fetch is a tensor that a kernel writes, and no two are the same."""
     fetches: list[Tensor] = []
     taken: set[Tensor] = set()
     for x in region.fetches:
-        if not own(x) or x in taken or x.op.op.name == "py_call":
+        if not has_memory(x) or x in taken or x.op.op.name == "py_call":
             x = region.graph.add(IDENTITY, (x,)).outputs[0]
         taken.add(x)
         fetches.append(x)

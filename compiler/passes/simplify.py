@@ -8,10 +8,10 @@ f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
+from staticgrad.compiler.kernels.families import REDUCTIONS
 from staticgrad.compiler.passes.fold import constant_value
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
@@ -20,7 +20,6 @@ from staticgrad.types import sizes
 
 Inputs = tuple[Tensor, ...]
 Rule = Callable[[Node, Inputs], "Tensor | None"]
-REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 
 
 def uniform(x: Tensor) -> float | None:
@@ -46,6 +45,14 @@ def _multiply(node: Node, inputs: Inputs) -> Tensor | None:
     if uniform(b) == 1:
         return _keeps(a, node)
     return _keeps(b, node) if uniform(a) == 1 else None
+
+
+def _multiply_no_nan(node: Node, inputs: Inputs) -> Tensor | None:
+    factor, x = inputs
+    number = uniform(x)
+    if number is None or number == 0 or not np.isfinite(number):
+        return None
+    return _keeps(factor, node) if number == 1 else o.multiply(factor, x)
 
 
 def _divide(node: Node, inputs: Inputs) -> Tensor | None:
@@ -85,6 +92,8 @@ def _astype(node: Node, inputs: Inputs) -> Tensor | None:
 
 def _reshape(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
+    if x.op.op.name == "full":
+        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
     if x.op.op.name == "reshape":
         return o.reshape(x.op.inputs[0], node.outputs[0].shape)  # type: ignore[no-any-return]
     return _keeps(x, node)
@@ -119,20 +128,15 @@ def _pad(node: Node, inputs: Inputs) -> Tensor | None:
 
 
 def _reduce(node: Node, inputs: Inputs) -> Tensor | None:
-    x, attrs = inputs[0], node.attrs
-    if not attrs.axes:
-        return _keeps(x, node)
-    if attrs.keepdims:
-        return None
-    kept = get_default_graph().add(node.op, (x,), replace(attrs, keepdims=True)).outputs[0]
-    return o.reshape(kept, node.outputs[0].shape)  # type: ignore[no-any-return]
+    x, axes = inputs[0], node.attrs.axes
+    return _keeps(x, node) if all(sizes(x.shape)[axis] == 1 for axis in axes) else None
 
 
 RULES: dict[str, Rule] = {
-    "subtract": _subtract, "multiply": _multiply, "divide": _divide, "pow": _pow, "negative": _negative,
-    "where": _where, "identity": _passes_through, "stop_gradient": _passes_through, "positive": _passes_through,
-    "astype": _astype, "reshape": _reshape, "permute_dims": _permute, "broadcast_to": _broadcast, "slice": _slice,
-    "concat": _concat, "pad": _pad, **dict.fromkeys(REDUCTIONS, _reduce),
+    "subtract": _subtract, "multiply": _multiply, "multiply_no_nan": _multiply_no_nan, "divide": _divide, "pow": _pow,
+    "negative": _negative, "where": _where, "identity": _passes_through, "stop_gradient": _passes_through,
+    "positive": _passes_through, "astype": _astype, "reshape": _reshape, "permute_dims": _permute,
+    "broadcast_to": _broadcast, "slice": _slice, "concat": _concat, "pad": _pad, **dict.fromkeys(REDUCTIONS, _reduce),
 }  # fmt: skip
 
 

@@ -67,7 +67,8 @@ class Maker:
                 return False
 
         y = self.pick(fits)
-        assert y is not None
+        if y is None:
+            return None
         functions: list[Callable[[Tensor, Tensor], Tensor]] = [
             lambda a, b: a + b, lambda a, b: a - b, lambda a, b: self.squash(a * b), sg.maximum, sg.minimum,
             lambda a, b: a / (b * b + 1.0), lambda a, b: sg.where(a > b, a, b * 0.5),

@@ -67,8 +67,8 @@ def operands(op: Op, case: Case, dtype: np.dtype, *salt: object) -> list[Array]:
     return drawn
 
 
-def relative_error(got: Array, want: Array) -> float:
-    """Largest difference over the largest magnitude (at least 1e-30); NaN must meet NaN, infinity the same one."""
+def relative_error(got: Array, want: Array, floor: float = 1e-30) -> float:
+    """Largest difference over the largest magnitude (at least ``floor``); NaN must meet NaN, infinity the same one."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
@@ -82,4 +82,4 @@ def relative_error(got: Array, want: Array) -> float:
     if odd.all():
         return 0.0
     a, b = got[~odd].astype(np.float64), want[~odd].astype(np.float64)
-    return float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-30))
+    return float(np.abs(a - b).max() / max(float(np.abs(b).max()), floor))

@@ -1,0 +1,26 @@
+"""Keepdims: every reduction keeps its axes (with size 1); dropping them is a reshape of its own.
+
+Kernels know only this form: a row value has the rank of the elements it is computed from, so both fit in one nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.kernels.families import REDUCTIONS
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.optable import FUNCTIONS
+
+
+def keepdims(region: Region) -> Region:
+    """Rewrite reductions that drop axes."""
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node.op.name not in REDUCTIONS or node.attrs.keepdims:
+            return None
+        kept = get_default_graph().add(node.op, inputs, replace(node.attrs, keepdims=True)).outputs[0]
+        return (FUNCTIONS.reshape(kept, node.outputs[0].shape),)
+
+    return rebuild(region, visit)
