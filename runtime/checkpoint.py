@@ -8,8 +8,10 @@ everything is checked before anything changes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +108,44 @@ def _check_values(store: Store, path: str | os.PathLike[str], values: dict[str, 
                 f"{path}: variable {key!r}\n  expected {attrs.dtype.name}{list(attrs.shape)}"
                 f"\n  actual   {value.dtype.name}{list(value.shape)}"
             )
+
+
+# -- looking at a file ------------------------------------------------------------------------------------------------
+
+NBYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An array in a safetensors file; ``dtype`` in the format's own spelling."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * NBYTES.get(self.dtype, 8)
+
+
+def contents(path: str | os.PathLike[str]) -> tuple[list[Entry], dict[str, str]]:
+    """What a safetensors file says it holds, by name, and its metadata; no array is read.
+
+    Raises:
+        FormatError: a damaged file, or one of another format.
+        OSError: the file can't be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    with open(path, "rb"):
+        pass  # as in ``_read``
+    entries = []
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = dict(file.metadata() or {})
+            for name in sorted(file.keys()):
+                part = file.get_slice(name)
+                entries.append(Entry(name, tuple(part.get_shape()), str(part.get_dtype())))
+    except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
+        raise FormatError(f"{path}: no safetensors file, or a damaged one: {error}") from error
+    return entries, metadata

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
 
 
+BackwardKey = tuple[tuple[int, bool], ...]  # the outputs by id, and whether a gradient is given
+
+
 @dataclass(slots=True, eq=False)
 class TapePrograms:
     """The compiled forward of some outputs, and the backwards compiled so far. Shared by all tapes of one kind."""
@@ -33,7 +36,7 @@ class TapePrograms:
     plan: TapePlan
     outputs: tuple[Tensor, ...]
     forward: Runner
-    backwards: dict[tuple[tuple[int, bool], ...], tuple[BackwardPlan, Runner]]
+    backwards: dict[BackwardKey, tuple[BackwardPlan, Runner]]
 
 
 def plan_programs(
@@ -170,8 +173,12 @@ class Tape:
         self._check_open()
         outputs, grads = self._arguments(output, grad)
         shapes = [None if g is None else g.shape for g in grads]
-        self._ledger.admit(outputs, shapes)
-        plan, runner = self._program(outputs, [g is not None for g in grads])
+        key = tuple(zip(map(id, outputs), [g is not None for g in grads], strict=True))
+        known = self._programs.backwards.get(key)
+        if known is None:
+            self._ledger.admit(outputs, shapes)  # nothing is compiled for what is refused
+            known = self._compile(key, outputs, [g is not None for g in grads])
+        plan, runner = known
         store = self._session.store
         with store.lock.exclusive():
             passage = self._ledger.admit(outputs, shapes)
@@ -198,16 +205,16 @@ class Tape:
             grads.append(None if value is None else as_array(y, value))
         return outputs, grads
 
-    def _program(self, outputs: Sequence[Tensor], given: Sequence[bool]) -> tuple[BackwardPlan, Runner]:
-        key = tuple(zip(map(id, outputs), given, strict=True))
-        known = self._programs.backwards.get(key)
-        if known is None:
-            with self._session.compiling:
-                known = self._programs.backwards.get(key)
-                if known is None:
-                    plan = self._programs.plan.backward(outputs, given)
-                    known = self._programs.backwards[key] = (plan, self._session.load(plan.region))
-        return known
+    def _compile(
+        self, key: BackwardKey, outputs: Sequence[Tensor], given: Sequence[bool]
+    ) -> tuple[BackwardPlan, Runner]:
+        """Compile a backward. The state's lock must not be held: another thread may compile and wait for it."""
+        with self._session.compiling:
+            known = self._programs.backwards.get(key)
+            if known is None:
+                plan = self._programs.plan.backward(outputs, given)
+                known = self._programs.backwards[key] = (plan, self._session.load(plan.region))
+            return known
 
     def _check_versions(self, plan: BackwardPlan) -> None:
         for name in plan.variables:
