@@ -15,6 +15,7 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, NumericsError, StaticGradError
 from staticgrad.graph import Node, Tensor, graph_of, lift
+from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
@@ -82,7 +83,8 @@ def assign(variable: Tensor, value: Any) -> Node:
     graph = graph_of((variable,))
     with graph:
         if is_weak(value):
-            new = FUNCTIONS.full(variable.shape, _cast_number(value, variable), dtype=variable.dtype)
+            require_number(value, variable.dtype, f"assign to {variable.name!r}")
+            new = FUNCTIONS.full(variable.shape, value, dtype=variable.dtype)
         else:
             new = lift(value, graph)
         if new.dtype != variable.dtype:
@@ -92,12 +94,6 @@ def assign(variable: Tensor, value: Any) -> Node:
         if len(new.shape) != len(variable.shape) or not all(map(_may_equal, new.shape, variable.shape)):
             raise _misfit(variable, new)
         return graph.add(ASSIGN, (new,), AssignAttributes(variable.op.attrs.key))
-
-
-def _cast_number(value: bool | int | float, variable: Tensor) -> float | int | bool:
-    if np.result_type(variable.dtype, value) != variable.dtype:
-        raise GraphError(f"assign: {value!r} is no value for variable {variable.name!r} {variable.type}")
-    return value
 
 
 def _misfit(variable: Tensor, new: Tensor) -> GraphError:

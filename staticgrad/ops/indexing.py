@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
 from staticgrad.graph import Node, Tensor, control_dependencies, graph_of, lift
-from staticgrad.ops.declare import declare, operands
+from staticgrad.ops.declare import declare, operands, require_number
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.reductions import size_value
 from staticgrad.ops.views import SliceAttributes, declare_slice, inverse, slice_length, unslice
@@ -38,6 +38,7 @@ from staticgrad.types import (
     int64,
     is_floating,
     is_integer,
+    is_weak,
     normalize_axis,
     product,
 )
@@ -595,9 +596,10 @@ def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
         if places.ndim != x.ndim:
             raise GraphError(f"take_along_axis: expected indices of {x.ndim} axes, actual {places.type}")
         along = normalize_axis(axis, x.ndim, "take_along_axis")
-        others = [broadcast_shapes([(m,), (n,)], "take_along_axis")[0] for m, n in zip(x.shape, places.shape)]
-        x = FUNCTIONS.broadcast_to(x, tuple(x.shape[i] if i == along else n for i, n in enumerate(others)))
-        shape = tuple(places.shape[i] if i == along else n for i, n in enumerate(others))
+        lines = [tuple(1 if i == along else n for i, n in enumerate(t.shape)) for t in (x, places)]
+        common = broadcast_shapes(lines, "take_along_axis")
+        x = FUNCTIONS.broadcast_to(x, (*common[:along], x.shape[along], *common[along + 1 :]))
+        shape = (*common[:along], places.shape[along], *common[along + 1 :])
         places = FUNCTIONS.broadcast_to(places, shape)
         grid = [places if i == along else FUNCTIONS.iota(shape, i) for i in range(len(shape))]
         return index(x, *grid)
@@ -643,6 +645,8 @@ def scatter(x: Any, index: Any, updates: Any, mode: str = "set") -> Tensor:
 
 
 def _updates_for(x: Tensor, updates: Any, graph: Any) -> Tensor:
+    if is_weak(updates):
+        require_number(updates, x.dtype, "scatter")
     new = lift(updates, graph, x.dtype)
     if new.dtype != x.dtype and not np.can_cast(new.dtype, x.dtype, "safe"):
         raise GraphError(f"scatter: updates {new.type} are not cast safely to {x.dtype.name} of {x.name!r}")
@@ -764,10 +768,14 @@ def _one_hot_type(attrs: OneHotAttributes, labels: TensorType) -> TensorType:
     return TensorType((*labels.shape, attrs.num_classes), attrs.dtype)
 
 
-def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
+def _check_labels(attrs: OneHotAttributes, labels: Array, source: SourceLine | None) -> None:
     if labels.size and (labels.min() < 0 or labels.max() >= attrs.num_classes):
         wrong = labels[(labels < 0) | (labels >= attrs.num_classes)].flat[0]
-        raise BoundsError(f"one_hot: label {wrong} is out of range for {attrs.num_classes} classes")
+        raise BoundsError(f"one_hot: label {wrong} is out of range for {attrs.num_classes} classes", source=source)
+
+
+def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
+    _check_labels(attrs, labels, None)
     return np.eye(attrs.num_classes, dtype=attrs.dtype)[labels]  # type: ignore[arg-type]
 
 
@@ -818,5 +826,5 @@ def one_hot(input: Any, num_classes: Size = -1, *, dtype: DTypeLike = int64) -> 
         num_classes = int(known.max(initial=-1)) + 1
     attrs = OneHotAttributes(num_classes, dtype_of(dtype))
     if known is not None and isinstance(num_classes, int) and is_integer(labels.dtype):
-        _one_hot_reference(attrs, known)
+        _check_labels(attrs, known, user_source())
     return declare(ONE_HOT, (labels,), attrs)
