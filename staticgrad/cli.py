@@ -1,0 +1,259 @@
+"""The command line: arguments in, text and an exit status out.
+
+    staticgrad demo      train a small classifier of handwritten digits
+    staticgrad ops       the op table
+    staticgrad info      versions, the machine, the switches
+    staticgrad plan      place the buffers of a problem
+    staticgrad inspect   what a checkpoint holds
+
+Status 0: done. 2: bad arguments or input, said in one line on standard error. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import math
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.errors import StaticGradError
+from staticgrad.optable import OPS, Op
+from staticgrad.types import DTYPES
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage before it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; ``arguments`` are those of the process by default. Gives the exit status."""
+    parser = _commands()
+    chosen = parser.parse_args(arguments)
+    try:
+        _check_switches()
+    except ValueError as error:
+        return _fail(parser, str(error), BAD_INPUT)
+    try:
+        chosen.run(chosen)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return _fail(parser, "interrupted", INTERRUPTED)
+    except BrokenPipeError:  # whoever read our output has enough: what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except StaticGradError as error:
+        return _fail(parser, str(error), BAD_INPUT)
+    except OSError as error:
+        return _fail(parser, f"{error.filename}: {error.strerror}" if error.filename else str(error), BAD_INPUT)
+    return 0
+
+
+def _check_switches() -> None:
+    config.refuse_unknown()
+    for name in config.SWITCHES:
+        config.get(name)
+
+
+def _version(package: str) -> str:
+    """The installed version of a package; importing it would cost more."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _fail(parser: argparse.ArgumentParser, message: str, status: int) -> int:
+    line = "; ".join(part.strip() for part in message.splitlines() if part.strip())
+    print(f"{parser.prog}: error: {line}", file=sys.stderr)
+    return status
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------
+
+
+def _commands() -> argparse.ArgumentParser:
+    parser = _Parser(prog="staticgrad", description="A static-graph compiler with an ahead-of-time backward pass.")
+    parser.add_argument("--version", action="version", version=f"staticgrad {_version('staticgrad')}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], doc: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=doc, description=doc.capitalize() + ".", allow_abbrev=False)
+        added.set_defaults(run=run)
+        return added
+
+    _demo_arguments(command("demo", _demo, "train a small classifier of handwritten digits"))
+    command("ops", _ops, "print the op table: name, kind, dtypes, what it does")
+    command("info", _info, "print versions, the machine and the switches")
+    plan = command("plan", _plan, "place the buffers of a problem in an arena")
+    plan.add_argument("file", metavar="FILE", type=Path, help="CSV of id,lower,upper,size; upper exclusive")
+    plan.add_argument("--seconds", type=_seconds, default=0.0, metavar="N", help="search for a better plan so long")
+    plan.add_argument("--alignment", type=_alignment, default=1, metavar="N", help="of offsets, default 1")
+    plan.add_argument("--json", action="store_true", help="print arena_bytes, lower_bound_bytes and offsets by id")
+    inspect = command("inspect", _inspect, "print the names, shapes, dtypes and bytes in a checkpoint")
+    inspect.add_argument("file", metavar="FILE", type=Path, help="a safetensors file, as Session.save writes it")
+    return parser
+
+
+def _demo_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", choices=("conv", "mlp"), default="conv", help="the net; default conv")
+    parser.add_argument("--epochs", type=_count, metavar="N", help="how many in all; default as the net needs")
+    parser.add_argument("--out", type=Path, default=Path("demo-out"), metavar="DIR", help="default demo-out")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in DIR, bit for bit")
+    parser.add_argument("--seed", type=_seed, metavar="N", help="of weights, dropout and batches; default 0")
+
+
+def _whole(text: str, least: int, most: int, what: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"expected {what}, actual {text!r}")
+    return value
+
+
+def _count(text: str) -> int:
+    return _whole(text, 1, 10**6, "a whole number of at least 1")
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0, 2**63 - 1, "a whole number of at least 0 and less than 2**63")
+
+
+def _alignment(text: str) -> int:
+    value = _whole(text, 1, 2**30, "a power of two")
+    if value & (value - 1):
+        raise argparse.ArgumentTypeError(f"expected a power of two, actual {text!r}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected seconds of at least 0, actual {text!r}")
+    return value
+
+
+# -- commands -------------------------------------------------------------------------------------------------------
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    missing = [name for name in ("sklearn", "matplotlib", "tqdm") if not _installed(name)]
+    if missing:
+        raise StaticGradError(f'the demo needs {", ".join(missing)}: pip install "staticgrad[demo]"')
+    from staticgrad.demo import Settings, run
+
+    names = ("model", "epochs", "seed", "out", "resume")
+    run(Settings(**{name: getattr(arguments, name) for name in names}))
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _ops(_: argparse.Namespace) -> None:
+    from staticgrad.runtime.reports import table
+
+    importlib.import_module("staticgrad.ops")  # fills the table
+    rows = [(op.name, kind(op), _dtypes(op.dtypes), op.doc) for _, op in sorted(OPS.items())]
+    print(table(("op", "kind", "dtypes", "what it does"), rows, right=()))
+
+
+def _dtypes(dtypes: Sequence[np.dtype]) -> str:
+    """The dtypes that an op takes, or ``any``; ops whose dtypes follow from their attributes list none."""
+    return "any" if dtypes == DTYPES else " ".join(dtype.name for dtype in dtypes) or "-"
+
+
+def kind(op: Op) -> str:
+    """How an op is computed: element by element, as a view, by a kernel of its own, for its effect, from others."""
+    if op.effect:
+        return "effect"
+    if op.elementwise:
+        return "elementwise"
+    if op.view:
+        return "view"
+    return "primitive" if "primitive" in op.tags else "composed"
+
+
+def _info(_: argparse.Namespace) -> None:
+    from staticgrad.compiler.emit.target import current_target
+    from staticgrad.runtime.reports import table
+    from staticgrad.runtime.session import available_cores
+
+    target = current_target()
+    packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors")
+    rows = [
+        *((name, _version(name)) for name in packages),
+        ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
+        ("system", f"{platform.system()} {platform.machine()}"),
+        ("target", f"{target.name}: vectors of {target.vector_bytes} bytes, {target.registers} registers"),
+        ("cores", f"{available_cores()} of {os.cpu_count()}"),
+    ]
+    print("\n".join(f"{name:<12}{value}" for name, value in rows))
+    switches = []
+    for switch in config.SWITCHES.values():
+        value = config.get(switch.name)
+        mark = "" if value == switch.default else "set"
+        switches.append((config.PREFIX + switch.name, value or "-", mark, switch.doc))
+    print("\n" + table(("switch", "value", "", "meaning"), switches, right=()))
+
+
+def _plan(arguments: argparse.Namespace) -> None:
+    from staticgrad.compiler.memory.checker import check
+    from staticgrad.compiler.memory.placement import place
+    from staticgrad.compiler.memory.problems import read_csv
+    from staticgrad.runtime.reports import byte_text, table
+
+    intervals = read_csv(arguments.file)
+    plan = place(intervals, alignment=arguments.alignment, seconds=arguments.seconds)
+    check(intervals, plan.offsets, plan.arena_bytes, alignment=arguments.alignment)
+    placed = list(zip(intervals, plan.offsets, strict=True))
+    if arguments.json:
+        offsets = {interval.name: offset for interval, offset in placed}
+        sizes = {"arena_bytes": plan.arena_bytes, "lower_bound_bytes": plan.lower_bound_bytes}
+        print(json.dumps({**sizes, "offsets": offsets}))
+        return
+    rows = [(i.name, str(i.nbytes), str(offset), str(i.first), str(i.last)) for i, offset in placed]
+    print(table(("id", "size", "offset", "lower", "upper"), rows, right=(1, 2, 3, 4)))
+    above = plan.arena_bytes / plan.lower_bound_bytes - 1 if plan.lower_bound_bytes else 0.0
+    print(
+        f"\narena {plan.arena_bytes} bytes ({byte_text(plan.arena_bytes)}), {above:.1%} above the lower bound"
+        f" of {plan.lower_bound_bytes}; {len(placed)} buffers"
+    )
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    from staticgrad.runtime.checkpoint import contents
+    from staticgrad.runtime.reports import byte_text, table
+
+    entries, notes = contents(arguments.file)
+    rows = [(_printable(e.name), str(list(e.shape)), e.dtype, str(e.nbytes)) for e in entries]
+    print(table(("name", "shape", "dtype", "bytes"), rows, right=(3,)))
+    print(f"\n{len(entries)} arrays, {byte_text(sum(e.nbytes for e in entries))}")
+    for key, value in sorted(notes.items()):
+        print(f"{_printable(key)}: {_printable(value)}")
+
+
+def _printable(text: str) -> str:
+    """A foreign text without what would act on a terminal."""
+    return text if text.isprintable() else repr(text)
