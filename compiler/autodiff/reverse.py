@@ -59,12 +59,19 @@ def gradients(
     with graph, isolated():
         seeds = seed_cotangents(graph, outputs, grad_ys)
         found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph))
-        return [_connected(x, found.get(x), unconnected_gradients) for x in targets]
+        return [_connected(x, found.get(x), seeds, unconnected_gradients) for x in targets]
 
 
-def _connected(x: Tensor, gradient: Tensor | None, mode: Unconnected) -> Tensor | None:
-    if gradient is not None or mode == "none":
+def _connected(
+    x: Tensor, gradient: Tensor | None, seeds: Mapping[Tensor, Tensor], mode: Unconnected
+) -> Tensor | None:
+    if gradient is not None:
         return gradient
+    _, varying = _between(seeds, {x}, _everywhere, 0)
+    if any(y in varying for y in seeds):  # the y depends on it, by ops like floor whose derivative is zero
+        return FUNCTIONS.zeros_like(x)  # type: ignore[no-any-return]
+    if mode == "none":
+        return None
     if mode == "error":
         raise GradientError(f"no y depends on {x.name!r}, so there is no gradient by it", source=x.source)
     return FUNCTIONS.zeros_like(x)  # type: ignore[no-any-return]
