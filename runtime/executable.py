@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
 
 Level = Literal["graph", "kernels", "llvm", "asm"]
+KEPT_PROGRAMS = 256  # by a session, and by an executable whose sizes change
 Shapes = tuple[tuple[int, ...], ...]
 LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
 
@@ -161,17 +162,24 @@ class Executable:
         return spread
 
     def _runner(self, shapes: Shapes) -> Runner:
-        runner = self._runners.get(shapes)
-        if runner is None:
-            bind_sizes(self.feeds, shapes)
-            types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
-            feeds = dict(zip(self.feeds, types, strict=True))
-            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds)
-            self._runners[shapes] = runner
-            self._entries[shapes] = self._entry(runner, types)
+        runner = self._runners.get(shapes) or self._compile(shapes)
         if runner is not self._latest:
             self._latest = runner
-            self.__call__ = self._entries[shapes]
+            self.__call__ = self._entries.get(shapes, self.call)
+        return runner
+
+    def _compile(self, shapes: Shapes) -> Runner:
+        bind_sizes(self.feeds, shapes)
+        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
+        feeds = dict(zip(self.feeds, types, strict=True))
+        with self.session.compiling:
+            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds)
+            if len(self._runners) >= KEPT_PROGRAMS:
+                oldest = next(iter(self._runners))
+                self._runners.pop(oldest, None)
+                self._entries.pop(oldest, None)
+            self._entries[shapes] = self._entry(runner, types)
+            self._runners[shapes] = runner
         return runner
 
     def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
-from staticgrad.runtime.executable import Executable, Runner, leaves_of, structure_of
+from staticgrad.runtime.executable import KEPT_PROGRAMS, Executable, Runner, leaves_of, structure_of
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from staticgrad.compiler.region import Region
     from staticgrad.runtime.tape import Tape, TapePrograms
 
-KEPT_PROGRAMS = 256
 PRECISIONS = ("highest",)
 
 V = TypeVar("V")
@@ -267,14 +266,15 @@ class Session:
     def load(self, region: Region, planning_seconds: float = 0.0) -> Runner:
         """Compile a region for this session's state."""
         self.check_open()
-        self.compile_count += 1
-        if config.get("BACKEND") == "reference":
-            return ReferenceRunner(region, self.store)
-        from staticgrad.compiler.pipeline import Options, compile_region
-        from staticgrad.runtime.native import NativeRunner
+        with self.compiling:
+            self.compile_count += 1
+            if config.get("BACKEND") == "reference":
+                return ReferenceRunner(region, self.store)
+            from staticgrad.compiler.pipeline import Options, compile_region
+            from staticgrad.runtime.native import NativeRunner
 
-        options = Options.from_environment(planning_seconds=planning_seconds)
-        return NativeRunner(compile_region(region, options), self.store)
+            options = Options.from_environment(planning_seconds=planning_seconds)
+            return NativeRunner(compile_region(region, options), self.store)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 

@@ -134,6 +134,7 @@ class Store:
         # runs took random numbers; whether the session is closed.
         self.random = np.array([_signed(seed), 0], np.int64)
         self.closed = np.zeros(1, np.int64)
+        self._initializing = threading.RLock()  # not the state's lock: who compiles may hold it, and waits for nobody
         self._values: dict[str, Array] = {}
         self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
@@ -149,7 +150,7 @@ class Store:
         """The memory of a variable, initialised on first use. The same array for as long as the session lives."""
         array = self._values.get(key)
         if array is None:
-            with self.lock.mutex:
+            with self._initializing:
                 array = self._values.get(key)
                 if array is None:
                     attrs = self.attributes(key)
