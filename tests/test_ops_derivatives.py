@@ -1,0 +1,109 @@
+"""Derivatives where they are delicate: behind a ``where``, at ties, kinks, zeros and infinities, in second order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+
+
+@pytest.fixture(autouse=True)
+def references(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    with sg.Graph():
+        yield
+
+
+def slope(fn: Callable[[Any], Any], at: Any) -> Any:
+    at = np.asarray(at, np.float64)
+    x = sg.placeholder(at.shape, sg.float64)
+    return sg.Session().run(sg.gradients(fn(x), [x]), {x: at})[0]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        sg.log, sg.sqrt, sg.rsqrt, sg.reciprocal, sg.acosh, lambda x: x * sg.log(x), lambda x: x / x, lambda x: x**0.5,
+        lambda x: x**x, lambda x: sg.exp(1000 / x), lambda x: sg.exp(-1e6 * x + 1e6), lambda x: sg.log(sg.sqrt(x) * x),
+        lambda x: sg.logsumexp(sg.stack([sg.log(x), x]), 0), lambda x: sg.erfinv(x + 1.0), lambda x: sg.atan2(x, x),
+        lambda x: sg.hypot(x, x) / x, lambda x: 1 / sg.sqrt(x * x),
+    ],
+)  # fmt: skip
+def test_the_branch_not_chosen_contributes_zero_in_every_order(fn: Callable[[Any], Any]) -> None:
+    x = sg.placeholder((3,), sg.float64)
+    y = sg.where(x > 0.5, 3.0 * x * x, fn(x))
+    y = sg.where(x > 0.5, y, 3.0 * x * x)
+    (first,) = sg.gradients(y, [x])
+    (second,) = sg.gradients(first, [x])
+    (tangent,) = sg.jvp(y, [x], [np.ones(3)])
+    at = np.array([0.0, -1.0, 2.0])
+    got = sg.Session().run([first, second, tangent], {x: at})
+    np.testing.assert_array_equal(got[0], 6 * at)
+    np.testing.assert_array_equal(got[1], np.full(3, 6.0))
+    np.testing.assert_array_equal(got[2], 6 * at)
+
+
+def test_a_cotangent_that_is_zero_by_chance_still_varies() -> None:
+    """At the minimum of a square the first derivative is zero and the second is not."""
+    x = sg.placeholder((2,), sg.float64)
+    curvature = sg.hessian(sg.sum((sg.sqrt(x) - 2.0) ** 2), x)
+    got = sg.Session().run(curvature, {x: np.array([4.0, 4.0])})
+    np.testing.assert_allclose(got, np.eye(2) / 8)
+
+
+@pytest.mark.parametrize(
+    ("fn", "at", "expected"),
+    [
+        (lambda x: sg.maximum(x, 1.0), [0.0, 1.0, 2.0], [0, 0.5, 1]),
+        (lambda x: sg.minimum(x, 1.0), [0.0, 1.0, 2.0], [1, 0.5, 0]),
+        (sg.max, [1.0, 3.0, 3.0, 3.0], [0, 1 / 3, 1 / 3, 1 / 3]),
+        (sg.min, [1.0, 1.0, 3.0], [0.5, 0.5, 0]),
+        (sg.abs, [-2.0, 0.0, 2.0], [-1, 0, 1]),
+        (sg.sign, [-2.0, 0.0, 2.0], [0, 0, 0]),
+        (sg.nn.relu, [-1.0, 0.0, 1.0], [0, 0, 1]),
+        (sg.nn.relu6, [0.0, 3.0, 6.0], [0, 1, 0]),
+        (lambda x: sg.clip(x, -1, 1), [-2.0, -1.0, 0.0, 1.0, 2.0], [0, 1, 1, 1, 0]),
+        (lambda x: sg.clip(x, 1, -1), [-2.0, 0.0, 2.0], [0, 0, 0]),
+        (lambda x: x**2, [0.0, -3.0], [0, -6]),
+        (lambda x: x**0, [0.0, 2.0], [0, 0]),
+        (lambda x: x**3, [0.0, 2.0], [0, 12]),
+        (lambda x: 0.0**x, [0.0, 2.0], [0, 0]),
+        (sg.sqrt, [0.0, 4.0], [math.inf, 0.25]),
+        (lambda x: sg.std(x), [2.0, 2.0, 2.0], [0, 0, 0]),
+        (lambda x: sg.hypot(x, x), [0.0], [0]),
+        (sg.prod, [0.0, 2.0, 3.0], [6, 0, 0]),
+        (sg.prod, [0.0, 2.0, 0.0], [0, 0, 0]),
+        (sg.logsumexp, [-math.inf, -math.inf], [0, 0]),
+        (sg.logsumexp, [-math.inf, 1.0], [0, 1]),
+        (sg.logsumexp, [1.0, math.inf], [0, 1]),
+        (lambda x: sg.where(x > 0, x, 0.0), [-1.0, 2.0], [0, 1]),
+    ],
+)  # fmt: skip
+def test_ties_kinks_and_limits(fn: Callable[[Any], Any], at: list[float], expected: list[float]) -> None:
+    np.testing.assert_allclose(slope(fn, at), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("at", [[2.0, 3.0, 5.0], [0.0, 3.0, 5.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
+def test_the_second_derivative_of_a_product_is_right_at_zeros(at: list[float]) -> None:
+    x = sg.placeholder((3,), sg.float64)
+    got = sg.Session().run(sg.hessian(sg.prod(x), x), {x: np.array(at)})
+    a, b, c = at
+    np.testing.assert_array_equal(got, [[0, c, b], [c, 0, a], [b, a, 0]])
+
+
+def test_reductions_over_sizes_that_feeds_bind() -> None:
+    x = sg.placeholder((None, 2), sg.float64)
+    at = np.array([[1.0, 2.0], [0.0, 5.0], [4.0, 3.0]])
+    for fn, expected in (
+        (lambda v: sg.mean(v, 0), np.full((3, 2), 1 / 3)),
+        (lambda v: sg.var(v, 0, correction=1), at - at.mean(0)),
+        (lambda v: sg.prod(v, 0), np.array([[0, 15.0], [4, 6], [0, 10]])),
+        (lambda v: sg.max(v, 0), np.array([[0, 0.0], [0, 1], [1, 0]])),
+    ):
+        (dx,) = sg.gradients(fn(x), [x])
+        np.testing.assert_allclose(sg.Session().run(dx, {x: at}), expected, rtol=1e-14)
