@@ -372,6 +372,8 @@ def _parse_einsum(spec: str, operands: Sequence[Tensor]) -> tuple[list[str], str
             raise GraphError(f"einsum: {spec!r} does not fit an operand {x.type}")
     joined = "".join(labels)
     if arrow:
+        if private and "..." not in right:
+            raise GraphError(f"einsum: {spec!r} has an ellipsis in its operands and none in its result")
         result = right.replace("...", private)
     else:
         result = private + "".join(c for c in sorted(set(joined)) if joined.count(c) == 1 and c not in private)
