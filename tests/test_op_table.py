@@ -1,4 +1,4 @@
-"""Every op, from its entry: compiled against its NumPy reference, derivatives against finite differences and each other.
+"""Every op, from its entry: compiled against its NumPy reference, derivatives against differences and each other.
 
 All cases of an op and dtype share one program. A test at the end proves that no op escapes.
 """
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
 
 import staticgrad as sg
 import staticgrad.ops  # fills the op table
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import OPS, Case, Op
 from staticgrad.types import float32, float64, is_floating
-from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
 
 ELSEWHERE = {
     "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",

@@ -89,12 +89,12 @@ def test_every_switch_gives_the_same(setting: dict[str, str], monkeypatch: pytes
 
 def tape_results(case: RandomGraph) -> list[Any]:
     with np.errstate(all="ignore"), sg.Session(case.graph) as session:
-        with session.forward([case.loss, case.results[0]], case.feeds) as tape:
-            value = tape[case.loss]
-            tape.backward(case.loss, retain_graph=True)
-            once = [session.grad(x) for x in case.leaves]
-            tape.backward(case.loss)
-            twice = [session.grad(x) for x in case.leaves]
+        tape = session.forward([case.loss, case.results[0]], case.feeds)
+        value = tape[case.loss]
+        tape.backward(case.loss, retain_graph=True)
+        once = [session.grad(x) for x in case.leaves]
+        tape.backward(case.loss)
+        twice = [session.grad(x) for x in case.leaves]
     return [value, *(g for g in (*once, *twice) if g is not None)]
 
 

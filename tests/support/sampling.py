@@ -35,7 +35,7 @@ def draw(
     if dtype.kind == "b":
         return np.asarray(rng.integers(0, 2, shape)).astype(bool)
     if dtype.kind in "iu":
-        low = max(int(math.ceil(where.low)), 0 if dtype.kind == "u" else -(2**31))
+        low = max(math.ceil(where.low), 0 if dtype.kind == "u" else -(2**31))
         return np.asarray(rng.integers(low, max(int(where.high), low) + 1, shape)).astype(dtype)
     if distinct:
         values = rng.permutation(np.linspace(where.low, where.high, max(size, 2)))[:size]

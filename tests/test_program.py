@@ -1,0 +1,215 @@
+"""Programs: memory as planned, lifetimes recomputed, no kernel that leaves native code, and that faults are caught."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.nets import Training, mlp, resnet20, training
+from test_op_table import test_derivatives_agree_with_finite_differences_and_each_other as check_derivatives
+
+import staticgrad as sg
+import staticgrad.ops  # fills the op table
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import current_target
+from staticgrad.compiler.kernels.program import Program
+from staticgrad.compiler.memory import checker
+from staticgrad.compiler.memory.problems import Interval, PlanError
+from staticgrad.compiler.region import Region
+from staticgrad.compiler.verify import VerifyError, verify
+from staticgrad.graph import Graph, Node
+from staticgrad.optable import NO_ATTRIBUTES, OPS, Case
+from staticgrad.types import TensorType, float32
+
+
+def adam() -> Any:
+    return sg.optim.Adam(lr=1e-3)
+
+
+def momentum() -> Any:
+    return sg.optim.SGD(lr=0.01, momentum=0.9)
+
+
+def lenet() -> Any:
+    nn = sg.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 10),
+    )  # fmt: skip
+
+
+NETS: dict[str, Callable[[], Training]] = {
+    "mlp": lambda: training(lambda: mlp(64, 128, 64, 10), (64, 64), adam),
+    "lenet": lambda: training(lenet, (16, 1, 28, 28), momentum),
+    "resnet20": lambda: training(resnet20, (8, 3, 32, 32), momentum),
+}
+
+
+@pytest.fixture(scope="module", params=list(NETS))
+def program(request: pytest.FixtureRequest) -> Program:
+    with Graph():
+        net = NETS[request.param]()
+        session = sg.Session(net.graph, num_threads=1)
+        step = session.compile([net.loss, net.train], list(net.feeds))
+    made: Program = step._program()
+    return made
+
+
+def test_the_arena_is_at_the_lower_bound(program: Program) -> None:
+    assert program.arena_bytes <= 1.05 * program.lower_bound_bytes
+
+
+def used_in_text(program: Program) -> dict[str, tuple[int, int]]:
+    """Live ranges read off the printed kernels: the first and last step that names ``buffer@offset``."""
+    found: dict[str, tuple[int, int]] = {}
+    for line in program.kernels_text.split("\n"):
+        step = re.match(r"(\d+): ", line)
+        if step is None:
+            continue
+        time = int(step.group(1))
+        for place in re.findall(r"([^\s(,]+)@(\d+)\[", line):
+            key = "@".join(place)
+            first, _ = found.get(key, (time, time))
+            found[key] = (first, time + 1)
+    return found
+
+
+def test_lifetimes_recomputed_from_the_kernels_agree(program: Program) -> None:
+    """Buffers of one name and offset are one life in the text: their planned ranges are joined as well."""
+    planned: dict[str, tuple[int, int]] = {}
+    for buffer in program.buffers:
+        if "scratch" not in buffer.reason and "call out" not in buffer.reason:
+            key = f"{buffer.name}@{buffer.offset}"
+            first, last = planned.get(key, (buffer.first, buffer.last))
+            planned[key] = (min(first, buffer.first), max(last, buffer.last))
+    assert planned == used_in_text(program)
+
+
+def intervals(program: Program) -> list[Interval]:
+    return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
+
+
+def test_the_checker_refuses_a_corrupted_plan(program: Program) -> None:
+    ranges = intervals(program)
+    offsets = [buffer.offset for buffer in program.buffers]
+    checker.check(ranges, offsets, program.arena_bytes)
+    sized = [n for n, b in enumerate(program.buffers) if b.nbytes > 0]
+    pairs = itertools.combinations(sized, 2)
+    first, other = next(
+        (a, b) for a, b in pairs if ranges[a].first < ranges[b].last and ranges[b].first < ranges[a].last
+    )
+    moved = list(offsets)
+    moved[other] = offsets[first]
+    with pytest.raises(PlanError):
+        checker.check(ranges, moved, program.arena_bytes)
+    longer = [replace(r, first=0, last=max(x.last for x in ranges)) for r in ranges]
+    with pytest.raises(PlanError):
+        checker.check(longer, offsets, program.arena_bytes)
+
+
+def calls_in(text: str) -> list[str]:
+    """What is called: functions by name; a chosen one (``select`` of two functions) counts as both."""
+    found: list[str] = []
+    for function in text.split("\ndefine ")[1:]:
+        chosen = {
+            value: [first, second]
+            for value, first, second in re.findall(
+                r"(%[\w.]+) = select i1 [^,]+, ptr (@[\w.$-]+), ptr (@[\w.$-]+)", function
+            )
+        }
+        for target in re.findall(r"\bcall [^@%\n]*([@%][\w.$-]+)\(", function):
+            found.extend(chosen.get(target, [target]))
+    return found
+
+
+def test_no_kernel_leaves_native_code(program: Program) -> None:
+    defined = set(re.findall(r"^define [^@]*(@[\w.$-]+)\(", program.llvm_text, re.MULTILINE))
+    for target in calls_in(program.llvm_text):
+        assert target in defined or target.startswith("@llvm."), f"{target} is called, but is no part of the program"
+    assert not re.search(r"^\d+: call ", program.kernels_text, re.MULTILINE)
+
+
+def test_only_py_call_and_print_leave_native_code() -> None:
+    with Graph() as graph:
+        x = sg.placeholder((4,))
+        (y,) = sg.py_call(lambda v: [v * 2], [sg.exp(x)], [(sg.float32, (4,))])
+        z = sg.tanh(sg.print(y, "y"))
+        exe = sg.Session(graph).compile(z, [x])
+    steps = re.findall(r"^\d+: (\w+) (\w+)", exe.text("kernels"), re.MULTILINE)
+    assert [name for family, name in steps if family == "call"] == ["py_call", "print"]
+    pointers = [target for target in calls_in(exe.text("llvm")) if target.startswith("%")]
+    assert len(pointers) == 2
+
+
+# -- faults are caught ------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_derivative_is_caught() -> None:
+    good = OPS["tanh"]
+    wrong = replace(good, vjp=lambda o, node, ct: [ct * (1.0 - node.outputs[0])], partials=None)
+    with pytest.raises(AssertionError, match="vjp"):
+        check_derivatives(wrong)
+
+
+def test_a_kernel_that_computes_something_else_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    from test_op_table import test_compiled_equals_reference_on_every_dtype as check_values
+
+    wrong = replace(OPS["tanh"], scalar=lambda b, attrs, x: b.sigmoid(x))
+    monkeypatch.setitem(OPS, "tanh", wrong)
+    with pytest.raises(AssertionError, match="tanh"):
+        check_values(wrong, monkeypatch)
+
+
+def test_a_region_with_a_wrong_type_is_refused() -> None:
+    with Graph() as graph:
+        x = sg.placeholder((2, 3))
+        y = sg.exp(x)
+    bad = Node(graph, y.op.op, (x,), NO_ATTRIBUTES, (TensorType((3, 2), float32),), "bad", (), None, False)
+    graph.nodes.append(bad)
+    with pytest.raises(VerifyError, match="has types"):
+        verify(Region(graph, (x,), (bad.outputs[0],)), "test")
+
+
+def test_a_region_that_reads_before_it_makes_is_refused() -> None:
+    with Graph() as graph:
+        x = sg.placeholder((2,))
+        y = sg.exp(x)
+    graph.nodes.reverse()
+    with pytest.raises(VerifyError, match="not made before"):
+        verify(Region(graph, (x,), (y,)), "test")
+
+
+def test_broken_llvm_text_is_refused() -> None:
+    text = "define i32 @main(ptr %p0, ptr %p1) {\nentry:\n  %x = add i32 1, %missing\n  ret i32 %x\n}\n"
+    with pytest.raises(RuntimeError):
+        NativeModule(text, current_target())
+
+
+def test_a_buffer_that_dies_too_early_is_found_by_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted lifetime bug: every buffer is said to die one step after it is made."""
+    from staticgrad.compiler.memory import plan
+
+    honest = plan.live_ranges
+
+    def too_short(steps: Any) -> Any:
+        return {temp: (first, first + 1) for temp, (first, _) in honest(steps).items()}
+
+    with Graph() as graph:
+        x = sg.placeholder((8, 8))
+        y = sg.sum(sg.matmul(sg.matmul(sg.exp(x), x), sg.matmul(x, sg.exp(x))))
+        value = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+        want = sg.Session(graph).run(y, {x: value})
+        assert np.isfinite(want)
+        monkeypatch.setattr(plan, "live_ranges", too_short)
+        monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+        assert not np.isfinite(sg.Session(graph).run(y, {x: value}))
+
+
+def test_every_case_of_the_table_names_an_op_that_exists() -> None:
+    for op in OPS.values():
+        assert all(isinstance(case, Case) for case in op.cases), op.name
