@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import array
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import BuiltinFunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.runtime.entry import layout_is_known
 
 BACKENDS = ("reference", "compiled")
 
@@ -307,6 +310,33 @@ def test_out_must_be_exactly_right(g: sg.Graph) -> None:
             exe(a, out=nest)
     exe(a, out=[good, other])
     np.testing.assert_array_equal(a, ONE_TWO)
+
+
+# -- the fast entry ---------------------------------------------------------------------------------------------------
+
+
+def test_programs_are_called_in_machine_code(g: sg.Graph, backend: str) -> None:
+    x = sg.placeholder((2,))
+    exe = sg.Session(g).compile([x * 2, sg.sum(x)], x)
+    fast = backend == "compiled" and layout_is_known()
+    assert isinstance(exe.__call__, BuiltinFunctionType) == fast
+    before = sys.getrefcount(sg.float32)
+    for _ in range(100):
+        exe(np.ones(2, np.float32))
+    assert sys.getrefcount(sg.float32) < before + 50  # of 200 results, none has left a reference
+
+
+def test_without_a_fast_entry_everything_is_the_same(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staticgrad.runtime.native.make_entry", lambda spec: None)
+    x = sg.placeholder((2,))
+    sess = sg.Session(g)
+    a = np.ones(2, np.float32)
+    assert sess.compile({"y": x * 2}, x)(a)["y"].tolist() == [2, 2]
+    exe = sess.compile([x * 2, x], x)
+    out = [np.empty(2, np.float32), None]
+    assert exe(a, out=out) is out
+    assert out[0].tolist() == [2, 2]
+    assert exe(a)[1].tolist() == [1, 1]
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
