@@ -23,6 +23,7 @@ from staticgrad.types import (
     int64,
     is_weak,
     scalar_dtype,
+    sizes,
 )
 
 PRIMITIVE = frozenset({"primitive"})
@@ -287,8 +288,9 @@ class IotaAttributes:
 def _iota(attrs: IotaAttributes) -> Array:
     shape = [1] * len(attrs.shape)
     shape[attrs.axis] = -1
-    line = np.arange(attrs.shape[attrs.axis]).astype(attrs.dtype)
-    return np.broadcast_to(line.reshape(shape), attrs.shape).copy()
+    known = sizes(attrs.shape)
+    line = np.arange(known[attrs.axis]).astype(attrs.dtype)
+    return np.broadcast_to(line.reshape(shape), known).copy()
 
 
 IOTA = register(

@@ -19,7 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
 from staticgrad.ops.convolution import Padding, Pair, pair, window_count
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, int32, is_floating, sizes
+from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
 
 PRIMITIVE = frozenset({"primitive"})
 
@@ -180,14 +180,10 @@ def _first_maximum(o: Namespace, node: Primal) -> Any:
     """True at the first largest element (or the first NaN) of each window, row by row: where the gradient goes."""
     kernel = node.attrs.kernel
     windows = o.window(node.inputs[0], node.attrs)
-    ones = (1,) * (windows.ndim - 2)
-    places = o.add(
-        o.multiply(o.iota((*ones, *kernel), len(ones), dtype=int32), kernel[1]),
-        o.iota((*ones, *kernel), len(ones) + 1, dtype=int32),
-    )
+    places = o.constant(np.arange(math.prod(kernel), dtype=np.int32).reshape((1,) * (windows.ndim - 2) + kernel))
     largest = _per_window(o, node.outputs[0])
     candidate = o.logical_or(o.equal(windows, largest), o.isnan(windows))
-    first = o.min(o.where(candidate, places, kernel[0] * kernel[1]), axis=(-2, -1), keepdims=True)
+    first = o.min(o.where(candidate, places, math.prod(kernel)), axis=(-2, -1), keepdims=True)
     return o.equal(places, first)
 
 
