@@ -1,0 +1,167 @@
+"""NumPy as one would write it by hand: gradients derived on paper, arrays reused where that is natural.
+
+Also the float64 reference of every workload that it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from workloads import BUILDERS, L2, Adam, Array, Momentum, Workload
+
+from peers import Call, Compile
+
+WORKLOADS = frozenset(BUILDERS) - {"lenet", "resnet20"}
+
+
+def seed_scalar(x: Array) -> list[Array]:
+    z = 4 * (x * x)
+    slope = 8 * x
+    return [z.mean(), z.sum(), slope / x.size, slope]
+
+
+def logreg(x: Array, y: Array, w: Array, b: Array) -> list[Any]:
+    z = x @ w + b
+    loss = np.mean(np.logaddexp(0, z) - y * z) + 0.5 * L2 * (w @ w)
+    dz = (1 / (1 + np.exp(-z)) - y) / len(y)
+    return [loss, x.T @ dz + L2 * w, dz.sum()]
+
+
+def _cdf(x: Array) -> Array:
+    """The normal distribution function: ``math.erf`` is correctly rounded within an ulp, and NumPy has none."""
+    return 0.5 * (1 + np.fromiter(map(math.erf, (x / math.sqrt(2)).tolist()), np.float64, x.size))
+
+
+def black_scholes(s: Array, k: Array, t: Array, rate: Array, sigma: Array) -> list[Array]:
+    root = np.sqrt(t)
+    d1 = (np.log(s / k) + (rate + 0.5 * sigma * sigma) * t) / (sigma * root)
+    n1, n2 = _cdf(d1), _cdf(d1 - sigma * root)
+    density = np.exp(-0.5 * d1 * d1) / math.sqrt(2 * math.pi)
+    discount = np.exp(-rate * t)
+    strike = k * discount
+    vega = s * density * root
+    theta = s * density * sigma / (2 * root) + rate * strike * n2
+    return [s * n1 - strike * n2, n1, -discount * n2, theta, t * strike * n2, vega]
+
+
+def softmax(x: Array) -> list[Array]:
+    e = np.subtract(x, x.max(1, keepdims=True))
+    np.exp(e, out=e)
+    e /= e.sum(1, keepdims=True)
+    return [e]
+
+
+def layer_norm(x: Array, weight: Array, bias: Array) -> list[Array]:
+    y = x - x.mean(1, keepdims=True)
+    y /= np.sqrt(np.mean(y * y, axis=1, keepdims=True) + 1e-5)
+    y *= weight
+    y += bias
+    return [y]
+
+
+def pointwise_chain(x: Array) -> list[Array]:
+    y = x * 1.5
+    y += 0.25
+    np.maximum(y, -1.0, out=y)
+    np.minimum(y, 2.0, out=y)
+    y *= y
+    y += x
+    np.abs(y, out=y)
+    y *= 0.5
+    y -= x
+    np.negative(y, out=y)
+    return [y]
+
+
+class Perceptron:
+    """Dense layers with relu between, softmax cross-entropy, and an optimizer; parameters change in place."""
+
+    def __init__(self, workload: Workload, double: bool) -> None:
+        dtype = np.float64 if double else np.float32
+        self.p = {name: array.astype(dtype) for name, array in workload.parameters.items()}
+        self.depth = len(self.p) // 2
+        self.optimizer = workload.optimizer
+        self.first = {name: np.zeros_like(array) for name, array in self.p.items()}
+        self.second = {name: np.zeros_like(array) for name, array in self.p.items()}
+        self.steps = 0
+
+    def forward(self, x: Array) -> list[Array]:
+        """The input of each layer, and the logits."""
+        values = [x]
+        for layer in range(1, self.depth + 1):
+            x = x @ self.p[f"fc{layer}.w"]
+            x += self.p[f"fc{layer}.b"]
+            if layer < self.depth:
+                np.maximum(x, 0, out=x)
+            values.append(x)
+        return values
+
+    def infer(self, x: Array) -> list[Array]:
+        return [self.forward(x)[-1]]
+
+    def step(self, x: Array, labels: Array) -> list[Any]:
+        values = self.forward(x)
+        logits, rows = values.pop(), np.arange(len(labels))
+        e = logits - logits.max(1, keepdims=True)
+        chosen = e[rows, labels]
+        np.exp(e, out=e)
+        total = e.sum(1, keepdims=True)
+        loss = np.mean(np.log(total[:, 0]) - chosen)
+        e /= total
+        e[rows, labels] -= 1
+        e /= len(labels)
+        gradients: dict[str, Array] = {}
+        for layer in range(self.depth, 0, -1):
+            x = values.pop()
+            gradients[f"fc{layer}.w"] = x.T @ e
+            gradients[f"fc{layer}.b"] = e.sum(0)
+            if layer > 1:
+                e = e @ self.p[f"fc{layer}.w"].T
+                e *= x > 0
+        self.update(gradients)
+        return [loss]
+
+    def update(self, gradients: dict[str, Array]) -> None:
+        self.steps += 1
+        for name, g in gradients.items():
+            p, m, v = self.p[name], self.first[name], self.second[name]
+            match self.optimizer:
+                case Momentum(lr, momentum):
+                    m *= momentum
+                    m += g
+                    p -= lr * m
+                case Adam(lr):
+                    m *= 0.9
+                    m += 0.1 * g
+                    g *= g
+                    v *= 0.999
+                    v += 0.001 * g
+                    size = lr / (1 - 0.9**self.steps)
+                    p -= size * m / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+
+
+FUNCTIONS: dict[str, Callable[..., list[Any]]] = {
+    "seed_scalar": seed_scalar,
+    "logreg_f64": logreg,
+    "black_scholes_f64": black_scholes,
+    "softmax_512": softmax,
+    "layer_norm_512": layer_norm,
+    "pointwise_chain": pointwise_chain,
+    "copy": lambda x: [x.copy()],
+}
+
+
+def build(workload: Workload, threads: int, double: bool) -> Compile:
+    call: Call
+    if workload.kind == "train":
+        call = Perceptron(workload, double).step
+    elif workload.kind == "infer":
+        call = Perceptron(workload, double).infer
+    elif workload.name.startswith("gemm"):
+        call = lambda a, b: [a @ b]  # noqa: E731
+    else:
+        call = FUNCTIONS[workload.name]
+    return lambda: call
