@@ -32,6 +32,7 @@ from staticgrad.optable import OPS, Op
 from staticgrad.types import DTYPES
 
 BAD_INPUT = 2
+DEMO_NEEDS = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm"}  # packages by module
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 
 
@@ -158,17 +159,13 @@ def _seconds(text: str) -> float:
 
 
 def _demo(arguments: argparse.Namespace) -> None:
-    missing = [name for name in ("sklearn", "matplotlib", "tqdm") if not _installed(name)]
+    missing = [package for module, package in DEMO_NEEDS.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise StaticGradError(f'the demo needs {", ".join(missing)}: pip install "staticgrad[demo]"')
     from staticgrad.demo import Settings, run
 
     names = ("model", "epochs", "seed", "out", "resume")
     run(Settings(**{name: getattr(arguments, name) for name in names}))
-
-
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _ops(_: argparse.Namespace) -> None:

@@ -58,6 +58,6 @@ def perceptron(dtype: DTypeLike) -> nn.Module:
 
 
 RECIPES = {
-    "conv": Recipe(convolutional, batch=32, epochs=30, lr=2e-3, decay=0.9),
+    "conv": Recipe(convolutional, batch=32, epochs=60, lr=2e-3, decay=0.95),
     "mlp": Recipe(perceptron, batch=64, epochs=60, lr=2e-3, decay=0.95),
 }
