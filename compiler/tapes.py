@@ -229,15 +229,15 @@ class TapePlan:
     def _derive(self, outputs: tuple[Tensor, ...]) -> _Derived:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
         graph = self._graph
-        leaves = self._leaves(outputs)
-        kept = leaves | self._retained
-        sinks: list[Node] = []
+        passed = self._passed(outputs)
+        kept = {x for x in passed if x.is_leaf or x in self._retained}
+        sinks: dict[Tensor, Node] = {}
         finish = finisher(graph, lambda x: self._hooks.get(x, ()), kept.__contains__, self._note_hook)
 
         def on_tensor(x: Tensor, ct: Tensor) -> Tensor:
             result = finish(x, ct)
             if x in kept:
-                sinks.append(result.op)
+                sinks[x] = result.op
             return result
 
         with graph, isolated():
@@ -246,7 +246,10 @@ class TapePlan:
             for y, ct in zip(outputs, cotangents, strict=True):
                 seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
             backpropagate(graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule)
-        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks))
+            for x in passed:
+                if x in kept and x not in sinks:  # between it and the outputs are ops like floor: its gradient is zero
+                    on_tensor(x, FUNCTIONS.zeros_like(x))
+        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks.values()))
         return derived
 
     def _cotangent(self, y: Tensor) -> Tensor:
@@ -257,9 +260,10 @@ class TapePlan:
     def _flows(self, x: Tensor) -> bool:
         return x.requires_grad and not x.is_leaf and x not in self._fed
 
-    def _leaves(self, outputs: tuple[Tensor, ...]) -> set[Tensor]:
-        passed = passed_nodes(outputs, self._fed)
-        return {x for x in (*outputs, *(x for n in passed for x in n.inputs)) if x.requires_grad and x.is_leaf}
+    def _passed(self, outputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """The tensors that a backward of ``outputs`` passes, the last first: PyTorch's rule, on the declared graph."""
+        passed = {*outputs, *(x for n in passed_nodes(outputs, self._fed) for x in n.inputs if x.requires_grad)}
+        return sorted(passed, key=lambda x: (x.op.serial, x.index), reverse=True)
 
     def _note_rule(self, node: Node, made: Sequence[Node]) -> None:
         self._owners.update((n, node) for n in made)

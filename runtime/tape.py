@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.kernels.program import BufferPlan
 from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
-from staticgrad.errors import BuffersFreedError, FetchError, GradientError, SourceLine, StateChangedError
+from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
@@ -95,6 +95,14 @@ class TapeMemory:
         plot_buffers(path, plans, offset, self.live_bytes)
 
 
+def _cotangent(y: Tensor, value: Any) -> Array:
+    try:
+        return as_array(y, value)
+    except FeedError as error:
+        text = str(error).replace(f"feed of {y.name!r}", f"the gradient of output {y.name!r}")
+        raise GradientError(text) from error
+
+
 class Tape:
     """A forward that ran. ``tape[output]`` is an output's value; ``backward`` adds gradients to the session.
 
@@ -166,7 +174,8 @@ class Tape:
             retain_graph: keep what this backward read, so that it may be repeated.
 
         Raises:
-            GradientError: no gradient flows to the output, or it has several elements and no ``grad``.
+            GradientError: no gradient flows to the output, it has several elements and no ``grad``, or ``grad`` has
+                another shape or dtype.
             BuffersFreedError: an earlier backward gave back what this one would read.
             StateChangedError: a variable that it reads was written since the forward. Nothing has run or changed.
         """
@@ -202,7 +211,7 @@ class Tape:
                 raise FetchError(f"backward of {y!r}: the tape was made for {names}")
         grads: list[Array | None] = []
         for y, value in zip(outputs, given, strict=True):
-            grads.append(None if value is None else as_array(y, value))
+            grads.append(None if value is None else _cotangent(y, value))
         return outputs, grads
 
     def _compile(

@@ -5,7 +5,8 @@ that only its own expansion or rule knows. Nobody declares this: the rule is run
 placeholders stand for operands, results and cotangents, and what the cotangents' ops read besides is followed back.
 
 Only the cotangents of operands that require a gradient count: of ``x * w`` with a ``w`` that needs none, ``w`` is saved
-and ``x`` is not. Shapes are no values: reading them saves nothing.
+and ``x`` is not. Shapes are no values: reading them saves nothing. Constants are operands like others: ``x * 3`` and
+``x ** 1`` save, though their derivatives could do without.
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
 from staticgrad.errors import GraphError, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.optable import OPS, Op
+from staticgrad.optable import Op
 from staticgrad.types import TensorType, is_floating
 
 FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
-_SMALL = 64  # constants up to so many elements are shown to rules as such; some rules look at them
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,6 @@ def saves(node: Node) -> Saved:
         tuple(y.type for y in node.outputs),
         needs,
         tuple(y.requires_grad for y in node.outputs),
-        tuple(_small_constant(x) for x in node.inputs),
     )
     try:
         return _remembered(case)
@@ -70,11 +69,6 @@ class _Case:
     outputs: tuple[TensorType, ...]
     needs: tuple[bool, ...]
     derived: tuple[bool, ...]
-    constants: tuple[Any, ...]
-
-
-def _small_constant(x: Tensor) -> Any:
-    return x.op.attrs if x.op.op.name == "constant" and isinstance(x.size, int) and x.size <= _SMALL else None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -84,10 +78,7 @@ def _remembered(case: _Case) -> Saved:
 
 def _traced(case: _Case, graph: Graph) -> Saved:
     with graph, isolated(), at_source(None):
-        inputs = tuple(
-            _placeholder(graph, t) if attrs is None else graph.add(OPS["constant"], (), attrs).outputs[0]
-            for t, attrs in zip(case.inputs, case.constants, strict=True)
-        )
+        inputs = tuple(_placeholder(graph, t) for t in case.inputs)
         outputs = tuple(_placeholder(graph, t) for t in case.outputs)
         cotangents = [
             _placeholder(graph, t) if derived and is_floating(t.dtype) else None
