@@ -14,6 +14,7 @@ from staticgrad.ops import (
     randoms,
     reductions,
     sources,
+    special,
     variables,
     views,
     windows,
@@ -21,5 +22,5 @@ from staticgrad.ops import (
 
 __all__ = [
     "contraction", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
-    "sources", "variables", "views", "windows",
+    "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip
