@@ -20,9 +20,9 @@ import sys
 from dataclasses import dataclass
 
 from staticgrad import config
+from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.target import Target, current_target
-from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.kernels.lower import lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule

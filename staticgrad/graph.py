@@ -112,7 +112,7 @@ _COMMUTATIVE = frozenset({"add", "multiply"})
 def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
     def method(self: Tensor, other: Any) -> Tensor:
         if not _liftable(other):
-            return NotImplemented
+            return NotImplemented  # type: ignore[no-any-return]
         function = FUNCTIONS.__getattr__(name)
         # As in PyTorch 3 * x is x * 3, also to grad_fn.
         if reflected and not (name in _COMMUTATIVE and is_weak(other)):

@@ -1,7 +1,7 @@
 """The op table: one entry an op, and everything about the op in that entry.
 
     Op ::= name, doc, type rule, NumPy reference,
-           how it is computed    (scalar: one element over a ScalarBuilder | expand: into other ops | primitive: a kernel)
+           how it is computed    (scalar: one element over a ScalarBuilder | expand: into others | primitive: a kernel)
            how it is derived     (partials | linear vjp | vjp and jvp | through its expansion | not differentiable)
            cases                 where tests may sample it
 
@@ -148,7 +148,7 @@ class Op:
     view: bool = False  # the result is the operand's memory under another index map
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
-    grad_name: str | Callable[[Primal], str] = ""  # its backward node's name without "Backward0", or the name of a node's
+    grad_name: str | Callable[[Primal], str] = ""  # its backward node's name, without "Backward0" where it is text
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
     tags: frozenset[str] = field(default_factory=frozenset)
 

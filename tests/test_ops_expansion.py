@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.sampling import Array, operand_dtypes, operands, relative_error
 
 import staticgrad as sg
 import staticgrad.ops  # fills the op table
@@ -16,7 +17,6 @@ from staticgrad.compiler.passes.expand import is_composed
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import FUNCTIONS, OPS, Case, Op
 from staticgrad.types import TensorType
-from support.sampling import Array, operand_dtypes, operands, relative_error
 
 TOLERANCE = {"float32": 5e-6, "float64": 1e-13}
 RANDOM = {"random_uniform"}  # its reference takes a key

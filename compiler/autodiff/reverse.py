@@ -62,9 +62,7 @@ def gradients(
         return [_connected(x, found.get(x), seeds, unconnected_gradients) for x in targets]
 
 
-def _connected(
-    x: Tensor, gradient: Tensor | None, seeds: Mapping[Tensor, Tensor], mode: Unconnected
-) -> Tensor | None:
+def _connected(x: Tensor, gradient: Tensor | None, seeds: Mapping[Tensor, Tensor], mode: Unconnected) -> Tensor | None:
     if gradient is not None:
         return gradient
     _, varying = _between(seeds, {x}, _everywhere, 0)

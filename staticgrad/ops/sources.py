@@ -326,7 +326,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
         return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)  # type: ignore[no-any-return]
-    array = np.arange(start, stop, step)
+    array: Array = np.arange(start, stop, step)  # type: ignore[arg-type]
     if dtype is None and array.dtype == np.float64:
         dtype = float32
     return constant(array if dtype is None else array.astype(dtype_of(dtype)))
