@@ -262,10 +262,10 @@ def phases_table(plan: Plan, results: dict[str, list[Row]]) -> str:
         line = [name]
         for peer in plan.peers:
             row = by_peer.get(peer)
-            known = row is not None and not row.error
-            line += (
-                [f"{row.build_s:.3f}", f"{row.first_call_s:.3f}", number(row.peak_mb)] if row and known else ["–"] * 3
-            )
+            if row is None or row.error:
+                line += ["–"] * 3
+            else:
+                line += [f"{row.build_s:.3f}", f"{row.first_call_s:.3f}", number(row.peak_mb)]
         lines.append(line)
     return table(header, lines)
 

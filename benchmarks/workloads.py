@@ -1,7 +1,7 @@
 """The workloads: what one call does, its data, and how close an answer must come.
 
-Comes in: a name and a seed. Goes out: a ``Workload``, plain NumPy: parameters that a peer keeps for itself, batches that
-are fed in turn, the optimizer, sizes. Nothing here computes an answer: references are a peer in float64 (NumPy where
+Comes in: a name and a seed. Goes out: a ``Workload``, plain NumPy: parameters that a peer keeps for itself, batches
+that are fed in turn, the optimizer, sizes. Nothing here computes an answer: references are a peer in float64 (NumPy where
 it has the workload, PyTorch for the convolutional networks), chosen in ``run.py``.
 
 Dense weights are (in, out), convolution weights OIHW, images NCHW; a peer may turn them once, while it is built.
@@ -13,6 +13,7 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -45,8 +46,8 @@ class Workload:
     """One workload.
 
     ``feeds``: each a tuple of arrays in the order of the call. ``tolerance``: largest |answer − reference| relative to
-    the largest |reference| of that output. ``flops`` and ``traffic`` (bytes that must pass memory once) are those of the
-    formula, not of any implementation; 0 where nobody would ask.
+    the largest |reference| of that output. ``flops`` and ``traffic`` (bytes that must pass memory once) are those of
+    the formula, not of any implementation; 0 where nobody would ask.
     """
 
     name: str
@@ -76,7 +77,7 @@ def _normal(r: Random, shape: tuple[int, ...], scale: float) -> Array:
 def _dense(r: Random, sizes: tuple[int, ...], gain: float = 2.0) -> dict[str, Array]:
     """Weights and biases of dense layers ``fc1``, ``fc2``, … (He's scale for a gain of two)."""
     parameters: dict[str, Array] = {}
-    for number, (inputs, outputs) in enumerate(zip(sizes, sizes[1:]), 1):
+    for number, (inputs, outputs) in enumerate(pairwise(sizes), 1):
         parameters[f"fc{number}.w"] = _normal(r, (inputs, outputs), math.sqrt(gain / inputs))
         parameters[f"fc{number}.b"] = _normal(r, (outputs,), 0.01)
     return parameters
@@ -92,7 +93,7 @@ def _labelled(r: Random, shape: tuple[int, ...], classes: int) -> tuple[Feed, ..
 
 def _dense_flops(sizes: tuple[int, ...], batch: int) -> int:
     """Of a training step: forward, weights' gradients, and inputs' gradients but for the first layer."""
-    layers = [2 * batch * a * b for a, b in zip(sizes, sizes[1:])]
+    layers = [2 * batch * a * b for a, b in pairwise(sizes)]
     return 3 * sum(layers) - layers[0]
 
 
@@ -209,7 +210,7 @@ MNIST = (784, 512, 256, 10)
 
 def mlp_infer_b1(r: Random) -> Workload:
     """The network of ``mlp_mnist``, inference of one image."""
-    pairs = list(zip(MNIST, MNIST[1:]))
+    pairs = list(pairwise(MNIST))
     return Workload(
         "mlp_infer_b1", "infer", ((_normal(r, (1, 784), 1.0),),), 1e-4, parameters=_dense(r, MNIST),
         flops=2 * sum(a * b for a, b in pairs), traffic=4 * sum(a * b for a, b in pairs),

@@ -123,6 +123,7 @@ def build(workload: Workload, threads: int, double: bool) -> Compile:
     session = sg.Session(graph, num_threads=threads)
 
     def compile() -> Call:
-        return session.compile(fetches, inputs)
+        call: Call = session.compile(fetches, inputs)
+        return call
 
     return compile

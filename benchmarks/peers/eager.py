@@ -128,10 +128,8 @@ def build(workload: Workload, threads: int, double: bool) -> Compile:
             p.requires_grad_()
 
         def call(x: Array, labels: Array) -> list[Any]:
-            batch = torch.from_numpy(x)
-            loss = F.cross_entropy(
-                model(parameters, buffers, batch.double() if double else batch), torch.from_numpy(labels)
-            )
+            logits = model(parameters, buffers, torch.from_numpy(x))
+            loss = F.cross_entropy(logits, torch.from_numpy(labels))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
