@@ -245,7 +245,7 @@ def calls_table(plan: Plan, results: dict[str, list[Row]]) -> str:
         for peer in plan.peers:
             row = by_peer.get(peer)
             if peer != OURS:
-                line.append(f"{row.ratio:.2f}" if row is not None and row.ratio else "–")
+                line.append(f"{row.ratio:.2g}" if row is not None and row.ratio else "–")
         ours = by_peer.get(OURS)
         lines.append([*line, speed(load(name, plan.seed), ours) if ours is not None else ""])
     return table(header, lines)

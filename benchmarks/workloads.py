@@ -1,8 +1,8 @@
 """The workloads: what one call does, its data, and how close an answer must come.
 
 Comes in: a name and a seed. Goes out: a ``Workload``, plain NumPy: parameters that a peer keeps for itself, batches
-that are fed in turn, the optimizer, sizes. Nothing here computes an answer: references are a peer in float64 (NumPy where
-it has the workload, PyTorch for the convolutional networks), chosen in ``run.py``.
+that are fed in turn, the optimizer, sizes. Nothing here computes an answer: references are a peer in float64 (NumPy
+where it has the workload, PyTorch for the convolutional networks), chosen in ``run.py``.
 
 Dense weights are (in, out), convolution weights OIHW, images NCHW; a peer may turn them once, while it is built.
 """

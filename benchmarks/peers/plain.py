@@ -132,7 +132,7 @@ class Perceptron:
                 case Momentum(lr, momentum):
                     m *= momentum
                     m += g
-                    p += -lr * m
+                    np.subtract(p, lr * m, out=p)
                 case Adam(lr):
                     m *= 0.9
                     m += 0.1 * g
@@ -140,7 +140,7 @@ class Perceptron:
                     v *= 0.999
                     v += 0.001 * g
                     size = lr / (1 - 0.9**self.steps)
-                    p += -size * m / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8)
+                    np.subtract(p, size * m / (np.sqrt(v / (1 - 0.999**self.steps)) + 1e-8), out=p)
 
 
 FUNCTIONS: dict[str, Callable[..., list[Any]]] = {
