@@ -162,6 +162,11 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
+    from staticgrad.ops.special import (
+        digamma,
+        lgamma,
+        polygamma,
+    )
     from staticgrad.ops.variables import (
         Variable,
     )
@@ -279,6 +284,7 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "digamma",
     "dim",
     "divide",
     "einsum",
@@ -319,6 +325,7 @@ __all__ = [
     "jvp",
     "less",
     "less_equal",
+    "lgamma",
     "linspace",
     "log",
     "log1p",
@@ -351,6 +358,7 @@ __all__ = [
     "pad",
     "permute_dims",
     "placeholder",
+    "polygamma",
     "positive",
     "pow",
     "print",
