@@ -11,6 +11,7 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.types import DTypeLike, Shape, Size, TensorType, dtype_of, is_floating, is_weak, scalar_dtype
 
 Hook = Callable[["Tensor"], "Tensor | None"]
+_NUMBERED = re.compile(r"_\d+$")
 
 
 class Node:
@@ -477,9 +479,8 @@ class Graph:
         else:
             inferred = node.op.infer(node.attrs, *(x.type for x in inputs))
             types = inferred if isinstance(inferred, tuple) else (inferred,)
-        new = Node(
-            self, node.op, tuple(inputs), node.attrs, types, node.name, tuple(control), node.source, node.blocked
-        )
+        name = self.unique_name(node.name if node.name not in self._names else _NUMBERED.sub("", node.name))
+        new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         self.nodes.append(new)
         return new
 

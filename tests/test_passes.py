@@ -1,0 +1,121 @@
+"""Each pass: its text before and after as a golden file, and that it changes no value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.cut import cut
+from staticgrad.compiler.passes import PASSES, Pass
+from staticgrad.compiler.passes.materialize import materialize
+from staticgrad.compiler.region import Region
+from staticgrad.compiler.verify import verify
+from staticgrad.graph import Graph, Tensor
+from staticgrad.interpreter import evaluate
+from staticgrad.text import print_nodes
+from staticgrad.types import TensorType
+
+Array = np.ndarray[Any, np.dtype[Any]]
+ALL = (*PASSES, Pass("materialize", materialize, optional=False))
+
+
+def softmax_of_a_product(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Composed ops, a reduction that drops its axis, a common subexpression, dead code."""
+    sg.exp(x * 3.0)
+    probabilities = sg.nn.softmax(x @ w, -1)
+    return [sg.mean(probabilities, 1), sg.sum(sg.nn.softmax(x @ w, -1) * 1.0)]
+
+
+def constants(x: Tensor, w: Tensor) -> list[Tensor]:
+    """What folds: arithmetic of constants, x − 0, x · 1, x², casts and reshapes of themselves."""
+    scale = sg.sqrt(sg.constant(4.0)) * sg.constant(np.array([1.0, 1.0, 1.0], np.float32))
+    y = (x - 0.0) * 1.0 / 1.0
+    return [(y**2.0 * scale).astype(np.float32), sg.reshape(sg.reshape(w, (2, 6)), (3, 4)).T.T]
+
+
+def views(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Views that need memory: a reshape of a transpose, a fetched slice, what goes into a concat."""
+    return [sg.exp(sg.reshape(w.T, (3, 4))), x[:, 1:], sg.concat([x, x[:, ::-1]], axis=0)]
+
+
+GRAPHS: dict[str, Callable[[Tensor, Tensor], list[Tensor]]] = {
+    f.__name__: f for f in (softmax_of_a_product, constants, views)
+}
+
+
+def region_of(name: str) -> tuple[Region, list[Array]]:
+    rng = np.random.default_rng(0)
+    with Graph() as graph:
+        x, w = sg.placeholder((2, 3), name="x"), sg.placeholder((3, 4), name="w")
+        fetches = GRAPHS[name](x, w)
+        fed = {x: TensorType((2, 3), x.dtype), w: TensorType((3, 4), w.dtype)}
+        return cut(graph, fetches, fed).region, [rng.normal(size=t.shape).astype(np.float32) for t in fed.values()]
+
+
+def values(region: Region, arrays: list[Array]) -> list[Array]:
+    def no_variable(key: str) -> Array:
+        raise AssertionError(f"variable {key} in a graph without variables")
+
+    return [np.asarray(v) for v in evaluate(region, arrays, no_variable).values]
+
+
+@pytest.mark.parametrize("name", list(GRAPHS))
+def test_passes_leave_the_values_and_write_this_text(name: str, golden: Callable[[str, str], None]) -> None:
+    region, arrays = region_of(name)
+    want = values(region, arrays)
+    stages = [f"cut\n{print_nodes(region.graph.nodes)}"]
+    for step in ALL:
+        region = step.run(region)
+        verify(region, step.name)
+        for got, expected in zip(values(region, arrays), want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6, err_msg=step.name)
+        stages.append(f"{step.name}\n{print_nodes(region.graph.nodes)}")
+    golden(f"passes_{name}.txt", "\n\n".join(stages) + "\n")
+
+
+def ops_after(name: str, *passes: str) -> list[str]:
+    region, _ = region_of(name)
+    for step in ALL:
+        if step.name in passes:
+            region = step.run(region)
+    return [node.op.name for node in region.graph.nodes]
+
+
+def test_expand_leaves_no_composed_op() -> None:
+    assert not {"softmax", "mean", "matmul"} & set(ops_after("softmax_of_a_product", "expand"))
+
+
+def test_cse_merges_equal_nodes_and_dce_drops_what_nobody_needs() -> None:
+    everything = ops_after("softmax_of_a_product", "expand")
+    merged = ops_after("softmax_of_a_product", "expand", "cse", "dce")
+    assert everything.count("dot") == 2
+    assert merged.count("dot") == 1
+    assert merged.count("exp") == 1
+
+
+def test_fold_and_simplify_leave_one_product() -> None:
+    left = ops_after("constants", *(step.name for step in PASSES))
+    assert "sqrt" not in left
+    assert "pow" not in left
+    assert left.count("multiply") == 2  # x·x and the scale
+
+
+def test_an_effect_is_never_merged_nor_dropped() -> None:
+    seen: list[float] = []
+
+    def note(x: Array) -> list[Array]:
+        seen.append(float(x))
+        return [x]
+
+    with Graph() as graph:
+        x = sg.placeholder(())
+        first = sg.py_call(note, [x], [(sg.float32, ())])
+        second = sg.py_call(note, [x], [(sg.float32, ())])
+        with sg.control_dependencies([*first, *second]):
+            y = sg.identity(x)
+        sg.Session(graph).run(y, {x: np.float32(2.0)})
+    assert seen == [2.0, 2.0]
