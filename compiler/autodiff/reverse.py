@@ -14,7 +14,7 @@ The walk is reverse accumulation as in A. Griewank and A. Walther, "Evaluating D
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from staticgrad.compiler.cut import written_before
@@ -257,6 +257,7 @@ class PrimalNode:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     attrs: Any
+    needs: tuple[bool, ...] = ()  # the operands whose cotangents are used, for rules that look; nothing: all
 
 
 def primal_of(node: Node) -> PrimalNode:
@@ -277,7 +278,7 @@ def pull_back(
     ``needs`` says which operands' cotangents are used; others may be None or not.
     """
     if op.vjp is not None:
-        return op.vjp(FUNCTIONS, primal, *cotangents)
+        return op.vjp(FUNCTIONS, replace(primal, needs=tuple(needs)), *cotangents)
     if op.partials is not None:
         (ct,) = cotangents
         assert ct is not None

@@ -146,9 +146,22 @@ def scaled(partial: Callable[..., Any]) -> Rule:
     """The rule of the derivative ``partial(o, y, *xs)``; a zero stays a zero whatever the derivative is."""
 
     def rule(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
-        return o.multiply_no_nan(partial(o, y, *xs), t)
+        return weighted(o, partial(o, y, *xs), t)
 
     return rule
+
+
+def weighted(o: Namespace, factor: Any, t: Any) -> Any:
+    """``factor * t``, and zero where ``t`` is zero; a plain product where the factor is known to be finite."""
+    values = constant_value(factor)
+    finite = values is not None and np.isfinite(values).all()
+    return o.multiply(factor, t) if finite else o.multiply_no_nan(factor, t)
+
+
+def constant_value(x: Tensor) -> Array | None:
+    """The value of a small constant, where rules may look at it: saving analysis shows such constants as they are."""
+    small = x.op.op.name == "constant" and isinstance(x.size, int) and x.size <= 64
+    return x.op.attrs.value if small else None
 
 
 def _rules(rules: Rules, node: Primal) -> Sequence[Rule | None]:
@@ -160,9 +173,10 @@ def vjp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
 
     def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
         result: list[Any] = []
-        for rule, x in zip(_rules(rules, node), node.inputs, strict=True):
+        needs = getattr(node, "needs", ()) or (True,) * len(node.inputs)
+        for rule, x, need in zip(_rules(rules, node), node.inputs, needs, strict=True):
             pulled = None
-            if rule is not None and ct is not None and is_floating(x.dtype):
+            if need and rule is not None and ct is not None and is_floating(x.dtype):
                 pulled = rule(o, ct, node.outputs[0], *node.inputs)
             result.append(None if pulled is None else o.unbroadcast(pulled, x.shape))
         return result

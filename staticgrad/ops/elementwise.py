@@ -31,6 +31,7 @@ from staticgrad.ops.declare import (
     binary,
     binary_cases,
     broadcast_types,
+    constant_value,
     declare,
     elementwise,
     jvp_of,
@@ -40,6 +41,7 @@ from staticgrad.ops.declare import (
     unary,
     unary_cases,
     vjp_of,
+    weighted,
 )
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Range, public, register
 from staticgrad.types import (
@@ -97,9 +99,17 @@ multiply_zeros = binary(
 )  # fmt: skip
 
 
+
+def _divide_dividend(o: Namespace, t: Any, y: Any, a: Any, b: Any) -> Any:
+    values = constant_value(b)
+    if values is not None and np.isfinite(values).all() and (values != 0).all():
+        return o.divide(t, b)
+    return o.multiply_no_nan(o.reciprocal(b), t)
+
+
 divide = binary(
     "divide", "x1 / x2, true division.", "div", np.divide, FLOAT,
-    (scaled(lambda o, y, a, b: o.reciprocal(b)), scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
+    (_divide_dividend, scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
     binary_cases(Range(), AWAY_FROM_ZERO), grad_name="Div",
 )  # fmt: skip
 
@@ -120,9 +130,8 @@ remainder = binary(
 
 def _constant_exponent(exponent: Any) -> float | None:
     """The value of an exponent that is one constant number."""
-    if exponent.op.op.name != "constant" or exponent.ndim:
-        return None
-    return float(exponent.op.attrs.value)
+    value = constant_value(exponent)
+    return float(value) if value is not None and value.ndim == 0 else None
 
 
 def _pow_base(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
@@ -135,12 +144,12 @@ def _pow_base(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
         return t
     else:
         slope = x * 2.0 if power == 2 else o.pow(x, power - 1) * power
-    return o.multiply_no_nan(slope, t)
+    return weighted(o, slope, t)
 
 
 def _pow_exponent(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
     zero = o.logical_and(o.equal(x, 0), o.greater_equal(exponent, 0))
-    return o.multiply_no_nan(o.where(zero, 0, y * o.log(x)), t)
+    return weighted(o, o.where(zero, 0, y * o.log(x)), t)
 
 
 def _reference_pow(x: Array, y: Array) -> Array:

@@ -697,28 +697,36 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
 def _meetings(part: Tensor, key: Subscript) -> tuple[Any, Any]:
     """Which pairs of updates go to one place, and which updates are the last of their place; None: no two meet."""
     o = FUNCTIONS
-    known = [_all_values(one) for one in key.indices]
-    sizes = [part.shape[axis] for axis in key.axes]
-    constants = [values for values in known if values is not None]
-    extents = [size for size in sizes if isinstance(size, int)]
-    if len(constants) == len(known) and len(extents) == len(sizes):
-        flat = np.zeros(1, np.int64)
-        for values, size in zip(constants, extents, strict=True):
-            flat = flat * size + np.where(values < 0, values + size, values).ravel()
-        if len(np.unique(flat)) == len(flat):
-            return None, None
-        pairs = flat[:, None] == flat
-        return o.constant(pairs), o.constant(~np.triu(pairs, 1).any(axis=1))
+    last = _known_last(part, key)
+    if last is not None and last.all():
+        return None, None
     count = product(key.indices[0].shape)
     places: Any = 0
-    for one, size in zip(key.indices, sizes, strict=True):
+    for one, axis in zip(key.indices, key.axes, strict=True):
+        size = part.shape[axis]
         extent = size if isinstance(size, int) else size_value(size, int64)
         line = o.reshape(one, (count,))
         places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
     same = o.equal(o.reshape(places, (count, 1)), o.reshape(places, (1, count)))
+    if last is not None:
+        return same, o.constant(last)
     number = o.iota((count,), 0)
     later = o.less(o.reshape(number, (count, 1)), o.reshape(number, (1, count)))
     return same, o.logical_not(o.any(o.logical_and(same, later), axis=1))
+
+
+def _known_last(part: Tensor, key: Subscript) -> Array | None:
+    """Which updates are the last of their place, where all indices are part of the program."""
+    flat = np.zeros(1, np.int64)
+    for one, axis in zip(key.indices, key.axes, strict=True):
+        values, size = _all_values(one), part.shape[axis]
+        if values is None or not isinstance(size, int):
+            return None
+        flat = flat * size + np.where(values < 0, values + size, values).ravel()
+    _, first_from_the_end = np.unique(flat[::-1], return_index=True)
+    last = np.zeros(len(flat), np.bool_)
+    last[len(flat) - 1 - first_from_the_end] = True
+    return last
 
 
 def _all_values(index: Tensor) -> Array | None:

@@ -264,7 +264,7 @@ def _exact_polygamma(order: int, x: float) -> float:
         return math.copysign(math.inf, (-1) ** s)
     terms += [r**order / order, r**s / 2, s * r ** (s + 1) / 12]
     terms += [-_rising(s, 3) * r ** (s + 3) / 720, _rising(s, 5) * r ** (s + 5) / 30240]
-    return (-1) ** s * math.factorial(order) * math.fsum(terms)
+    return float((-1) ** s * math.factorial(order) * math.fsum(terms))
 
 
 def _reference_polygamma(attrs: PolygammaAttributes, x: Array) -> Array:
