@@ -14,9 +14,6 @@ Loading the text and running it is the runtime's.
 from __future__ import annotations
 
 import functools
-import itertools
-import os
-import sys
 from dataclasses import dataclass
 
 from staticgrad import config
@@ -30,7 +27,7 @@ from staticgrad.compiler.memory.plan import Plan, plan_memory
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.region import Region
-from staticgrad.compiler.verify import verify
+from staticgrad.compiler.stages import Stages
 from staticgrad.text import print_nodes
 
 
@@ -50,36 +47,35 @@ class Options:
 
 def compile_region(region: Region, options: Options) -> Program:
     """Compile: see the module's docstring for the stages."""
-    stages = _Stages()
-    stages.show("cut", region)
+    stages = Stages()
+    stages.region("cut", region)
     for step in PASSES:
         if not step.optional or step.name not in options.disabled:
-            region = step.run(region)
-            stages.show(step.name, region)
-    region = materialize(region)
-    stages.show("materialize", region)
-    lowered = lower(
-        region, functools.partial(raw_strides, target=options.target), fusion="fuse" not in options.disabled
-    )
+            region = stages.region(step.name, step.run(region))
+    region = stages.region("materialize", materialize(region))
+    strides = functools.partial(raw_strides, target=options.target)
+    lowered = lower(region, strides, fusion="fuse" not in options.disabled)
     add_scratch(lowered.steps, options.target)
-    steps = schedule(lowered.steps) if "schedule" not in options.disabled else schedule(lowered.steps, greedy=False)
+    steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
     plan = plan_memory(steps, share=options.memory == "plan", seconds=options.planning_seconds)
     kernels_text = describe_steps(steps, plan)
-    stages.write("kernels", kernels_text)
+    stages.text("kernels", lambda: kernels_text)
     entry = emit_entry(steps, lowered.slots, plan, options.target, poison=options.memory == "poison")
-    stages.write("llvm", entry.text)
-    return Program(
-        slots=lowered.slots,
-        arena_bytes=plan.arena_bytes,
-        lower_bound_bytes=plan.lower_bound_bytes,
-        buffers=_buffers(plan),
-        checks=entry.checks,
-        costs=tuple(step_cost(step) for step in steps),
-        graph_text=print_nodes(region.graph.nodes),
-        kernels_text=kernels_text,
-        llvm_text=entry.text,
-        target=options.target.name,
-        draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
+    stages.text("llvm", lambda: entry.text)
+    return stages.done(
+        Program(
+            slots=lowered.slots,
+            arena_bytes=plan.arena_bytes,
+            lower_bound_bytes=plan.lower_bound_bytes,
+            buffers=_buffers(plan),
+            checks=entry.checks,
+            costs=tuple(step_cost(step) for step in steps),
+            graph_text=print_nodes(region.graph.nodes),
+            kernels_text=kernels_text,
+            llvm_text=entry.text,
+            target=options.target.name,
+            draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
+        )
     )
 
 
@@ -88,31 +84,3 @@ def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:
         BufferPlan(t.name, t.nbytes, plan.offsets[t], interval.first, interval.last, t.reason, t.source)
         for t, interval in zip(plan.temps, plan.intervals, strict=True)
     )
-
-
-_numbers = itertools.count()
-
-
-class _Stages:
-    """Shows what each stage made, where a switch asks for it."""
-
-    def __init__(self) -> None:
-        self.directory = config.get("DUMP_DIR")
-        self.wanted = config.names("PRINT_AFTER")
-        self.number = next(_numbers)
-        self.stage = itertools.count()
-
-    def show(self, name: str, region: Region) -> None:
-        if config.get("VERIFY") == "1":
-            verify(region, name)
-        if self.directory or name in self.wanted:
-            self.write(name, print_nodes(region.graph.nodes))
-
-    def write(self, name: str, text: str) -> None:
-        if name in self.wanted:
-            print(f"after {name}:\n{text}", file=sys.stderr)
-        if self.directory:
-            os.makedirs(self.directory, exist_ok=True)
-            path = os.path.join(self.directory, f"{self.number:04d}-{next(self.stage):02d}-{name}.txt")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
