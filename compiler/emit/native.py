@@ -11,8 +11,10 @@ import itertools
 import threading
 from collections.abc import Sequence
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.target import Target
 
 CODEGEN_LEVEL = 2
@@ -71,20 +73,33 @@ class NativeModule:
 
     def __init__(self, text: str, target: Target, *, optimize: bool = False) -> None:
         self.target = target
+        self._text, self._optimize = text, optimize
+        key = cache.key_of(text, target, _versions(optimize))
+        known = cache.load(key)
+        self.cached = known is not None
+        if known is None:
+            known = self._compile()
+            cache.save(key, known)
+        self.object_code, self.exports = known.code, known.exports
+        self._loaded = LoadedObject(self.object_code, self.exports)
+
+    def _compile(self) -> cache.CachedObject:
         with _lock:
-            machine = target_machine(target)
-            module = llvm.parse_assembly(text)
-            module.triple = machine.triple
-            module.data_layout = str(machine.target_data)
-            module.verify()
-            if optimize:
-                _optimize(module, machine)
-            self._machine, self._module = machine, module
-            self.exports = tuple(
+            machine, module = self._parsed()
+            exports = tuple(
                 f.name for f in module.functions if not f.is_declaration and f.linkage is llvm.Linkage.external
             )
-            self.object_code: bytes = machine.emit_object(module)
-            self._loaded = LoadedObject(self.object_code, self.exports)
+            return cache.CachedObject(machine.emit_object(module), exports)
+
+    def _parsed(self) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
+        machine = target_machine(self.target)
+        module = llvm.parse_assembly(self._text)
+        module.triple = machine.triple
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        if self._optimize:
+            _optimize(module, machine)
+        return machine, module
 
     def address(self, name: str) -> int:
         """The address of an external function of the module; ``KeyError`` for any other name."""
@@ -93,7 +108,15 @@ class NativeModule:
     def assembly(self) -> str:
         """The machine code as text, made again from the module."""
         with _lock:
-            return str(self._machine.emit_assembly(self._module))
+            machine, module = self._parsed()
+            return str(machine.emit_assembly(module))
+
+
+@functools.cache
+def _versions(optimize: bool) -> str:
+    """What makes machine code of text, beside the target."""
+    triple = llvm.get_process_triple()
+    return f"llvmlite {llvmlite.__version__} LLVM {llvm.llvm_version_info} {triple} {CODEGEN_LEVEL} {optimize}"
 
 
 def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
