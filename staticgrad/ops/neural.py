@@ -683,11 +683,16 @@ def _embedding_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     if node.attrs.padding_idx is not None:
         ct = o.where(o.equal(o.expand_dims(index, -1), node.attrs.padding_idx), 0, ct)
     zeros = o.full(weight.shape, 0, dtype=weight.dtype)
-    return o.scatter_add(zeros, ct, index), None
+    with control_dependencies(checked(index, weight.shape[0], "embedding")):  # a program may need the gradient alone
+        return o.scatter_add(zeros, ct, index), None
 
 
 def _embedding_jvp(o: Namespace, node: Primal, dweight: Any, _: Any = None) -> Sequence[Any]:
-    return (None if dweight is None else o.gather(dweight, node.inputs[1]),)
+    if dweight is None:
+        return (None,)
+    weight, index = node.inputs
+    with control_dependencies(checked(index, weight.shape[0], "embedding")):
+        return (o.gather(dweight, index),)
 
 
 EMBEDDING = register(
