@@ -4,8 +4,9 @@ Comes in: a region of primitives, materialized, and its groups. Goes out: steps 
 write), the slots of the caller's memory. Left to others: order (schedule), offsets (memory), code (emit).
 
 Writes (concat, pad, fold, scatter_add) have no kernel of their own but a fill: the nests that make their operands store
-straight into the result. A variable's new value is stored by the nest that makes it, unless that nest also reads the
-variable at other places; then the write is *deferred* to a copy at the end.
+straight into the result. A variable's new value is stored by the nest that makes it, and a gradient added to the
+session's by the one that makes that, unless that nest also reads the variable at other places, or something that may
+fail runs after it; then the write is *deferred* to a copy at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from staticgrad.compiler.kernels.program import (
     Slot,
     StateSlot,
 )
-from staticgrad.compiler.kernels.schedule import unordered
+from staticgrad.compiler.kernels.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
@@ -380,8 +381,8 @@ class Lowering:
     def run(self) -> Steps:
         for group in self.groups:
             {"nest": self._nest, "matrix": self._matrix, "write": self._fill, "effect": self._effect}[group.kind](group)
-        for node in sorted(self.deferred, key=lambda n: n.serial):
-            self._commit(node)
+        for node in {_state_key(n): n for n in sorted(self.deferred, key=lambda n: n.serial)}.values():
+            self._commit(node)  # of several writes of one variable the last
         self._order_effects()
         return Steps(tuple(self.steps), tuple(self.slots))
 
@@ -624,14 +625,32 @@ class Lowering:
         self._append(step, [node])
 
     def _commit(self, node: Node) -> None:
-        """Copy a deferred write's value into the variable."""
+        """Copy a deferred write's value into the variable, or add it to the gradient. What was declared after the write
+        need not come after this: it reads the value where it was made."""
         x = node.inputs[0]
         shape = sizes(x.shape)
         builder = NestBuilder(self, shape)
         where = broadcast_map(shape, shape)
-        value = builder.load(x, where)
-        builder.store(value, self._states[node.attrs.key], x.dtype, dot_address(where, row_major(shape)))
+        value, address = builder.load(x, where), dot_address(where, row_major(shape))
+        memory: Memory
+        if node.op.name == "assign":
+            memory = self._states[node.attrs.key]
+        else:
+            memory = self._grad_slot(node.attrs.key, x.type)
+            before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
+            value = builder.compute("add", before, value, dtype=x.dtype)
+        builder.store(value, memory, x.dtype, address)
         self._add_nest(builder, f"commit_{node.attrs.key}", "pointwise", [node])
+        del self._step_of[node]
+
+    def writers_before_failures(self) -> set[Node]:
+        """Writes of state that are not deferred, in steps that something that may fail comes after."""
+        early = ancestors([step for step in self.steps if step.check is not None], dependencies(self.steps))
+        return {
+            node
+            for node in self.region.graph.nodes
+            if node.op.name in STORED and node not in self.deferred and self._step_of.get(node.inputs[0].op) in early
+        }
 
     def writers_in_cycles(self) -> set[Node]:
         """Assigns whose step would have to run both before and after a reader of the variable."""
@@ -681,18 +700,24 @@ def _matrix_flops(kernel: Contraction | Convolution) -> int:
     return 2 * kernel.batch * kernel.filters * kernel.out_height * kernel.out_width * taps
 
 
+def _state_key(node: Node) -> tuple[str, str]:
+    return node.op.name, node.attrs.key
+
+
 def lower(region: Region, raw_strides: RawStrides, *, fusion: bool = True) -> Steps:
-    """Lower a region; writes of variables that turn out to be in the way are deferred, and it is tried again."""
+    """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
     groups, group_of = fuse(region, enabled=fusion)
     deferred: set[Node] = set()
     while True:
+        keys = {_state_key(node) for node in deferred}
+        deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
         lowering = Lowering(region, raw_strides, groups, group_of, deferred)
         try:
             steps = lowering.run()
         except Deferral as deferral:
             deferred.add(deferral.node)
             continue
-        clashing = lowering.writers_in_cycles()
+        clashing = lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:
             return steps
         deferred.update(clashing)

@@ -6,16 +6,16 @@ Which order is chosen never changes a value: it is decided by the sizes alone.
 
     fill or write of a buffer  <  additions to it  <  its readers
     readers of a variable      <  its write
-    every check and call out   <  every write of state, where the check does not depend on the write
+    every check and call out   <  every write of state
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.kernels.program import StateSlot
+from staticgrad.compiler.kernels.program import GradSlot, StateSlot
 from staticgrad.compiler.kernels.steps import Memory, Step, Temp
 
 
@@ -48,21 +48,17 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
 
 
 def _guard_state(steps: Sequence[Step], before: dict[Step, set[Step]]) -> None:
-    """What can fail runs before the first write of state."""
-    writing = [step for step in steps if any(isinstance(m, StateSlot) for m in step.writes)]
+    """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
+    writing = [step for step in steps if any(isinstance(m, (StateSlot, GradSlot)) for m in step.writes)]
     failing = [step for step in steps if step.check is not None]
-    if not writing or not failing:
-        return
-    for check in failing:
-        needed = _ancestors(check, before)
-        for write in writing:
-            if write not in needed:
-                before[write].add(check)
+    for write in writing:
+        before[write].update(failing)
 
 
-def _ancestors(step: Step, before: dict[Step, set[Step]]) -> set[Step]:
+def ancestors(steps: Sequence[Step], before: Mapping[Step, set[Step]]) -> set[Step]:
+    """The steps that must run before one of ``steps``."""
     seen: set[Step] = set()
-    stack = [step]
+    stack = list(steps)
     while stack:
         for other in before[stack.pop()]:
             if other not in seen:
