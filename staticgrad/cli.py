@@ -4,6 +4,7 @@
     staticgrad ops       the op table
     staticgrad info      versions, the machine, the switches
     staticgrad plan      place the buffers of a problem
+    staticgrad cache     what is kept of compiled programs
     staticgrad inspect   what a checkpoint holds
 
 Status 0: done. 2: bad arguments or input, said in one line on standard error. 130: interrupted.
@@ -107,6 +108,8 @@ def _commands() -> argparse.ArgumentParser:
     plan.add_argument("--seconds", type=_seconds, default=0.0, metavar="N", help="search for a better plan so long")
     plan.add_argument("--alignment", type=_alignment, default=1, metavar="N", help="of offsets, default 1")
     plan.add_argument("--json", action="store_true", help="print arena_bytes, lower_bound_bytes and offsets by id")
+    cache = command("cache", _cache, "say what is kept of compiled programs, and where")
+    cache.add_argument("--clear", action="store_true", help="drop it all")
     inspect = command("inspect", _inspect, "print the names, shapes, dtypes and bytes in a checkpoint")
     inspect.add_argument("file", metavar="FILE", type=Path, help="a safetensors file, as Session.save writes it")
     return parser
@@ -190,6 +193,19 @@ def kind(op: Op) -> str:
     if op.view:
         return "view"
     return "primitive" if "primitive" in op.tags else "composed"
+
+
+def _cache(arguments: argparse.Namespace) -> None:
+    from staticgrad.compiler.emit import cache
+
+    place = cache.directory()
+    if place is None:
+        print("compiled programs are not kept (STATICGRAD_CACHE=0)")
+        return
+    kept = cache.entries(place)
+    print(f"{place}: {len(kept)} programs, {sum(size for _, size, _ in kept)} of at most {cache.LIMIT} bytes")
+    if arguments.clear:
+        print(f"dropped {cache.clear()}")
 
 
 def _info(_: argparse.Namespace) -> None:
