@@ -5,7 +5,8 @@ the fetches need, with every size a number and every fed tensor a placeholder. L
 rewriting (passes), checking fed values (runtime).
 
 What is decided here, because it speaks of declarations: which effects run and in which order, which reads of a
-variable see a new value, that no two writes of a variable are unordered.
+variable see a new value (``latest_value`` those of the writes that the fetches need), that no two writes of a variable
+are unordered.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.region import Region, needed_nodes
+from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
+from staticgrad.ops.effects import LATEST_VALUE, NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
 
@@ -54,7 +55,7 @@ def cut(
     needed = _needed(fetches, feeds)
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
-    maker = _Copier(feeds, bindings, check_numerics)
+    maker = _Copier(feeds, bindings, writes, check_numerics)
     for node in graph.nodes:
         if node in needed or any(y in feeds for y in node.outputs):
             maker.copy(node, node in needed)
@@ -103,19 +104,38 @@ def _writes(needed: set[Node], feeds: Mapping[Tensor, TensorType]) -> dict[str, 
             if key in fed:
                 raise FeedError(f"variable {key!r} is fed and written in the same run\n  written at {node.source}")
             writes.setdefault(key, []).append(node)
-    return writes
+    return {key: sorted(nodes, key=lambda n: n.serial) for key, nodes in writes.items()}
 
 
 def _check_order_of_writes(writes: Mapping[str, list[Node]]) -> None:
     for key, nodes in writes.items():
-        nodes.sort(key=lambda n: n.serial)
         for first, second in itertools.pairwise(nodes):
-            if first not in needed_nodes((), (second,)):
+            if not _comes_after(second, first, writes):
                 raise GraphError(
                     f"variable {key!r} is written twice in one run, in no order: at {first.source} and at"
                     f" {second.source}; order them with sg.control_dependencies",
                     source=second.source,
                 )
+
+
+def _comes_after(second: Node, first: Node, writes: Mapping[str, list[Node]]) -> bool:
+    stack, seen = [second], {second}
+    while stack:
+        node = stack.pop()
+        if node is first:
+            return True
+        latest = _continued(node, writes) if node.op is LATEST_VALUE else None
+        for before in (*(x.op for x in node.inputs), *node.control, *((latest,) if latest is not None else ())):
+            if before not in seen:
+                seen.add(before)
+                stack.append(before)
+    return False
+
+
+def _continued(node: Node, writes: Mapping[str, list[Node]]) -> Node | None:
+    """The write whose result a ``latest_value`` is; None: it is the value at the start of the run."""
+    earlier = [write for write in writes.get(node.attrs.key, ()) if write.serial < node.serial]
+    return earlier[-1] if earlier else None
 
 
 def written_before(node: Node) -> dict[str, Node]:
@@ -139,7 +159,11 @@ class _Copier:
     """Copies nodes in order, with sizes bound, operands replaced and effects chained."""
 
     def __init__(
-        self, feeds: Mapping[Tensor, TensorType], bindings: Mapping[Symbol, int], check_numerics: bool
+        self,
+        feeds: Mapping[Tensor, TensorType],
+        bindings: Mapping[Symbol, int],
+        writes: Mapping[str, list[Node]],
+        check_numerics: bool,
     ) -> None:
         self.graph = Graph()
         self.tensors: dict[Tensor, Tensor] = {}
@@ -147,6 +171,7 @@ class _Copier:
         self._nodes: dict[Node, Node] = {}
         self._feeds = feeds
         self._bindings = bindings
+        self._writes = writes
         self._check_numerics = check_numerics
         self._last: Node | None = None
 
@@ -164,6 +189,10 @@ class _Copier:
                 self.tensors[y] = fed.outputs[0]
 
     def _copy_op(self, node: Node) -> None:
+        if node.op is LATEST_VALUE:
+            write = _continued(node, self._writes)
+            self.tensors[node.outputs[0]] = self.tensors[node.inputs[0] if write is None else write.outputs[0]]
+            return
         attrs = bind(node.attrs, self._bindings)
         inputs = self._operands(node)
         control = [self._nodes[before] for before in node.control if before in self._nodes]
@@ -179,6 +208,7 @@ class _Copier:
             self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
             node.blocked,
         )  # fmt: skip
+        new.epoch = node.epoch
         self.graph.nodes.append(new)
         self._nodes[node] = new
         self.tensors.update(zip(node.outputs, new.outputs, strict=True))

@@ -15,7 +15,6 @@ from staticgrad.graph import Tensor, control_dependencies, get_default_graph, li
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope
 from staticgrad.ops.convolution import pair
-from staticgrad.ops.neural import latest_value
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import DTypeLike, bool_, float32, int64
 
@@ -251,7 +250,7 @@ class _BatchNorm(Module):
     def _train(self, x: Tensor, counter: Tensor) -> Tensor:
         o = FUNCTIONS
         with x.graph, no_grad():
-            count = o.add(latest_value(counter), 1)
+            count = o.add(o.latest_value(counter), 1)
             counted = o.assign(counter, count)
             momentum = self.momentum  # None: the running statistics are the means over all batches so far
             weight = o.divide(1.0, o.astype(count, x.dtype)) if momentum is None else momentum

@@ -106,6 +106,28 @@ def _may_equal(a: Size, b: Size) -> bool:
     return a == b or not (isinstance(a, int) and isinstance(b, int))
 
 
+LATEST_VALUE = register(
+    Op(
+        "latest_value",
+        "The value of a variable after those writes that were declared before and happen in the same run.",
+        infer=lambda attrs, variable: variable,
+        reference=lambda attrs, variable: variable,
+        differentiable=False,
+        dtypes=DTYPES,
+        cases=(Case(((3,),), AssignAttributes("w")),),
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def latest_value(variable: Tensor) -> Tensor:
+    """What an update continues from that several calls share, such as running statistics: the value that the last
+    write gives that was declared before and is needed in the run, else the one at the start of the run."""
+    attrs = AssignAttributes(variable.op.attrs.key)
+    return graph_of((variable,)).add(LATEST_VALUE, (variable,), attrs).outputs[0]
+
+
 @dataclass(frozen=True, slots=True)
 class AccumulateAttributes:
     """The key under which a session adds up a gradient."""

@@ -581,18 +581,9 @@ def is_variable(value: Any) -> bool:
     return isinstance(value, Tensor) and value.op.op.name == "variable"
 
 
-def latest_value(variable: Tensor) -> Tensor:
-    """The value after the last update that was declared: several calls of one layer update one after the other."""
-    key = variable.op.attrs.key
-    for node in reversed(variable.graph.nodes):
-        if node.op.name == "assign" and node.attrs.key == key:
-            return node.outputs[0]
-    return variable
-
-
 def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
     o = FUNCTIONS
-    before = latest_value(variable)
+    before = o.latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
     return o.assign(variable, new)  # type: ignore[no-any-return]
 
