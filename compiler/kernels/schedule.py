@@ -134,4 +134,19 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
                 heapq.heappush(heap, (growth(follower), follower.serial, numbers[follower], follower))
     if len(order) != len(steps):
         raise AssertionError("the steps have no order")
-    return order
+    return _with_late_fills(order)
+
+
+def _with_late_fills(order: Sequence[Step]) -> list[Step]:
+    """A buffer that is filled with a constant is filled right before it is first added to: until then it need not be."""
+    fills: dict[Memory, Step] = {step.writes[0]: step for step in order if step.fills and not step.reads}
+    result: list[Step] = []
+    late = set(fills.values())
+    for step in order:
+        if step in late:
+            continue
+        for memory in step.memories:
+            if memory in fills:
+                result.append(fills.pop(memory))
+        result.append(step)
+    return result
