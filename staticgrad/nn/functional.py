@@ -123,11 +123,16 @@ def pad(input: Any, pad: Sequence[int], mode: PadMode = "constant", value: float
             x = x[tuple(key)]
     grown = [(max(low, 0), max(high, 0)) for low, high in pairs]
     if mode == "constant":
-        return o.pad(x, grown, value) if any(low or high for low, high in grown) else x
+        return o.pad(x, grown, value) if any(low or high for low, high in grown) else _own(x, input)
     for axis, (low, high) in enumerate(grown):
         if low or high:
             x = _pad_by_elements(x, axis, low, high, mode)
-    return x
+    return _own(x, input)
+
+
+def _own(x: Tensor, operand: Any) -> Tensor:
+    """``x``, or where it is the operand itself a view of it: a hook on the result is no hook on the operand."""
+    return FUNCTIONS.reshape(x, x.shape) if x is operand else x  # type: ignore[no-any-return]
 
 
 def _pad_by_elements(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:
@@ -226,7 +231,7 @@ def interpolate(
             x = _along(x, axis, averaging_matrix(old, count))
         else:
             x = _along(x, axis, _linear_weights(old, count, bool(align_corners), factor))
-    return x
+    return _own(x, input)
 
 
 __all__ = [

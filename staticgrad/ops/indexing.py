@@ -554,8 +554,10 @@ def getitem(x: Any, key: Any) -> Tensor:
     y = declare_slice(x, parsed.slices.starts, parsed.slices.stops, parsed.slices.steps)
     if parsed.indices:
         y = declare(INDEX, (y, *parsed.indices), GatherAttributes(parsed.axes))
-        y = FUNCTIONS.permute_dims(y, _placing(parsed, y.ndim))
-    return FUNCTIONS.reshape(y, parsed.shape)  # type: ignore[no-any-return]
+        order = _placing(parsed, y.ndim)
+        y = y if order == tuple(range(y.ndim)) else FUNCTIONS.permute_dims(y, order)
+    own = y is not x and y.shape == parsed.shape
+    return y if own else FUNCTIONS.reshape(y, parsed.shape)  # type: ignore[no-any-return]
 
 
 @public
@@ -575,7 +577,8 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     y = index(x, indices, axes=(place,))
     many = y.ndim - (x.ndim - 1)
     rest = list(range(many, y.ndim))
-    return FUNCTIONS.permute_dims(y, (*rest[:place], *range(many), *rest[place:]))  # type: ignore[no-any-return]
+    order = (*rest[:place], *range(many), *rest[place:])
+    return y if place == 0 else FUNCTIONS.permute_dims(y, order)  # type: ignore[no-any-return]
 
 
 @public

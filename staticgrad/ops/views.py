@@ -1,8 +1,9 @@
 """Ops that move elements without computing: reshape, permute, broadcast, slice, and their writing partners.
 
 ``reshape permute_dims broadcast_to slice`` are views; ``concat`` and ``pad`` write. Their derivatives read shapes
-only, so none of them saves anything. Sizes may be such as feeds bind. Slices along them must lie within them, whatever
-is bound: their lengths must be known as polynomials of sizes.
+only, so none of them saves anything. What has nothing to do gives its operand back, unless that requires a gradient: a
+hook on the result is no hook on the operand. Sizes may be such as feeds bind. Slices along them must lie within them,
+whatever is bound: their lengths must be known as polynomials of sizes.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def reshape(x: Any, shape: Any) -> Tensor:
         known = product(as_shape(wanted, "reshape"))
         wanted[free[0]] = _missing_size(x, known, shape)
     target = as_shape(wanted, "reshape")
-    return x if target == x.shape else declare(RESHAPE, (x,), ReshapeAttributes(target))
+    return x if target == x.shape and not x.requires_grad else declare(RESHAPE, (x,), ReshapeAttributes(target))
 
 
 def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
@@ -109,13 +110,15 @@ def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
 
 @public
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The axes from ``start_dim`` to ``end_dim`` as one."""
+    """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
     x = _lifted(x)
     if x.ndim == 0:
         return reshape(x, (1,))
     first, last = normalize_axis(start_dim, x.ndim, "flatten"), normalize_axis(end_dim, x.ndim, "flatten")
     if first > last:
         raise GraphError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    if first == last:
+        return x
     return reshape(x, (*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]))
 
 
@@ -195,7 +198,8 @@ def permute_dims(x: Any, axes: tuple[int, ...]) -> Tensor:
     """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
     y = _lifted(x)
     perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
-    return y if perm == tuple(range(y.ndim)) else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
+    same = perm == tuple(range(y.ndim)) and not y.requires_grad
+    return y if same else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
 
 
 @public
@@ -293,7 +297,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
     """The tensor repeated to a shape, by NumPy's rule."""
     x = _lifted(x)
     target = as_shape(shape, "broadcast_to")
-    return x if target == x.shape else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
+    return x if target == x.shape and not x.requires_grad else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
 
 
 @public
@@ -434,11 +438,11 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 @public
 def flip(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements in reverse order along ``axis``, or along all axes."""
-    y = _lifted(x)
+    x = y = _lifted(x)
     for i in normalize_axes(axis, y.ndim, "flip"):
         if y.shape[i] != 0:
             y = slice_axis(y, i, y.shape[i] - 1, -1, -1)
-    return y
+    return reshape(x, x.shape) if y is x else y
 
 
 @public
@@ -447,7 +451,7 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
 
     Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
     """
-    y = _lifted(x)
+    x = y = _lifted(x)
     if axis is None:
         return reshape(roll(reshape(y, -1), shift, 0), y.shape)
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -462,7 +466,7 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
         cut: Size = (-amount) % size if isinstance(size, int) else -amount if amount <= 0 else size - amount
         if cut != 0:
             y = concat([slice_axis(y, i, cut, size), slice_axis(y, i, 0, cut)], axis=i)
-    return y
+    return reshape(x, x.shape) if y is x else y
 
 
 # -- concatenation --------------------------------------------------------------------------------------------------
@@ -550,7 +554,7 @@ def concat(arrays: Any, axis: int | None = 0) -> Tensor:
     if axis is None:
         xs, axis = tuple(reshape(x, -1) for x in xs), 0
     place = normalize_axis(axis, xs[0].ndim, "concat")
-    return xs[0] if len(xs) == 1 else declare(CONCAT, xs, ConcatAttributes(place))
+    return xs[0] if len(xs) == 1 and not xs[0].requires_grad else declare(CONCAT, xs, ConcatAttributes(place))
 
 
 def _stack_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
@@ -710,7 +714,7 @@ def pad_with(
     x: Tensor, low: tuple[Size, ...], high: tuple[Size, ...], interior: tuple[int, ...], value: float | int | bool = 0
 ) -> Tensor:
     """``value`` before, after and between the elements of each axis: the op as it is, all widths given."""
-    if not any(width != 0 for width in (*low, *high, *interior)):
+    if not any(width != 0 for width in (*low, *high, *interior)) and not x.requires_grad:
         return x
     return declare(PAD, (x,), PadAttributes(tuple(low), tuple(high), tuple(interior), value))
 
