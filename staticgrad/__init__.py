@@ -192,6 +192,7 @@ if TYPE_CHECKING:
         transpose,
         unstack,
     )
+    from staticgrad.parser import parse
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
@@ -206,6 +207,7 @@ _LATER = {
     "hessian": "staticgrad.compiler.autodiff",
     "jacobian": "staticgrad.compiler.autodiff",
     "jvp": "staticgrad.compiler.autodiff",
+    "parse": "staticgrad.parser",
 }
 _MODULES = frozenset({"init", "nest", "nn", "optim", "random"})
 
@@ -356,6 +358,7 @@ __all__ = [
     "optim",
     "outer",
     "pad",
+    "parse",
     "permute_dims",
     "placeholder",
     "polygamma",

@@ -1,55 +1,233 @@
-"""Graphs as text, a line an op.
+"""Graphs as text, a line a node. ``str(graph)`` holds everything but source lines, and ``sg.parse`` reads it back.
 
-graph ::= line*
-line  ::= names = op(operands) attributes [after nodes] : types
-names ::= %node, or %node:0, %node:1, … for an op with several outputs
+    graph      ::= (line "\\n")*                                      lines that begin with # are passed over
+    line       ::= node "=" op "(" [tensor ("," tensor)*] ")" [attributes] ["after" node ("," node)*] ["no_grad"]
+                   ":" ("()" | type ("," type)*)
+    node       ::= "%" name                                          a name that is no plain word stands in quotes
+    tensor     ::= node [":" number]                                 number of the output, 0 if it is left out
+    attributes ::= class ["(" field "=" value ("," …)* ")"]          the class without "Attributes"; ``shape`` and
+                                                                     ``dtype`` are left out where the type says them
+    type       ::= dtype "[" size ("," size)* "]" word*
+    size       ::= number | symbol | sums, products and "//" of sizes
+    symbol     ::= name | "dim(" string ["," number] ")"             the number tells symbols of one name apart
+    value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
+                 | class "(" field "=" value … ")" | array
+    array      ::= "[" values "]" | "full(" number ")" | "base64(" string ")"          in row-major order, of its type
+
+Words behind a type: ``requires_grad`` (asked for, a leaf), ``retains_grad``, ``hooked``; ``ignores_grad`` and
+``passes_grad`` where a tensor's operands came to require a gradient, or ceased to, after it was declared.
+``<…>`` stands for a Python object, which is not text; so does ``hooked``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import base64
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.optable import Array
+from staticgrad.types import DTYPES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
 
-LONG = 64  # bytes of a constant that are shown
+LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
+PLAIN_NAME = re.compile(r"[\w./~-]+")
+PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+SUFFIX = "Attributes"  # of the classes of attributes
+RESERVED = frozenset({"True", "False", "None", "inf", "nan", "dim", "full", "base64", *(d.name for d in DTYPES)})
 
 
 def print_graph(graph: Graph) -> str:
-    return print_nodes(graph.nodes)
+    """All of a graph, in the form that ``parse`` reads."""
+    printer = _Printer(whole=True)
+    return "\n".join([printer.node(node) for node in graph.nodes])
 
 
 def print_nodes(nodes: Iterable[Node]) -> str:
-    return "\n".join(print_node(node) for node in nodes)
+    """Nodes for people: large arrays are left out, and what is about gradients."""
+    printer = _Printer(whole=False)
+    return "\n".join([printer.node(node) for node in nodes])
 
 
 def print_node(node: Node) -> str:
-    outputs = ", ".join(f"%{y.name}" for y in node.outputs) or f"%{node.name}"
-    operands = ", ".join(_reference(x) for x in node.inputs)
-    attributes = _attributes(node.attrs)
-    after = f" after {', '.join(f'%{n.name}' for n in node.control)}" if node.control else ""
-    types = ", ".join(str(y.type) for y in node.outputs) or "()"
-    return f"{outputs} = {node.op.name}({operands}){attributes}{after} : {types}"
+    """One node for people."""
+    return _Printer(whole=False).node(node)
 
 
-def _reference(x: Tensor) -> str:
-    return f"%{x.name}"
+class _Printer:
+    """Prints nodes in order, and remembers how nodes and symbols are called: no two of them the same."""
+
+    def __init__(self, whole: bool) -> None:
+        self.whole = whole
+        self.nodes: dict[Node, str] = {}
+        self.taken: set[str] = set()
+        self.symbols: dict[str, list[Symbol]] = {}
+
+    # -- lines ------------------------------------------------------------------------------------------------------
+
+    def node(self, node: Node) -> str:
+        name = self._define(node)
+        operands = ", ".join(map(self._tensor, node.inputs))
+        attributes = self._attributes(node)
+        after = f" after {', '.join(map(self._name, node.control))}" if node.control else ""
+        blocked = " no_grad" if node.blocked and self.whole else ""
+        types = ", ".join(self.type(y.type) + self._words(y) for y in node.outputs) or "()"
+        return f"{name} = {node.op.name}({operands}){attributes}{after}{blocked} : {types}"
+
+    def _define(self, node: Node) -> str:
+        name, number = node.name, 1
+        while name in self.taken:  # in a graph that was rewritten
+            number += 1
+            name = f"{node.name}~{number}"
+        self.taken.add(name)
+        self.nodes[node] = quoted(name)
+        return self.nodes[node]
+
+    def _name(self, node: Node) -> str:
+        return self.nodes.get(node) or quoted(node.name)
+
+    def _tensor(self, x: Tensor) -> str:
+        return self._name(x.op) + (f":{x.index}" if x.index else "")
+
+    def type(self, type_: TensorType) -> str:
+        return f"{type_.dtype.name}[{', '.join(map(self.size, type_.shape))}]"
+
+    def _words(self, x: Tensor) -> str:
+        if not self.whole:
+            return ""
+        words = []
+        trainable = x.op.op.name == "variable" and x.op.attrs.trainable
+        if x._requires and not trainable:
+            words.append("requires_grad")
+        elif x.requires_grad != (trainable or follows_grad(x)):
+            words.append("passes_grad" if x.requires_grad else "ignores_grad")
+        if x.retains_grad:
+            words.append("retains_grad")
+        if x.hooks:
+            words.append("hooked")
+        return "".join(f" {word}" for word in words)
+
+    # -- attributes -------------------------------------------------------------------------------------------------
+
+    def _attributes(self, node: Node) -> str:
+        attrs = node.attrs
+        if not is_dataclass(attrs) or not fields(attrs):
+            return ""
+        said = {"shape": node.outputs[0].shape, "dtype": node.outputs[0].dtype} if node.outputs else {}
+        shown = []
+        for field in fields(attrs):
+            value = getattr(attrs, field.name)
+            if field.name in said and said[field.name] == value:
+                continue
+            if isinstance(value, bytes):
+                text = self._array(np.frombuffer(value, said["dtype"]))
+            elif field.name == "initial":
+                text = self._initial(value)
+            else:
+                text = self.value(value)
+            shown.append(f"{field.name}={text}")
+        return f" {class_name(attrs)}" + (f"({', '.join(shown)})" if shown else "")
+
+    def _initial(self, initial: Any) -> str:
+        """The first value of a variable: an array, or what makes one."""
+        if isinstance(getattr(initial, "value", None), np.ndarray):
+            return self._array(initial.value)
+        return self.value(getattr(initial, "initializer", initial))
+
+    def _array(self, array: Array) -> str:
+        one = array.size > LISTED and _is_uniform(array)
+        if one or array.size <= LISTED:
+            shown = array.ravel()[:1] if one else array.ravel()
+            texts = list(map(str, shown))  # the shortest digits that tell neighbours apart
+            if _survives(texts, shown):
+                return f"full({texts[0]})" if one else f"[{', '.join(texts)}]"
+        data = np.ascontiguousarray(array).tobytes()
+        return f"base64('{base64.b64encode(data).decode()}')" if self.whole else f"<{len(data)} bytes>"
+
+    def value(self, value: Any) -> str:
+        """Any value in the attributes of an op."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, np.dtype):
+            return str(value.name)
+        if isinstance(value, TensorType):
+            return self.type(value)
+        if isinstance(value, Dim):
+            return self.size(value)
+        if value is None or isinstance(value, (int, float, str)):
+            return repr(value)
+        if isinstance(value, tuple):
+            return f"({', '.join(map(self.value, value))}{',' if len(value) == 1 else ''})"
+        if is_dataclass(value) and not isinstance(value, type):
+            shown = ", ".join(f"{f.name}={self.value(getattr(value, f.name))}" for f in fields(value))
+            return f"{class_name(value)}({shown})"
+        return f"<{type(value).__name__} {getattr(value, '__name__', '')}".rstrip() + ">"
+
+    # -- sizes ------------------------------------------------------------------------------------------------------
+
+    def size(self, size: Any) -> str:
+        """A size; terms of a higher degree come first, else in the order of their letters."""
+        if not isinstance(size, Dim):
+            return str(size)
+        terms = []
+        for monomial, factor in size.terms:
+            atoms = sorted(map(self._atom, monomial))
+            terms.append((-len(atoms), "*".join(atoms), factor))
+        text = ""
+        for _, names, factor in sorted(terms):
+            sign, amount = "-" if factor < 0 else "+", abs(factor)
+            product = str(amount) if not names else names if amount == 1 else f"{amount}*{names}"
+            text += f" {sign} {product}" if text else product if sign == "+" else f"-{product}"
+        return text or "0"
+
+    def _atom(self, atom: Symbol | Quotient) -> str:
+        if isinstance(atom, Quotient):
+            return f"({self._factor(atom.numerator)} // {self._factor(atom.denominator)})"
+        alike = self.symbols.setdefault(atom.name, [])
+        if atom not in alike:
+            alike.append(atom)
+        number = alike.index(atom) + 1
+        if number == 1 and PLAIN_SYMBOL.fullmatch(atom.name) and atom.name not in RESERVED:
+            return atom.name
+        return f"dim({atom.name!r})" if number == 1 else f"dim({atom.name!r}, {number})"
+
+    def _factor(self, size: Dim) -> str:
+        text = self.size(size)
+        return f"({text})" if " " in text or "*" in text else text
 
 
-def _attributes(attrs: Any) -> str:
-    if not is_dataclass(attrs) or not fields(attrs):
-        return ""
-    return " {" + ", ".join(f"{f.name}={_value(getattr(attrs, f.name))}" for f in fields(attrs)) + "}"
+def quoted(name: str) -> str:
+    """A node as it is named in a text."""
+    return f"%{name}" if PLAIN_NAME.fullmatch(name) else f"%{name!r}"
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, np.dtype):
-        return str(value.name)
-    if isinstance(value, bytes):
-        return f"0x{value[:LONG].hex()}{'…' if len(value) > LONG else ''}"
-    if callable(value):
-        return getattr(value, "__name__", "function")
-    return repr(value)
+def class_name(value: Any) -> str:
+    return type(value).__name__.removesuffix(SUFFIX)
+
+
+def follows_grad(x: Tensor) -> bool:
+    """Whether a tensor requires a gradient because its operands do."""
+    node = x.op
+    follows = not node.blocked and node.op.differentiable and any(y.requires_grad for y in node.inputs)
+    return follows and is_floating(x.dtype)
+
+
+def array_of(values: Sequence[bool | int | float], dtype: np.dtype, shape: Shape) -> Array:
+    """Listed values as an array."""
+    return np.array(values, dtype).reshape(sizes(shape))
+
+
+def _survives(texts: list[str], array: Array) -> bool:
+    """Whether what is listed gives the array back to the bit; a NaN with a payload does not."""
+    kind = array.dtype.kind
+    values = [float(text) if kind == "f" else text == "True" if kind == "b" else int(text) for text in texts]
+    return array_of(values, array.dtype, array.shape).tobytes() == array.tobytes()
+
+
+def _is_uniform(array: Array) -> bool:
+    """Whether all elements have the same bits."""
+    elements = np.ascontiguousarray(array).view(np.uint8).reshape(-1, array.dtype.itemsize)
+    return bool((elements == elements[0]).all())

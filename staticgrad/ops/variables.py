@@ -80,14 +80,14 @@ def _attributes(key: str, value: Any, dtype: DTypeLike | None, shape: Any) -> Va
         if shape is None:
             raise GraphError(f"variable {key!r}: an initializer needs shape=")
         kind = float32 if dtype is None else dtype_of(dtype)
-        return VariableAttributes(key, _static(key, shape), kind, _Initial(value, _static(key, shape), kind))
+        return VariableAttributes(key, _static(key, shape), kind, Initial(value, _static(key, shape), kind))
     array = _array(value, dtype)
     if shape is not None:
         wanted = sizes(_static(key, shape))
         if array.ndim and array.shape != wanted:
             raise GraphError(f"variable {key!r}: expected a value of shape {wanted}, actual {array.shape}")
         array = np.broadcast_to(array, wanted).copy()
-    return VariableAttributes(key, array.shape, array.dtype, _Fixed(array))
+    return VariableAttributes(key, array.shape, array.dtype, Fixed(array))
 
 
 def _static(key: str, shape: Any) -> Shape:
@@ -109,7 +109,7 @@ def _array(value: Any, dtype: DTypeLike | None) -> Array:
     return array
 
 
-class _Fixed:
+class Fixed:
     """The first value is the array that was given."""
 
     def __init__(self, value: Array) -> None:
@@ -119,7 +119,7 @@ class _Fixed:
         return self.value.copy()
 
 
-class _Initial:
+class Initial:
     """The first value comes from an initializer."""
 
     def __init__(self, initializer: Initializer, shape: Shape, dtype: np.dtype) -> None:
