@@ -59,9 +59,10 @@ def rebuild(region: Region, visit: Visit) -> Region:
                 outputs = visit(node, inputs)
             if outputs is None:
                 outputs = graph.clone(node, inputs, control).outputs
-            elif control:
+            elif control or node.epoch:
                 for new in graph.nodes[start:]:
                     new.control = tuple(dict.fromkeys((*new.control, *control)))
+                    new.epoch = new.epoch or node.epoch
             tensors.update(zip(node.outputs, outputs, strict=True))
             made = tuple(graph.nodes[start:])
             nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))

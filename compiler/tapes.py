@@ -262,7 +262,8 @@ class TapePlan:
 
     def _passed(self, outputs: tuple[Tensor, ...]) -> list[Tensor]:
         """The tensors that a backward of ``outputs`` passes, the last first: PyTorch's rule, on the declared graph."""
-        passed = {*outputs, *(x for n in passed_nodes(outputs, self._fed) for x in n.inputs if x.requires_grad)}
+        operands = (x.original for n in passed_nodes(outputs, self._fed) for x in n.inputs)
+        passed = {*outputs, *(x for x in operands if x.requires_grad)}
         return sorted(passed, key=lambda x: (x.op.serial, x.index), reverse=True)
 
     def _note_rule(self, node: Node, made: Sequence[Node]) -> None:

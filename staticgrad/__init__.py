@@ -39,6 +39,7 @@ from staticgrad.types import dim, float32, float64, int32, int64, uint8
 if TYPE_CHECKING:
     from staticgrad import init, nest, nn, optim, random
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
+    from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         einsum,
         matmul,
@@ -279,6 +280,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_to",
     "ceil",
+    "checkpoint",
     "clip",
     "concat",
     "constant",

@@ -30,7 +30,10 @@ _NUMBERED = re.compile(r"_\d+$")
 class Node:
     """One op of a graph. Fetching a node runs it; its tensors are ``outputs``."""
 
-    __slots__ = ("attrs", "blocked", "control", "graph", "inputs", "name", "op", "outputs", "serial", "source")
+    __slots__ = (
+        "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "name", "op", "original", "outputs",
+        "serial", "source",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,10 +56,29 @@ class Node:
         self.source = source
         self.blocked = blocked  # declared under no_grad: values pass, gradients do not
         self.serial = len(graph.nodes)
+        self.checkpoint: Checkpoint | None = None  # what is declared in there is not kept for a backward
+        self.original: Node | None = None  # whose results this node computes again
+        self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple(Tensor(self, index, type_) for index, type_ in enumerate(types))
 
     def __repr__(self) -> str:
         return f"<op {self.name!r} {self.op.name}>"
+
+
+class Checkpoint:
+    """The ops that one call of ``sg.checkpoint`` declares; ``outer`` is the call around it."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, outer: Checkpoint | None) -> None:
+        self.outer = outer
+
+    def holds(self, node: Node) -> bool:
+        """Whether ``node`` was declared in here."""
+        inside = node.checkpoint
+        while inside is not None and inside is not self:
+            inside = inside.outer
+        return inside is self
 
 
 class GradFn:
@@ -182,6 +204,11 @@ class Tensor:
     @property
     def source(self) -> SourceLine | None:
         return self.op.source
+
+    @property
+    def original(self) -> Tensor:
+        """The tensor whose value this one is when it is computed again, else the tensor itself."""
+        return self if self.op.original is None else self.op.original.outputs[self.index]
 
     @property
     def is_leaf(self) -> bool:
@@ -463,6 +490,7 @@ class Graph:
                 user_source(),
                 blocked,
             )
+            node.checkpoint = _state.checkpoint
             if not blocked and op.differentiable and any(x.requires_grad for x in inputs):
                 for y in node.outputs:
                     y.requires_grad = is_floating(y.dtype)
@@ -481,7 +509,18 @@ class Graph:
             types = inferred if isinstance(inferred, tuple) else (inferred,)
         name = self.unique_name(node.name if node.name not in self._names else _NUMBERED.sub("", node.name))
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
+        new.epoch = node.epoch
         self.nodes.append(new)
+        return new
+
+    def repeat(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node], epoch: int) -> Node:
+        """Declare that ``node`` is computed again, from ``inputs`` of equal values, after the nodes ``control``."""
+        with self._lock:
+            new = self.clone(node, inputs, (*node.control, *control))
+            new.epoch, new.original = epoch, node
+            for y, again in zip(node.outputs, new.outputs, strict=True):
+                again.requires_grad = y.requires_grad
+            self.version += 1
         return new
 
     def __str__(self) -> str:
@@ -540,6 +579,7 @@ class _State(threading.local):
     default: Graph = field(default_factory=Graph)
     grad_enabled: bool = True
     control: tuple[Node, ...] = ()
+    checkpoint: Checkpoint | None = None
 
 
 _state = _State()
@@ -589,6 +629,27 @@ def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
         yield
     finally:
         _state.control = before
+
+
+@contextlib.contextmanager
+def checkpointed() -> Iterator[Checkpoint]:
+    """What is declared inside is computed again for a backward instead of being kept."""
+    outer = _state.checkpoint
+    _state.checkpoint = Checkpoint(outer)
+    try:
+        yield _state.checkpoint
+    finally:
+        _state.checkpoint = outer
+
+
+def closed_checkpoint(node: Node) -> Checkpoint | None:
+    """The innermost checkpoint that ``node`` was declared in and that is not still being declared."""
+    inside, current = node.checkpoint, _state.checkpoint
+    while current is not None:
+        if current is inside:
+            return None
+        current = current.outer
+    return inside
 
 
 @contextlib.contextmanager

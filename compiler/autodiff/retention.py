@@ -28,7 +28,8 @@ def passed_nodes(outputs: Iterable[Tensor], ends: Collection[Tensor] = frozenset
     stack = [y.op for y in outputs if y.requires_grad and not y.is_leaf and y not in ends]
     seen = set(stack)
     while stack:
-        for x in stack.pop().inputs:
+        for operand in stack.pop().inputs:
+            x = operand.original
             if x.requires_grad and not x.is_leaf and x not in ends and x.op not in seen:
                 seen.add(x.op)
                 stack.append(x.op)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from staticgrad.compiler.cut import written_before
+from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.optable import FUNCTIONS, Op
@@ -170,6 +170,7 @@ def backpropagate(
         GradientError: an op without a derivative is on the way, or a rule gave a cotangent of a wrong type.
     """
     wanted = set(targets)
+    again = None if first else Recomputer(graph)
     nodes, varying = _between(cotangents, wanted, flows, first)
     sums = {y: ct for y, ct in cotangents.items() if y in varying}
     found: dict[Tensor, Tensor] = {}
@@ -182,12 +183,13 @@ def backpropagate(
             if ct is not None and y in wanted:
                 found[y] = ct
             passed.append(ct if flows(y) else None)
-        needs = tuple(x in varying for x in node.inputs)
+        needs = tuple(_summed(x, first) in varying for x in node.inputs)
         if passes_gradients(node) and any(needs) and any(ct is not None for ct in passed):
             start = len(graph.nodes)
             with at_source(node.source):
-                pulled = pull_back(graph, node.op, primal_of(node), passed, needs)
-                _collect(node, needs, pulled, sums)
+                primal = primal_of(node) if again is None else PrimalNode(*again.values(node, passed), node.attrs)
+                pulled = pull_back(graph, node.op, primal, passed, needs)
+                _collect(node, needs, pulled, sums, first)
             if on_node is not None:
                 on_node(node, graph.nodes[start:])
     return found
@@ -196,6 +198,12 @@ def backpropagate(
 def passes_gradients(node: Node) -> bool:
     """Whether gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
     return not node.blocked and (node.op.differentiable or node.op.name in OPAQUE)
+
+
+def _summed(x: Tensor, first: int) -> Tensor:
+    """The tensor whose cotangents those of ``x`` are summed with: a value that is computed again counts as the
+    original, whose hooks see one sum. Not so inside a rule, which knows its operands alone."""
+    return x if first else x.original
 
 
 def _between(
@@ -208,29 +216,33 @@ def _between(
         node = stack.pop()
         if not passes_gradients(node) or not any(flows(y) for y in node.outputs):
             continue
-        for x in node.inputs:
+        for operand in node.inputs:
+            x = _summed(operand, first)
             if x.op not in seen and is_floating(x.dtype) and (x.op.serial >= first or x in targets):
                 seen.add(x.op)
                 stack.append(x.op)
     varying = set(targets)
     nodes = []
     for node in sorted(seen, key=lambda n: n.serial):
-        if passes_gradients(node) and any(x in varying for x in node.inputs):
+        if passes_gradients(node) and any(_summed(x, first) in varying for x in node.inputs):
             varying.update(y for y in node.outputs if is_floating(y.dtype) and flows(y))
         if any(y in varying for y in node.outputs):
             nodes.append(node)
     return nodes, varying
 
 
-def _collect(node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor]) -> None:
+def _collect(
+    node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor], first: int
+) -> None:
     if len(pulled) != len(node.inputs):
         raise GradientError(
             f"the derivative of op {node.op.name!r}: expected {len(node.inputs)} cotangents, actual {len(pulled)}",
             source=node.source,
         )
-    for x, need, ct in zip(node.inputs, needs, pulled, strict=True):
+    for operand, need, ct in zip(node.inputs, needs, pulled, strict=True):
         if not need or ct is None:
             continue
+        x = _summed(operand, first)
         if ct.dtype != x.dtype or not compatible(ct.shape, x.shape):
             raise GradientError(
                 f"the derivative of op {node.op.name!r}: expected a cotangent of {x.type} for its operand"
@@ -261,13 +273,8 @@ class PrimalNode:
 
 
 def primal_of(node: Node) -> PrimalNode:
-    """The node as its rule shall see it: where it reads a variable after a write, the operand is the written value,
-    since what the rule declares is not itself ordered after the write."""
-    inputs = node.inputs
-    if node.control and any(x.op.op.name == "variable" for x in inputs):
-        written = {key: write.outputs[0] for key, write in written_before(node).items()}
-        inputs = tuple(written.get(x.op.attrs.key, x) if x.op.op.name == "variable" else x for x in inputs)
-    return PrimalNode(inputs, node.outputs, node.attrs)
+    """The node as its rule shall see it."""
+    return PrimalNode(operands_of(node), node.outputs, node.attrs)
 
 
 def pull_back(

@@ -1,7 +1,8 @@
 """Common subexpressions: two nodes with the same op, attributes and operands are one, unless they have an effect.
 
 A control edge orders a pure node after an effect, for which the effect need not wait; the one that is kept has its own.
-Random ops have their place among their attributes, so two draws are never merged; a recomputed draw is.
+Random ops have their place among their attributes, so two draws are never merged; one that a derivative repeats is.
+What shall be computed again instead of being kept carries the number of its recomputation and stays apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def cse(region: Region) -> Region:
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if node.op.effect or node.op.name == "placeholder":
             return None
-        key = (node.op, node.attrs, inputs)
+        key = (node.op, node.attrs, inputs, node.epoch)
         known = seen.get(key)
         if known is not None:
             return known

@@ -4,6 +4,7 @@ Importing this package fills the table and the namespace (``staticgrad.optable``
 """
 
 from staticgrad.ops import (
+    checkpointing,
     contraction,
     convolution,
     effects,
@@ -21,6 +22,6 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "contraction", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
+    "checkpointing", "contraction", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
     "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip

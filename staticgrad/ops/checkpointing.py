@@ -1,0 +1,38 @@
+"""``sg.checkpoint``: what a function computes is computed again for a backward instead of being kept for it.
+
+Comes in: a function of tensors and what it is called with. Goes out: what it returns. Its ops are declared as they would
+be without it; they only carry the mark by which a derivative declares them again (``compiler/autodiff/again.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import checkpointed
+from staticgrad.optable import public
+
+T = TypeVar("T")
+
+
+@public
+def checkpoint(fn: Callable[..., T], *inputs: Any) -> T:
+    """``fn(*inputs)``, of which a backward keeps nothing but what it began with.
+
+    The values that ``fn`` computes are given up after the forward. A backward that reads them computes them again when
+    its gradient arrives, from ``inputs`` and other tensors that ``fn`` uses: less memory, at the price of computing
+    ``fn`` twice. Random numbers are the same again; effects (``sg.print``, ``sg.assign``, running statistics) happen
+    once. It holds for runs and for tapes, in any order of differentiation and within each other.
+
+    Args:
+        fn: declares ops, a function or a layer; what it returns may be any nest.
+        inputs: what it is called with; any nests.
+
+    Raises:
+        GraphError: ``fn`` is not callable.
+    """
+    if not callable(fn):
+        raise GraphError(f"checkpoint: expected a function and its operands, actual {fn!r}")
+    with checkpointed():
+        return fn(*inputs)
