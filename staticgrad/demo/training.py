@@ -29,6 +29,9 @@ from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.session import Session
 
 
+PLANNING_SECONDS = 0.5  # at most: the search ends when the placement reaches the lower bound
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the user chose; None leaves the choice of epochs to the net's recipe, and of the seed to the checkpoint."""
@@ -143,7 +146,11 @@ def start(settings: Settings, digits: Digits) -> Training:
     declared = declare(settings.recipe, batch, len(digits.test_labels))
     session = sg.Session(declared.graph, seed=settings.seed or 0)
     began = time.perf_counter()
-    step = session.compile([declared.loss, declared.accuracy, declared.train], [declared.images, declared.labels])
+    step = session.compile(
+        [declared.loss, declared.accuracy, declared.train],
+        [declared.images, declared.labels],
+        planning_seconds=PLANNING_SECONDS,
+    )
     compile_seconds = time.perf_counter() - began
     predict = session.compile(declared.test_scores, [declared.test_images])
     training = Training(settings, digits, declared, session, step, predict, compile_seconds)
