@@ -1,64 +1,140 @@
 """Layout: in which order the axes of a tensor lie in the program's own memory.
 
-Four-dimensional values around convolutions are kept channels last, the order in which the convolution kernels want
-them; everything else, and everything the user sees, is row-major. A layout is a choice of strides: kernels take any.
+Images (N, C, H, W) around convolutions are kept channels last, the order in which the convolution kernels want them,
+and so are the windows over them, (N, C, OH, OW, KH, KW). Overlapping windows over anything else keep the places of a
+window, (KH, KW), outside: what is next to each other along OW is then next to each other in memory. Everything else,
+and everything the user sees, is row-major. A layout is a choice of strides: kernels take any.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_view, row_major, source_of
 from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES, users_of
 from staticgrad.compiler.region import Region
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.ops.windows import WindowAttributes
 from staticgrad.types import sizes
 
-CHANNELS_LAST = (0, 2, 3, 1)
+Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
+
+_WINDOWS = frozenset({"window", "fold"})
 
 
-def image_tensors(region: Region) -> set[Tensor]:
-    """The tensors that are kept channels last: inputs and outputs of convolutions, and what is elementwise with them.
+def overlaps(window: WindowAttributes) -> bool:
+    """Whether two windows may share a place."""
+    spans = (d * (k - 1) + 1 for d, k in zip(window.dilation, window.kernel, strict=True))
+    return any(span > step for span, step in zip(spans, window.stride, strict=True))
+
+
+class _Images:
+    """Spreads a mark from tensor to tensor: what is marked is an image or windows over one, kept channels last."""
+
+    def __init__(self, region: Region) -> None:
+        self.users = users_of(region)
+        self.fetched = {source_of(x) for x in region.fetches}
+        self.marked: set[Tensor] = set()
+        self._queue: deque[Tensor] = deque()
+        for node in region.graph.nodes:
+            if node.op.name in MATRIX and node.op.name != "dot":
+                operands = node.inputs if node.op.name == "convolution_weight_grad" else node.inputs[:1]
+                for x in (*operands, *node.outputs[: 2 - len(operands)]):
+                    self._mark(x)
+        while self._queue:
+            x = self._queue.popleft()
+            for y in self._around(x):
+                self._mark(y)
+
+    def _mark(self, x: Tensor) -> None:
+        x = source_of(x)
+        if x.ndim in (4, 6) and x not in self.marked and x.op.op is not IDENTITY:
+            self.marked.add(x)
+            self._queue.append(x)
+
+    def _around(self, x: Tensor) -> Iterator[Tensor]:
+        """The tensors whose elements are computed from those of ``x``, or the other way, channel by channel."""
+        for node in (x.op, *self.users[x]) if x.op.op.name not in SOURCES else self.users[x]:
+            if node.op.elementwise or node.op.name in REDUCTIONS:
+                yield from (y for y in (*node.inputs, *node.outputs) if _same_windows(x, y))
+            elif node.op.name in _WINDOWS or (node.op.name == "reshape" and _is_window_reshape(node)):
+                yield from (node.inputs[0], node.outputs[0])
+
+    def kept(self) -> set[Tensor]:
+        """Those that have memory of the program's own, but for what is only read as rows of all its elements."""
+        return {
+            x
+            for x in self.marked
+            if x.op.op.name not in SOURCES and x not in self.fetched and not is_view(x) and not self._is_flattened(x)
+        }
+
+    def _is_flattened(self, x: Tensor) -> bool:
+        """Whether a reshape that no channels-last memory can serve reads ``x`` and no convolution does."""
+        users = list(self.users[x])
+        flattened = False
+        while users:
+            node = users.pop()
+            if node.op.name in MATRIX:
+                return False
+            if node.op.name == "reshape":
+                if _is_window_reshape(node):
+                    users.extend(self.users[node.outputs[0]])
+                else:
+                    flattened = True
+        return flattened and x.op.op.name not in MATRIX
+
+
+def _same_windows(x: Tensor, y: Tensor) -> bool:
+    """Equal shapes, or both of windows, one of which has one element for each window."""
+    a, b = sizes(x.shape), sizes(y.shape)
+    return a == b or (len(a) == len(b) == 6 and a[:4] == b[:4] and (1, 1) in (a[4:], b[4:]))
+
+
+def _is_window_reshape(node: Node) -> bool:
+    """(N, C, H, W) to (N, C, H, W, 1, 1) or back."""
+    a, b = sizes(node.inputs[0].shape), sizes(node.outputs[0].shape)
+    short, long = sorted((a, b), key=len)
+    return len(short) == 4 and long == (*short, 1, 1)
+
+
+def _overlapping(region: Region) -> set[Tensor]:
+    """The tensors that a nest computes element by element with the windows of an image, where those overlap."""
+    users = users_of(region)
+    queue: deque[Tensor] = deque()
+    for node in region.graph.nodes:
+        if node.op.name in _WINDOWS:
+            window = node.attrs if node.op.name == "window" else node.attrs.window
+            if overlaps(window):
+                queue.append(node.outputs[0] if node.op.name == "window" else node.inputs[0])
+    marked = set(queue)
+    while queue:
+        x = queue.popleft()
+        for node in (x.op, *users[x]):
+            if node.op.elementwise and node.op is not IDENTITY:
+                same = {y for y in (*node.inputs, *node.outputs) if y.shape == x.shape} - marked
+                marked |= same
+                queue.extend(same)
+    fetched = {source_of(x) for x in region.fetches}
+    return {x for x in marked - fetched if x.op.op.elementwise and x.op.op is not IDENTITY}
+
+
+def layouts(region: Region) -> dict[Tensor, Order]:
+    """The order of the axes of each tensor that is not row-major.
 
     Only memory of the program's own can have a layout, so feeds, variables and fetches stay out.
     """
-    marked: set[Tensor] = set()
-    users = users_of(region)
-    fetched = {source_of(x) for x in region.fetches}
-    stack: list[Tensor] = []
-
-    def mark(x: Tensor) -> None:
-        x = source_of(x)
-        if x.ndim == 4 and x not in marked and x.op.op is not IDENTITY:
-            marked.add(x)
-            stack.append(x)
-
-    for node in region.graph.nodes:
-        if node.op.name in MATRIX and node.op.name != "dot":
-            images = {"convolution": (node.inputs[0], node.outputs[0]),
-                      "convolution_input_grad": (node.inputs[0], node.outputs[0]),
-                      "convolution_weight_grad": node.inputs}[node.op.name]  # fmt: skip
-            for x in images:
-                mark(x)
-    while stack:
-        x = stack.pop()
-        around = [x.op, *users[x]] if x.op.op.name not in SOURCES else users[x]
-        for node in around:
-            if node.op.elementwise:
-                for y in (*node.inputs, *node.outputs):
-                    if y.shape == x.shape:
-                        mark(y)
-            elif node.op.name == "window":
-                for reduce in users[node.outputs[0]]:
-                    if reduce.op.name in REDUCTIONS:
-                        for view in users[reduce.outputs[0]]:
-                            if view.op.name == "reshape":
-                                mark(view.outputs[0])
-    return {x for x in marked if x.op.op.name not in SOURCES and x not in fetched and not is_view(x)}
+    found: dict[Tensor, Order] = {}
+    for x in _overlapping(region):
+        lead = tuple(range(x.ndim - 4))
+        found[x] = (*lead, x.ndim - 2, x.ndim - 1, x.ndim - 4, x.ndim - 3)
+    for x in _Images(region).kept():
+        found[x] = (0, *range(2, x.ndim), 1)
+    return found
 
 
-def strides_with(images: set[Tensor]) -> Callable[[Tensor], tuple[int, ...]]:
+def strides_with(orders: Mapping[Tensor, Order]) -> Callable[[Tensor], tuple[int, ...]]:
     """The strides of a tensor's own memory under a layout."""
 
     def strides_of(x: Tensor) -> tuple[int, ...]:
@@ -67,10 +143,11 @@ def strides_with(images: set[Tensor]) -> Callable[[Tensor], tuple[int, ...]]:
             return (0,) * len(shape)
         if x.op.op.name == "iota":  # its "address" is its value
             return tuple(int(axis == x.op.attrs.axis) for axis in range(len(shape)))
-        if x not in images:
+        order = orders.get(x)
+        if order is None:
             return row_major(shape)
-        strides = [0] * 4
-        for axis, stride in zip(CHANNELS_LAST, row_major([shape[a] for a in CHANNELS_LAST]), strict=True):
+        strides = [0] * len(shape)
+        for axis, stride in zip(order, row_major([shape[a] for a in order]), strict=True):
             strides[axis] = stride
         return tuple(strides)
 

@@ -30,7 +30,7 @@ from staticgrad.compiler.kernels.access import (
 )
 from staticgrad.compiler.kernels.families import REDUCTIONS, STORED, WRITES, users_of
 from staticgrad.compiler.kernels.fuse import Group, escaping, fuse
-from staticgrad.compiler.kernels.layout import image_tensors, strides_with
+from staticgrad.compiler.kernels.layout import layouts, overlaps, strides_with
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.program import (
@@ -220,7 +220,7 @@ class NestBuilder:
         elif name == "gather":
             number = self._gather(node)
         elif name == "random_uniform":
-            key = self.lowering.key()
+            key = self.lowering.key(again=node.epoch > 0)
             seed, run = (self.emit(Load(self.access(key, int64, Affine(i)), int64)) for i in (0, 1))
             words = [
                 self.compute("random_key", seed, run, dtype=int64, attrs=key_attributes(node.attrs, word))
@@ -296,7 +296,7 @@ class NestBuilder:
             position = {axis: len(self.domain) + i for i, axis in enumerate(attrs.axes)}
             target = [Affine.index(position[a]) if a in position else next(rest) for a in range(base.ndim)]
             access = self.access(memory, x.dtype, dot_address(target, strides), values)
-        adding = name in ("fold", "scatter_add")
+        adding = name == "scatter_add" or (name == "fold" and overlaps(attrs.window))
         self.body.append(Store(access, value, "add" if adding else "set", guard))
         self.added.append(memory)
 
@@ -330,11 +330,11 @@ class Lowering:
 
     def __post_init__(self) -> None:
         self.users = users_of(self.region)
-        self.strides_of = strides_with(image_tensors(self.region))
+        self.strides_of = strides_with(layouts(self.region))
         self.escaping = escaping(self.region, self.group_of, self.deferred)
         self._memory: dict[Tensor, Memory] = {}
         self.fetched = set(self.region.fetches)
-        self._key: KeySlot | None = None
+        self._keys: dict[bool, KeySlot] = {}
         self._step_of: dict[Node, Step] = {}
         self._states: dict[str, StateSlot] = {}
         written = {n.attrs.key for n in self.region.graph.nodes if n.op.name == "assign"}
@@ -356,11 +356,11 @@ class Lowering:
         self.slots.append(slot)
         return slot
 
-    def key(self) -> KeySlot:
-        if self._key is None:
-            self._key = KeySlot()
-            self._slot(self._key)
-        return self._key
+    def key(self, again: bool = False) -> KeySlot:
+        if again not in self._keys:
+            self._keys[again] = KeySlot(again)
+            self._slot(self._keys[again])
+        return self._keys[again]
 
     def memory(self, x: Tensor) -> Memory:
         """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
@@ -547,7 +547,7 @@ class Lowering:
         node = group.anchor
         assert node is not None
         result = node.outputs[0]
-        if node.op.name == "concat":
+        if node.op.name == "concat" or (node.op.name == "fold" and _covers(node)):
             return
         shape = sizes(result.shape)
         builder = NestBuilder(self, shape)
@@ -691,6 +691,18 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
 def _name(nodes: Sequence[Node]) -> str:
     names = list(dict.fromkeys(node.op.name for node in nodes))
     return "_".join(names[:4]) + ("_etc" if len(names) > 4 else "")
+
+
+def _covers(fold: Node) -> bool:
+    """Whether the windows of a fold lie side by side over the whole image: then nothing needs to be filled."""
+    window = fold.attrs.window
+    counts = sizes(fold.inputs[0].shape)[-4:-2]
+    sides = zip(counts, window.kernel, (fold.attrs.height, fold.attrs.width), strict=True)
+    return (
+        window.stride == window.kernel
+        and window.dilation == (1, 1)
+        and all(n * k == size and pad[0] == 0 for (n, k, size), pad in zip(sides, window.padding, strict=True))
+    )
 
 
 def _matrix_flops(kernel: Contraction | Convolution) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, broadcast_map, resolve
 from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
-from staticgrad.compiler.kernels.layout import image_tensors, strides_with
+from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.elementwise import IDENTITY
@@ -26,8 +26,8 @@ def has_memory(x: Tensor) -> bool:
 
 def materialize(region: Region) -> Region:
     region = _own_fetches(region)
-    images = image_tensors(region)
-    strides_of = strides_with(images)
+    orders = layouts(region)
+    strides_of = strides_with(orders)
     users = users_of(region)
     fetched = set(region.fetches)
 
@@ -55,7 +55,7 @@ def materialize(region: Region) -> Region:
         if name in MATRIX:
             return plain(x)
         if name in ("print", "py_call"):
-            return has_memory(x) and x not in images
+            return has_memory(x) and x not in orders
         if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
             return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
         if name == "gather" and position == 0:
