@@ -125,3 +125,14 @@ def test_labels_out_of_range_are_found_in_the_run() -> None:
     for wrong in (3, -1):
         with pytest.raises(sg.BoundsError):
             sg.Session().run(hot, {labels: [0, wrong]})
+
+
+def test_an_index_that_repeats_one_row_adds_each_of_its_uses_to_the_gradient() -> None:
+    """The rows are all the same, so the kernel that also sums them computes one; the gradient still counts them all."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((1, 1), sg.float64)
+        y = sg.take(x, sg.constant(np.array([0, 0, 0])), axis=0)
+        loss = sg.sum(y * y)
+        (gradient,) = sg.gradients(loss, [x])
+        value, got = sg.Session(graph).run([loss, gradient], {x: np.array([[2.0]])})
+    assert (value, got[0, 0]) == (12.0, 12.0)

@@ -297,8 +297,35 @@ class NestBuilder:
             target = [Affine.index(position[a]) if a in position else next(rest) for a in range(base.ndim)]
             access = self.access(memory, x.dtype, dot_address(target, strides), values)
         adding = name == "scatter_add" or (name == "fold" and overlaps(attrs.window))
+        if adding and sizes(x.shape) == self.domain and not self._sweeps(value, access, guard):
+            # A nest does once what is the same along its inner dimensions, but every element counts in a sum.
+            count = math.prod(self.domain[axis] for axis in self.axes)
+            value = self.compute("multiply", value, self.constant(count, x.dtype), dtype=x.dtype)
         self.body.append(Store(access, value, "add" if adding else "set", guard))
         self.added.append(memory)
+
+    def _sweeps(self, value: int, access: Access, guard: int | None) -> bool:
+        """Whether a store does something else at each element along the inner dimensions."""
+        inner = {self.dim[axis] for axis in self.axes if self.domain[axis] > 1}
+        moving: set[int] = set()
+        for number, instr in enumerate(self.body):
+            match instr:
+                case Iota():
+                    moves = instr.dim in inner
+                case Load():
+                    moves = self._moves(instr.access, inner, moving) or instr.guard in moving
+                case Compute():
+                    moves = any(argument in moving for argument in instr.args)
+                case _:
+                    moves = False
+            if moves:
+                moving.add(number)
+        return not inner or value in moving or guard in moving or self._moves(access, inner, moving)
+
+    @staticmethod
+    def _moves(access: Access, inner: set[int], moving: set[int]) -> bool:
+        strided = any(access.strides[dim] for dim in inner)
+        return strided or any(value in moving for value, _ in access.terms)
 
     def nest(self) -> Nest:
         dims = tuple(self.domain[axis] for axis in self.order)
