@@ -5,6 +5,7 @@
     materialize  values that need memory of their own get it     (passes/materialize.py)
     lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py)
     schedule     steps           -> steps in order               (kernels/schedule.py)
+    recompute    steps, a budget -> steps, some of them repeated (recompute.py)
     place        live ranges     -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 
@@ -26,6 +27,7 @@ from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.memory.plan import Plan, plan_memory
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
+from staticgrad.compiler.recompute import fit
 from staticgrad.compiler.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.text import print_nodes
@@ -39,10 +41,14 @@ class Options:
     memory: str = "plan"
     disabled: frozenset[str] = frozenset()
     planning_seconds: float = 0.0
+    memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
 
     @staticmethod
-    def from_environment(*, planning_seconds: float = 0.0) -> Options:
-        return Options(current_target(), config.get("MEMORY"), config.names("DISABLE"), planning_seconds)
+    def from_environment(
+        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None
+    ) -> Options:
+        switches = config.get("MEMORY"), config.names("DISABLE")
+        return Options(current_target(), *switches, planning_seconds, memory_budget)
 
 
 def compile_region(region: Region, options: Options) -> Program:
@@ -57,6 +63,8 @@ def compile_region(region: Region, options: Options) -> Program:
     lowered = lower(region, strides, fusion="fuse" not in options.disabled)
     add_scratch(lowered.steps, options.target)
     steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
+    if options.memory_budget is not None:
+        steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     plan = plan_memory(steps, share=options.memory == "plan", seconds=options.planning_seconds)
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)

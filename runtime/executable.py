@@ -17,6 +17,7 @@ from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready
+from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.types import Shape, TensorType, sizes
 
@@ -38,7 +39,9 @@ class Runner(Protocol):
     @property
     def types(self) -> tuple[TensorType, ...]: ...
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]: ...
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+    ) -> list[Array]: ...
 
 
 class Executable:
@@ -55,7 +58,7 @@ class Executable:
     """
 
     __slots__ = (
-        "__call__", "__weakref__", "_entries", "_latest", "_list", "_pack", "_places", "_plain", "_planning_seconds",
+        "__call__", "__weakref__", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places", "_plain", "_planning_seconds",
         "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
 
@@ -66,6 +69,7 @@ class Executable:
         leaves: Sequence[Tensor | Node],
         feeds: Sequence[Tensor],
         planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
     ) -> None:
         self.session = session
         self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
@@ -76,6 +80,7 @@ class Executable:
         self._places = [places.get(id(leaf), -1) for leaf in leaves]
         self._plain = self._places == list(range(len(self.tensors)))  # results are the leaves, one for one
         self._planning_seconds = planning_seconds
+        self._memory_budget = memory_budget
         self._runners: dict[Shapes, Runner] = {}
         self._entries: dict[Shapes, Callable[..., Any]] = {}
         self._latest: Runner | None = None
@@ -173,7 +178,7 @@ class Executable:
         types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
         feeds = dict(zip(self.feeds, types, strict=True))
         with self.session.compiling:
-            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds)
+            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget)
             if len(self._runners) >= KEPT_PROGRAMS:
                 oldest = next(iter(self._runners))
                 self._runners.pop(oldest, None)

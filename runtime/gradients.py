@@ -14,6 +14,7 @@ from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.executable import Runner
+from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store
 
 SOURCE = "accumulated_grad"
@@ -76,6 +77,8 @@ class GradientReader:
             runner = self._runners[absent] = self._load(without(self.region, absent) if absent else self.region)
         return runner
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+    ) -> list[Array]:
         """Run once; gradients stay as they are."""
-        return self.current().run(arrays, outs)
+        return self.current().run(arrays, outs, kept)

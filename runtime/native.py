@@ -32,6 +32,7 @@ from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
+from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.types import TensorType, sizes
 
@@ -74,9 +75,10 @@ def estimated_seconds(program: Program) -> float:
 
 
 class Frame:
-    """What one call in flight owns: the pointer table, the arena, the key of the random ops."""
+    """What one call in flight owns: the pointer table, the arena, the key of the random ops, and the key of those that
+    repeat what another run drew."""
 
-    __slots__ = ("arena", "arena_address", "key", "table", "table_address")
+    __slots__ = ("again", "arena", "arena_address", "key", "table", "table_address")
 
     def __init__(self, slots: int, arena_bytes: int) -> None:
         self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
@@ -84,6 +86,7 @@ class Frame:
         self.arena = aligned_empty((arena_bytes,), np.dtype(np.uint8))
         self.arena_address = data_address(self.arena)
         self.key = np.zeros(2, np.int64)
+        self.again = np.zeros(2, np.int64)
 
 
 class NativeRunner:
@@ -108,6 +111,7 @@ class NativeRunner:
         self._feeds: list[tuple[int, int]] = []
         self._fetches: list[tuple[int, int]] = []
         self._keys: list[int] = []
+        self._repeated_keys: list[int] = []
         self._gradients: list[tuple[int, GradSlot]] = []
         self._fixed: list[tuple[int, int]] = []
         self._kept_alive: list[object] = []
@@ -125,7 +129,7 @@ class NativeRunner:
             elif isinstance(slot, ConstantSlot):
                 self._fixed.append((position, data_address(self._constant(slot.value))))
             elif isinstance(slot, KeySlot):
-                self._keys.append(position)
+                (self._repeated_keys if slot.again else self._keys).append(position)
             else:
                 self._fixed.append((position, self._callback(slot)))
         self.types = tuple(types[index] for index in range(len(types)))
@@ -175,8 +179,13 @@ class NativeRunner:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
-        """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None."""
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+    ) -> list[Array]:
+        """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None.
+
+        ``kept`` is given for a tape's programs; one that uses up kept values (``Program.borrows``) runs in its block.
+        """
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -196,18 +205,30 @@ class NativeRunner:
                 table[position] = data_address(results[index])
             if self._poison:
                 frame.arena.fill(0xFF)
+            arena = frame.arena_address
+            if kept is not None:
+                arena = self._bind_kept(frame, kept)
             if self._keys or self.written or self._gradients:
-                self._run_stateful(frame)
+                self._run_stateful(frame, arena)
+                if kept is not None and kept.run_number < 0:
+                    kept.run_number = int(frame.key[1])
             else:
                 with self._enter():
-                    status = self._main(frame.table_address, frame.arena_address)
+                    status = self._main(frame.table_address, arena)
                 if status:
                     raise self._error(status, frame)
             return results
         finally:
             self._frames.append(frame)
 
-    def _run_stateful(self, frame: Frame) -> None:
+    def _bind_kept(self, frame: Frame, kept: Kept) -> int:
+        """Let repeated draws see the forward's run number; gives the address of the arena."""
+        frame.again[:] = self.store.seed, kept.run_number
+        for position in self._repeated_keys:
+            frame.table[position] = data_address(frame.again)
+        return data_address(kept.block) if self.program.borrows else frame.arena_address
+
+    def _run_stateful(self, frame: Frame, arena: int) -> None:
         store = self.store
         number = -1
         if self._keys:
@@ -216,7 +237,7 @@ class NativeRunner:
         try:
             with self._enter():
                 fresh = self._bind_gradients(frame)
-                status = self._main(frame.table_address, frame.arena_address)
+                status = self._main(frame.table_address, arena)
                 if status:
                     raise self._error(status, frame)
                 store.written(self.written)
@@ -237,10 +258,10 @@ class NativeRunner:
         return new
 
     def _new_frame(self) -> Frame:
-        frame = Frame(len(self.program.slots), self.program.arena_bytes)
+        frame = Frame(len(self.program.slots), 0 if self.program.borrows else self.program.arena_bytes)
         for position, address in self._fixed:
             frame.table[position] = address
-        for position in self._keys:
+        for position in (*self._keys, *self._repeated_keys):
             frame.table[position] = data_address(frame.key)
         return frame
 

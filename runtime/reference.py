@@ -10,6 +10,7 @@ import numpy as np
 from staticgrad.compiler.region import Region
 from staticgrad.interpreter import draws, evaluate
 from staticgrad.optable import Array
+from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store
 
 STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
@@ -22,18 +23,27 @@ class ReferenceRunner:
         self.region = region
         self.store = store
         self.types = tuple(x.type for x in region.fetches)
-        self._draws = any(draws(node) for node in region.graph.nodes)
+        self._draws = any(draws(node) and not node.epoch for node in region.graph.nodes)
         stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
         self._enter = store.lock.exclusive if stateful else contextlib.nullcontext[None]
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None) -> list[Array]:
+    def run(
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+    ) -> list[Array]:
         """Run once; state is written when everything else has succeeded."""
         store = self.store
         number = store.take_run_number() if self._draws else 0
         key = np.array([store.seed, number], np.int64)
+        again = key
+        if kept is not None:
+            if kept.run_number < 0:
+                kept.run_number = number
+            again = np.array([store.seed, kept.run_number], np.int64)
         try:
             with self._enter():
-                outcome = evaluate(self.region, arrays, lambda attrs: store.array(attrs.key), key, store.gradient)
+                outcome = evaluate(
+                    self.region, arrays, lambda attrs: store.array(attrs.key), key, store.gradient, again
+                )
                 results = [np.array(value, order="C") for value in outcome.values]
                 store.add_gradients(outcome.gradients)
                 store.write({name: np.array(value) for name, value in outcome.writes.items()})

@@ -67,6 +67,15 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
+def check_budget(memory_budget: int | float | None) -> None:
+    """Refuse what is no number of bytes and no part of the whole."""
+    is_part = isinstance(memory_budget, float)
+    if memory_budget is not None and not (0 < memory_budget <= 1 if is_part else memory_budget >= 0):
+        raise StaticGradError(
+            f"memory_budget {memory_budget!r}: expected bytes as an int, or a part of the whole as a float in (0, 1]"
+        )
+
+
 class Session:
     """Variables, gradients and compiled programs of one graph.
 
@@ -179,6 +188,7 @@ class Session:
         fetches: Any,
         feeds: Tensor | Sequence[Tensor] | Mapping[Tensor, Shape] = (),
         *,
+        memory_budget: int | float | None = None,
         planning_seconds: float | None = None,
     ) -> Executable:
         """Compile once what shall be called often.
@@ -187,12 +197,17 @@ class Session:
             feeds: a tensor or a list of tensors, or a dict from tensor to shape that gives the sizes of ``None``
                 dimensions. The executable takes arrays in this order. With all sizes known the program is compiled
                 now, else at the first call of each size.
+            memory_budget: bytes that the program's arena (``exe.memory.arena_bytes``) may have, or as a float the part
+                of what it needs otherwise. Where that is less, values are computed again instead of being kept, at the
+                least cost that is found; they are the same to the bit.
             planning_seconds: how long a better placement of the buffers may be searched for; default: not at all.
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
+            StaticGradError: the budget can't be met; the message names the least that was found.
         """
         self.check_open()
+        check_budget(memory_budget)
         leaves = leaves_of(fetches)
         shapes: list[Shape]
         if isinstance(feeds, Mapping):
@@ -205,7 +220,7 @@ class Session:
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0)
+        executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget)
         executable.prepare(shapes)
         return executable
 
@@ -229,6 +244,7 @@ class Session:
         tensors: Sequence[Tensor],
         feeds: Mapping[Tensor, TensorType],
         planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
     ) -> Runner:
         """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types."""
         ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
@@ -238,6 +254,7 @@ class Session:
             tuple(map(id, ops)),
             self._feeds_key(feeds),
             planning_seconds,
+            memory_budget,
         )
         runner = self._runners.get(key)
         if runner is None:
@@ -247,15 +264,15 @@ class Session:
                     from staticgrad.compiler.cut import cut
 
                     made = cut(self.graph, [*tensors, *ops], feeds, check_numerics=self.check_numerics)
-                    runner = self._runners.put(key, self._runner(made.region, planning_seconds))
+                    runner = self._runners.put(key, self._runner(made.region, planning_seconds, memory_budget))
         return runner
 
-    def _runner(self, region: Region, planning_seconds: float) -> Runner:
+    def _runner(self, region: Region, planning_seconds: float, memory_budget: int | float | None) -> Runner:
         from staticgrad.runtime.gradients import GradientReader, gradients_read
 
         if not gradients_read(region):
-            return self.load(region, planning_seconds)
-        reader = GradientReader(region, self.store, lambda pruned: self.load(pruned, planning_seconds))
+            return self.load(region, planning_seconds, memory_budget)
+        reader = GradientReader(region, self.store, lambda pruned: self.load(pruned, planning_seconds, memory_budget))
         reader.current()
         return reader
 
@@ -263,7 +280,9 @@ class Session:
     def _feeds_key(feeds: Mapping[Tensor, TensorType]) -> tuple[object, ...]:
         return tuple((id(x), t) for x, t in feeds.items())
 
-    def load(self, region: Region, planning_seconds: float = 0.0) -> Runner:
+    def load(
+        self, region: Region, planning_seconds: float = 0.0, memory_budget: int | float | None = None
+    ) -> Runner:
         """Compile a region for this session's state."""
         self.check_open()
         with self.compiling:
@@ -273,7 +292,8 @@ class Session:
             from staticgrad.compiler.pipeline import Options, compile_region
             from staticgrad.runtime.native import NativeRunner
 
-            options = Options.from_environment(planning_seconds=planning_seconds)
+            options = Options.from_environment(
+                planning_seconds=planning_seconds, memory_budget=memory_budget)
             return NativeRunner(compile_region(region, options), self.store)
 
     # -- tapes ------------------------------------------------------------------------------------------------------

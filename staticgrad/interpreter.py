@@ -53,6 +53,7 @@ def evaluate(
     read_variable: ReadVariable,
     key: Array | None = None,
     read_gradient: ReadGradient = lambda key: None,
+    key_again: Array | None = None,
 ) -> Outcome:
     """Run a computation.
 
@@ -60,6 +61,7 @@ def evaluate(
         arrays: a value for each of ``computation.feeds``.
         read_variable: gives the value of a variable from its attributes.
         key: int64[2], the session's seed and the run number; random ops need it.
+        key_again: the same of the run whose draws are repeated; default: ``key``.
         read_gradient: gives an accumulated gradient by its key, None where there is none.
 
     Raises:
@@ -68,7 +70,7 @@ def evaluate(
         Exception: what a Python function of the graph raised.
     """
     feeds = dict(zip(computation.feeds, arrays, strict=True))
-    run = _Run(feeds, read_variable, key, read_gradient)
+    run = _Run(feeds, read_variable, key, read_gradient, key if key_again is None else key_again)
     needed = _needed(computation.fetches, computation.effects, feeds)
     with np.errstate(all="ignore"):
         for node in computation.graph.nodes:
@@ -104,11 +106,13 @@ class _Run:
         read_variable: ReadVariable,
         key: Array | None,
         read_gradient: ReadGradient,
+        key_again: Array | None,
     ) -> None:
         self.values: dict[Tensor, Array] = dict(feeds)
         self.outcome = Outcome()
         self.read_variable = read_variable
         self.key = key
+        self.key_again = key_again
         self.read_gradient = read_gradient
 
     def node(self, node: Node) -> None:
@@ -175,9 +179,10 @@ def _accumulated_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
 
 
 def _random(run: _Run, node: Node, inputs: _Values) -> Sequence[Any]:
-    if run.key is None:
+    key = run.key_again if node.epoch else run.key
+    if key is None:
         raise StaticGradError(f"{node.name!r} draws random numbers, and the run has no key", source=node.source)
-    return _reference(node, inputs, run.key)
+    return _reference(node, inputs, key)
 
 
 def _print(run: _Run, node: Node, inputs: _Values) -> _Values:

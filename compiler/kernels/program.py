@@ -65,7 +65,10 @@ class ConstantSlot:
 
 @dataclass(frozen=True, slots=True)
 class KeySlot:
-    """int64[2]: the session's seed and the run number, from which random numbers follow."""
+    """int64[2]: the session's seed and the run number, from which random numbers follow. ``again``: of the forward whose
+    draws are repeated, where that was another run."""
+
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,6 +140,7 @@ class Program:
     llvm_text: str
     target: str
     draws: bool  # takes random numbers: counts as a run of the session's random state
+    borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
 
     @property
     def writes_state(self) -> bool:
