@@ -231,13 +231,15 @@ class TapePlan:
         graph = self._graph
         passed = self._passed(outputs)
         kept = {x for x in passed if x.is_leaf or x in self._retained}
-        sinks: dict[Tensor, Node] = {}
+        seen = {*kept, *(x for x in passed if x in self._hooks)}
+        sinks: list[Node] = []
         finish = finisher(graph, lambda x: self._hooks.get(x, ()), kept.__contains__, self._note_hook)
 
         def on_tensor(x: Tensor, ct: Tensor) -> Tensor:
+            """Hooks run and gradients are accumulated also where the gradient goes no further."""
+            start = len(graph.nodes)
             result = finish(x, ct)
-            if x in kept:
-                sinks[x] = result.op
+            sinks.extend(n for n in graph.nodes[start:] if n.op.effect)
             return result
 
         with graph, isolated():
@@ -245,11 +247,10 @@ class TapePlan:
             seeds: dict[Tensor, Tensor] = {}
             for y, ct in zip(outputs, cotangents, strict=True):
                 seeds[y] = ct if y not in seeds else FUNCTIONS.add(seeds[y], ct)
-            backpropagate(graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule)
-            for x in passed:
-                if x in kept and x not in sinks:  # between it and the outputs are ops like floor: its gradient is zero
-                    on_tensor(x, FUNCTIONS.zeros_like(x))
-        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks.values()))
+            backpropagate(
+                graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule, always=seen
+            )
+        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks))
         return derived
 
     def _cotangent(self, y: Tensor) -> Tensor:

@@ -68,3 +68,25 @@ def test_a_hook_on_a_view_that_changes_nothing_is_no_hook_on_its_operand(g: sg.G
     sess.forward(y, {x: f64(1, 2, 3)}).backward(y)
     assert sess.grad(x).tolist() == [21, 21, 21]
     assert sess.grad(v).tolist() == [20, 20, 20]
+
+
+def test_a_hook_sees_a_gradient_that_goes_no_further(g: sg.Graph) -> None:
+    x = leaf(2)
+    seen: list[Any] = []
+    h = sg.sign(x) * 3
+    h.register_hook(lambda grad: sg.py_call(lambda value: seen.append(value.tolist()), [grad], []) and None)
+    y = sg.sum(h)
+    sess = sg.Session(g)
+    sess.forward(y, {x: f64(1, -2)}).backward(y)
+    assert seen == [[1, 1]]
+    assert sess.grad(x).tolist() == [0, 0]
+
+
+def test_a_hook_where_no_gradient_arrives_sees_zeros_and_may_give_one(g: sg.Graph) -> None:
+    x = leaf(2)
+    h = x * 2
+    h.register_hook(lambda grad: grad + 1)
+    y = sg.sum(sg.floor(h))
+    sess = sg.Session(g)
+    sess.forward(y, {x: f64(1, 2)}).backward(y)
+    assert sess.grad(x).tolist() == [2, 2]

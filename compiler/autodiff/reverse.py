@@ -152,6 +152,7 @@ def backpropagate(
     on_tensor: OnTensor | None = None,
     on_node: OnNode | None = None,
     first: int = 0,
+    always: Collection[Tensor] = (),
 ) -> dict[Tensor, Tensor]:
     """The cotangents of ``targets``, given those of the tensors they flow from.
 
@@ -162,6 +163,7 @@ def backpropagate(
             one that goes on (hooks, retained gradients).
         on_node: called after the rule of a node has run, with the nodes that were declared by it.
         first: nodes of the graph before this number are not walked.
+        always: tensors that get a cotangent of zeros where none reaches them (behind ops like floor).
 
     Returns:
         A cotangent for each target that one reaches.
@@ -178,11 +180,14 @@ def backpropagate(
         passed: list[Tensor | None] = []
         for y in node.outputs:
             ct = sums.pop(y, None)
+            zeros = FUNCTIONS.zeros_like(y) if ct is None and y in always else None
+            ct = zeros if ct is None else ct
             if ct is not None and on_tensor is not None:
                 ct = on_tensor(y, ct)
             if ct is not None and y in wanted:
                 found[y] = ct
-            passed.append(ct if flows(y) else None)
+            goes_on = flows(y) and ct is not None and (zeros is None or not _is_copy(ct, zeros))
+            passed.append(ct if goes_on else None)
         needs = tuple(_summed(x, first) in varying for x in node.inputs)
         if passes_gradients(node) and any(needs) and any(ct is not None for ct in passed):
             start = len(graph.nodes)
@@ -193,6 +198,13 @@ def backpropagate(
             if on_node is not None:
                 on_node(node, graph.nodes[start:])
     return found
+
+
+def _is_copy(x: Tensor, of: Tensor) -> bool:
+    """Whether ``x`` is ``of``, after hooks that only look and accumulations."""
+    while x is not of and x.op.op.name in ("identity", "accumulate_grad", "print"):
+        x = x.op.inputs[0]
+    return x is of
 
 
 def passes_gradients(node: Node) -> bool:
