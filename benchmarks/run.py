@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from peers import PEERS
-from workloads import BUILDERS, Workload, load
+from workloads import BUILDERS, WITHOUT_NUMPY, Workload, load
 
 HERE = Path(__file__).resolve().parent
 OURS = "staticgrad"
@@ -101,7 +101,7 @@ def processors(threads: int) -> set[int]:
 
 def reference_peer(workload: str, peers: tuple[str, ...]) -> str | None:
     """Who answers in float64: NumPy where it has the workload, else PyTorch if it is there."""
-    if workload not in ("lenet", "resnet20"):
+    if workload not in WITHOUT_NUMPY:
         return "numpy"
     return "torch" if "torch" in peers or installed("torch") else None
 
@@ -167,7 +167,7 @@ def measure(plan: Plan, name: str) -> list[Row]:
     running: dict[str, Peer] = {}
     try:
         for peer in plan.peers:
-            if name in ("lenet", "resnet20") and peer == "numpy":
+            if name in WITHOUT_NUMPY and peer == "numpy":
                 continue
             rows[peer] = Row(name, peer)
             try:

@@ -36,9 +36,11 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """Adam (Kingma and Ba 2015) with its published defaults: β = (0.9, 0.999), ε = 1e-8."""
+    """Adam (Kingma and Ba 2015) with its published defaults: β = (0.9, 0.999), ε = 1e-8; weights decay by lr·decay in
+    each step (Loshchilov and Hutter 2019)."""
 
     lr: float
+    decay: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,30 @@ def resnet20(r: Random) -> Workload:
     )
 
 
+HEADS, WIDTH, CLASSES = 8, 256, 1000  # of transformer_block
+
+
+def transformer_block(r: Random) -> Workload:
+    """A causal pre-norm block (8 heads, width 256, GELU MLP of 4×) and a head of 1,000 classes; batch 8, 128 tokens."""
+    parameters: dict[str, Array] = {}
+    for name in ("norm1", "norm2"):
+        parameters |= {
+            f"{name}.w": r.uniform(0.9, 1.1, WIDTH).astype(np.float32),
+            f"{name}.b": _normal(r, (WIDTH,), 0.02),
+        }
+    layers = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}
+    sizes = {name: (a * WIDTH, b * WIDTH) for name, (a, b) in layers.items()} | {"head": (WIDTH, CLASSES)}
+    for name, (inputs, outputs) in sizes.items():
+        parameters[f"{name}.w"] = _normal(r, (inputs, outputs), 1 / math.sqrt(inputs))
+        parameters[f"{name}.b"] = _normal(r, (outputs,), 0.01)
+    feeds = tuple((_normal(r, (8, 128, WIDTH), 1.0), r.integers(0, CLASSES, (8, 128))) for _ in range(BATCHES))
+    tokens = 8 * 128
+    dense = sum(3 * 2 * tokens * a * b for a, b in sizes.values())
+    flops = dense + 3 * 2 * 2 * tokens * 128 * WIDTH // 2  # causal: half of the scores
+    optimizer = Adam(1e-3, 0.01)
+    return Workload("transformer_block", "train", feeds, 1e-4, parameters=parameters, optimizer=optimizer, flops=flops)
+
+
 def black_scholes_f64(r: Random) -> Workload:
     """The price of a million European calls (Black and Scholes 1973) and its derivatives by the five inputs."""
     n = 1_000_000
@@ -224,6 +250,7 @@ BUILDERS: dict[str, Builder] = {
     "mlp_mnist": _mlp_train("mlp_mnist", MNIST, 128, Adam(1e-3)),
     "lenet": lenet,
     "resnet20": resnet20,
+    "transformer_block": transformer_block,
     "black_scholes_f64": black_scholes_f64,
     **{f"gemm_{n}": _gemm(n) for n in (64, 256, 512, 1024)},
     "softmax_512": softmax_512,
@@ -232,6 +259,9 @@ BUILDERS: dict[str, Builder] = {
     "copy": copy,
     "mlp_infer_b1": mlp_infer_b1,
 }
+
+
+WITHOUT_NUMPY = frozenset({"lenet", "resnet20", "transformer_block"})  # nobody would write their gradients by hand
 
 
 def load(name: str, seed: int = 0) -> Workload:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workloads import BUILDERS, L2, RESNET20, Adam, Array, Momentum, Workload
+from workloads import BUILDERS, CLASSES, HEADS, L2, RESNET20, WIDTH, Adam, Array, Momentum, Workload
 
 import staticgrad as sg
 from peers import Call, Compile
@@ -83,10 +83,27 @@ def resnet20(p: Parameters, x: Tensor) -> Tensor:
     return dense(p, sg.mean(x, axis=(2, 3)), 1)
 
 
+def transformer_block(p: Parameters, x: Tensor) -> Tensor:
+    def layer(name: str, x: Tensor) -> Tensor:
+        return x @ p[f"{name}.w"] + p[f"{name}.b"]
+
+    def norm(name: str, x: Tensor) -> Tensor:
+        return sg.nn.layer_norm(x, (WIDTH,), p[f"{name}.w"], p[f"{name}.b"])
+
+    n, s, _ = x.shape
+    heads = layer("qkv", norm("norm1", x)).reshape(n, s, 3, HEADS, WIDTH // HEADS)
+    q, k, v = (sg.permute_dims(heads[:, :, part], (0, 2, 1, 3)) for part in range(3))
+    y = sg.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+    x = x + layer("out", sg.permute_dims(y, (0, 2, 1, 3)).reshape(n, s, WIDTH))
+    x = x + layer("down", sg.nn.gelu(layer("up", norm("norm2", x))))
+    return layer("head", x).reshape(n * s, CLASSES)
+
+
 MODELS: dict[str, Callable[[Parameters, Tensor], Tensor]] = {
     **dict.fromkeys(("mlp_small", "mlp_mnist", "mlp_infer_b1"), dense),
     "lenet": lenet,
     "resnet20": resnet20,
+    "transformer_block": transformer_block,
 }
 
 
@@ -94,8 +111,8 @@ def _update(workload: Workload, loss: Tensor) -> Any:
     match workload.optimizer:
         case Momentum(lr, momentum):
             return sg.optim.SGD(lr=lr, momentum=momentum).minimize(loss)
-        case Adam(lr):
-            return sg.optim.Adam(lr=lr).minimize(loss)
+        case Adam(lr, decay):
+            return sg.optim.AdamW(lr=lr, weight_decay=decay).minimize(loss)
     raise ValueError(f"{workload.name} has no optimizer")
 
 
@@ -116,7 +133,7 @@ def build(workload: Workload, threads: int, double: bool) -> Compile:
             p |= {name: sg.Variable(array, name=name, trainable=False) for name, array in workload.buffers.items()}
             logits = MODELS[workload.name](p, inputs[0])
             if workload.kind == "train":
-                loss = sg.nn.cross_entropy(logits, inputs[1])
+                loss = sg.nn.cross_entropy(logits, inputs[1].reshape(-1))
                 fetches = [loss, _update(workload, loss)]
             else:
                 fetches = [logits]

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from workloads import BUILDERS, L2, RESNET20, Adam, Array, Momentum, Workload
+from workloads import BUILDERS, HEADS, L2, RESNET20, WIDTH, Adam, Array, Momentum, Workload
 
 from peers import Call, Compile
 
@@ -89,12 +89,28 @@ def resnet20(p: Parameters, buffers: Parameters, x: torch.Tensor) -> torch.Tenso
     return dense(p, x.mean((2, 3)), 1)
 
 
+def transformer_block(p: Parameters, buffers: Parameters, x: torch.Tensor) -> torch.Tensor:
+    def layer(name: str, x: torch.Tensor) -> torch.Tensor:
+        return F.linear(x, p[f"{name}.w"], p[f"{name}.b"])
+
+    def norm(name: str, x: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(x, (WIDTH,), p[f"{name}.w"], p[f"{name}.b"])
+
+    n, s, _ = x.shape
+    q, k, v = layer("qkv", norm("norm1", x)).view(n, s, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    x = x + layer("out", y.transpose(1, 2).reshape(n, s, WIDTH))
+    x = x + layer("down", F.gelu(layer("up", norm("norm2", x))))
+    return layer("head", x).flatten(0, 1)
+
+
 MODELS: dict[str, Callable[[Parameters, Parameters, torch.Tensor], torch.Tensor]] = {
     "mlp_small": lambda p, _, x: dense(p, x),
     "mlp_mnist": lambda p, _, x: dense(p, x),
     "mlp_infer_b1": lambda p, _, x: dense(p, x),
     "lenet": lenet,
     "resnet20": resnet20,
+    "transformer_block": transformer_block,
 }
 
 
@@ -112,8 +128,8 @@ def _optimizer(workload: Workload, parameters: Parameters) -> torch.optim.Optimi
     match workload.optimizer:
         case Momentum(lr, momentum):
             return torch.optim.SGD(parameters.values(), lr=lr, momentum=momentum, fused=True)
-        case Adam(lr):
-            return torch.optim.Adam(parameters.values(), lr=lr, fused=True)
+        case Adam(lr, decay):
+            return torch.optim.AdamW(parameters.values(), lr=lr, weight_decay=decay, fused=True)
     raise ValueError(f"{workload.name} has no optimizer")
 
 
@@ -129,7 +145,7 @@ def build(workload: Workload, threads: int, double: bool) -> Compile:
 
         def call(x: Array, labels: Array) -> list[Any]:
             logits = model(parameters, buffers, torch.from_numpy(x))
-            loss = F.cross_entropy(logits, torch.from_numpy(labels))
+            loss = F.cross_entropy(logits, torch.from_numpy(labels).flatten())
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()

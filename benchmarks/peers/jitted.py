@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from workloads import BUILDERS, L2, RESNET20, Adam, Array, Momentum, Workload
+from workloads import BUILDERS, HEADS, L2, RESNET20, WIDTH, Adam, Array, Momentum, Workload
 
 from peers import Compile
 
@@ -117,12 +117,30 @@ def resnet20(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     return dense(p, x.mean((1, 2)), 1), new
 
 
+def transformer_block(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+    def layer(name: str, x: Any) -> Any:
+        return x @ p[f"{name}.w"] + p[f"{name}.b"]
+
+    def norm(name: str, x: Any) -> Any:
+        y = x - x.mean(-1, keepdims=True)
+        return y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-5) * p[f"{name}.w"] + p[f"{name}.b"]
+
+    n, s, _ = x.shape
+    q, k, v = layer("qkv", norm("norm1", x)).reshape(n, s, 3, HEADS, WIDTH // HEADS).transpose(2, 0, 3, 1, 4)
+    scores = q @ k.swapaxes(2, 3) / math.sqrt(WIDTH // HEADS)
+    y = jax.nn.softmax(jnp.where(np.tri(s, dtype=bool), scores, -jnp.inf)) @ v
+    x = x + layer("out", y.transpose(0, 2, 1, 3).reshape(n, s, WIDTH))
+    x = x + layer("down", jax.nn.gelu(layer("up", norm("norm2", x)), approximate=False))
+    return layer("head", x).reshape(n * s, -1), buffers
+
+
 MODELS: dict[str, Callable[[Tree, Tree, Any], tuple[Any, Tree]]] = {
     "mlp_small": lambda p, buffers, x: (dense(p, x), buffers),
     "mlp_mnist": lambda p, buffers, x: (dense(p, x), buffers),
     "mlp_infer_b1": lambda p, buffers, x: (dense(p, x), buffers),
     "lenet": lenet,
     "resnet20": resnet20,
+    "transformer_block": transformer_block,
 }
 
 
@@ -160,7 +178,8 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, g)
         second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, g)
         size, scale = rule.lr / (1 - 0.9**step), 1 / (1 - 0.999**step)
-        p = jax.tree.map(lambda p, m, v: p - size * m / (jnp.sqrt(v * scale) + 1e-8), p, first, second)
+        keep = 1 - rule.lr * rule.decay
+        p = jax.tree.map(lambda p, m, v: p * keep - size * m / (jnp.sqrt(v * scale) + 1e-8), p, first, second)
         return p, (first, second, step)
 
     return momentum if isinstance(workload.optimizer, Momentum) else adam
@@ -185,7 +204,7 @@ def _training(workload: Workload) -> Compile:
 
     def loss(p: Tree, buffers: Tree, x: Any, labels: Any) -> tuple[Any, Tree]:
         logits, buffers = model(p, buffers, x.transpose(0, 2, 3, 1) if images else x)
-        return cross_entropy(logits, labels), buffers
+        return cross_entropy(logits, labels.reshape(-1)), buffers
 
     @partial(jax.jit, donate_argnums=0)
     def step(state: Any, x: Any, labels: Any) -> Any:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from workloads import BUILDERS, L2, Adam, Array, Momentum, Workload
+from workloads import BUILDERS, L2, WITHOUT_NUMPY, Adam, Array, Momentum, Workload
 
 from peers import Call, Compile
 
-WORKLOADS = frozenset(BUILDERS) - {"lenet", "resnet20"}
+WORKLOADS = frozenset(BUILDERS) - WITHOUT_NUMPY
 
 
 def seed_scalar(x: Array) -> list[Array]:
