@@ -31,6 +31,7 @@ Hooks and the retained set are read when ``plan_tape`` is called.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -125,17 +126,17 @@ def plan_tape(
     feeds: Mapping[Tensor, TensorType],
     *,
     check_numerics: bool = False,
-    memory_budget: int | None = None,
+    memory_budget: int | float | None = None,
 ) -> TapePlan:
     """Plan a forward of ``outputs`` and everything that their backwards will read.
 
     Args:
-        memory_budget: bytes that saved values should not exceed; where they would, more is computed again in the
-            backward instead of being kept, chosen by minimum cut.
+        memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
+            otherwise; where they would, more is computed again in the backward instead of being kept, chosen by
+            minimum cut.
 
     Raises:
         FetchError, FeedError, GraphError: as ``cut``.
-        GradientError: an op without a derivative is on the way.
     """
     return TapePlan(graph, outputs, feeds, check_numerics, memory_budget)
 
@@ -149,7 +150,7 @@ class TapePlan:
         outputs: Sequence[Tensor],
         feeds: Mapping[Tensor, TensorType],
         check_numerics: bool,
-        memory_budget: int | None,
+        memory_budget: int | float | None,
     ) -> None:
         self.outputs = tuple(outputs)
         self._check_numerics = check_numerics
@@ -191,23 +192,15 @@ class TapePlan:
             given: parallel to ``outputs``: whether a gradient is handed in (fed after the saved values), or is ones.
 
         Raises:
-            GradientError: a hook reads something else than when the tape was planned.
+            GradientError: an op without a derivative is on the way, or a hook gives no gradient, or reads something
+                else than when the tape was planned.
         """
         ys = tuple(outputs)
         with self._lock:
             derived = self._known.get(ys) or self._derive(ys)
-            wanted = self._reads.of([derived])
-            feeds: dict[Tensor, TensorType] = {}
-            reads = []
-            for x in self._store.base_of(wanted, strict=False):
-                saved = self._saved.get(self._reads.same(x))
-                if saved is not None:
-                    feeds[x] = saved.type
-                    reads.append(saved)
-                elif not self._store.is_free(x):
-                    raise GradientError(
-                        f"a hook reads {x.name!r}, which it did not when the tape was planned", source=x.source
-                    )
+            wanted = self._bases(derived)
+            feeds: dict[Tensor, TensorType] = {x: saved.type for x, saved in wanted.items()}
+            reads = list(wanted.values())
             for ct in derived.cotangents:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
             made = cut(self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes)
@@ -216,15 +209,40 @@ class TapePlan:
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
         return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(variables)))
 
+    def reads(self, outputs: Sequence[Tensor]) -> frozenset[SavedTensor]:
+        """What the backward of ``outputs`` reads."""
+        ys = tuple(outputs)
+        with self._lock:
+            return frozenset(self._bases(self._known.get(ys) or self._derive(ys)).values())
+
+    def _bases(self, derived: _Derived) -> dict[Tensor, SavedTensor]:
+        """The tensors where a backward begins, each with what is saved of it."""
+        found = {}
+        for x in self._store.base_of(self._reads.of([derived]), strict=False):
+            saved = self._saved.get(self._reads.same(x))
+            if saved is not None:
+                found[x] = saved
+            elif not self._store.is_free(x):
+                raise GradientError(
+                    f"a hook reads {x.name!r}, which it did not when the tape was planned", source=x.source
+                )
+        return found
+
     # -- deriving -------------------------------------------------------------------------------------------------
 
     def _derive_all(self) -> list[_Derived]:
         """What backwards of any of the outputs can read: each is derived by itself, as it is most often asked for, so
-        that its hooks need not run again; very many are derived together."""
+        that its hooks need not run again; very many are derived together. Where an op has no derivative a backward
+        will say so, if one is asked for."""
         ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
         if len(ys) > _APART:
-            return [self._derive(ys)]
-        return [self._derive((y,)) for y in ys]
+            with contextlib.suppress(GradientError):
+                return [self._derive(ys)]
+        derived = []
+        for y in ys:
+            with contextlib.suppress(GradientError):
+                derived.append(self._derive((y,)))
+        return derived
 
     def _derive(self, outputs: tuple[Tensor, ...]) -> _Derived:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
@@ -292,7 +310,7 @@ class TapePlan:
         return frozenset(n.attrs.key for n in seen if n.op.name == "assign")
 
     def _choose(
-        self, wanted: Mapping[Tensor, set[Node | None]], feeds: Mapping[Tensor, TensorType], budget: int | None
+        self, wanted: Mapping[Tensor, set[Node | None]], feeds: Mapping[Tensor, TensorType], budget: int | float | None
     ) -> _Store:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
         those that come first in the graph before later ones, since their values would be kept longest."""
@@ -307,6 +325,8 @@ class TapePlan:
 
         everything = self._graph.first
         best = store(0, 0)
+        if isinstance(budget, float):
+            budget = int(budget * sum(map(self._bytes, best.saved)))
         for level in (1, 2):
             if fits(best):
                 return best

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
-from staticgrad.errors import GraphError, at_source
+from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import Op
@@ -59,6 +59,8 @@ def saves(node: Node) -> Saved:
         return _remembered(case)
     except GraphError:  # the rule captured tensors of its own graph
         return _traced(case, Derivation(node.graph))
+    except GradientError:  # it has no derivative, so no backward passes it
+        return NOTHING
 
 
 @dataclass(frozen=True, slots=True)

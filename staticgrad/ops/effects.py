@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import BoundsError, GraphError, NumericsError, StaticGradError
+from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
 from staticgrad.graph import Node, Tensor, graph_of, lift
 from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import as_shape
@@ -233,13 +233,21 @@ def _call_now(attrs: PyCallAttributes, *inputs: Array) -> tuple[Array, ...]:
     return tuple(call_function(attrs.function, inputs, attrs.types, None))
 
 
+def _no_derivative(o: Namespace, node: Primal, *_: Any) -> Sequence[Any]:
+    raise GradientError(
+        "op 'py_call' has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
+        source=node.outputs[0].source,
+    )
+
+
 PY_CALL = register(
     Op(
         "py_call",
         "Call a Python function with the operands' values.",
         infer=lambda attrs, *inputs: attrs.types,
         reference=_call_now,
-        differentiable=False,
+        vjp=_no_derivative,
+        jvp=_no_derivative,
         effect=True,
         tags=PRIMITIVE,
     )
