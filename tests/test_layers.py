@@ -52,7 +52,10 @@ ONLY_IN = {
 }
 
 # What `import staticgrad` must not import: each costs more than staticgrad itself, and most runs need none.
-LATER = ("llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes", "torch", "jax")
+LATER = (
+    "llvmlite", "networkx", "scipy", "sklearn", "matplotlib", "tqdm", "safetensors", "platformdirs", "ml_dtypes",
+    "torch", "jax",
+)  # fmt: skip
 SECONDS_OVER_NUMPY = 0.1
 
 
