@@ -15,9 +15,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from staticgrad.compiler.merge import merged
 from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.ops.control import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE, NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
@@ -27,7 +29,7 @@ ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The region, and which of its tensors stands for which of the user's."""
+    """The region, and which tensor of what was copied stands for which of the user's."""
 
     region: Region
     tensors: dict[Tensor, Tensor]
@@ -62,7 +64,21 @@ def cut(
     tensors = maker.tensors
     outputs = tuple(tensors[f] for f in fetches if isinstance(f, Tensor))
     fed = tuple(tensors[x] for x in feeds)
-    return Cut(Region(maker.graph, fed, outputs, tuple(maker.effects)), tensors)
+    region = Region(maker.graph, fed, outputs, tuple(maker.effects))
+    if any(bodies_of(node) for node in region.graph.nodes):
+        region = merged(region)
+        _order_effects(region)
+    return Cut(region, tensors)
+
+
+def _order_effects(region: Region) -> None:
+    """Loops with effects are among those that keep their order; they can be put there only once they are merged."""
+    last: Node | None = None
+    for node in region.graph.nodes:
+        if node.op.name in ORDERED_EFFECTS or (node.op.effect and bodies_of(node)):
+            if last is not None and last not in node.control:
+                node.control = (*node.control, last)
+            last = node
 
 
 def bind_feeds(

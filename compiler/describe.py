@@ -29,6 +29,9 @@ def describe_steps(steps: Sequence[Step], plan: Plan) -> str:
         parts.append(f"{time}: {step.family} {step.name}({operands}){source}")
         if step.kernel is not None:
             parts.append(_indent(describe_kernel(step.kernel)))
+        if step.loop is not None:
+            inside = [f"{step.loop.title}", *(describe_steps(part.steps, part.plan) for part in step.loop.parts)]
+            parts.append(_indent("\n".join(inside)))
     return "\n".join(parts)
 
 

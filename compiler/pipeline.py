@@ -21,7 +21,8 @@ from staticgrad import config
 from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.target import Target, current_target
-from staticgrad.compiler.kernels.lower import lower
+from staticgrad.compiler.kernels.loops import Part
+from staticgrad.compiler.kernels.lower import RawStrides, lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.memory.plan import Plan, plan_memory
@@ -60,7 +61,8 @@ def compile_region(region: Region, options: Options) -> Program:
             region = stages.region(step.name, step.run(region))
     region = stages.region("materialize", materialize(region))
     strides = functools.partial(raw_strides, target=options.target)
-    lowered = lower(region, strides, fusion="fuse" not in options.disabled)
+    part = functools.cache(functools.partial(_part, options, strides))
+    lowered = lower(region, strides, part, fusion="fuse" not in options.disabled)
     add_scratch(lowered.steps, options.target)
     steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
     if options.memory_budget is not None:
@@ -85,6 +87,15 @@ def compile_region(region: Region, options: Options) -> Program:
             draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
         )
     )
+
+
+def _part(options: Options, strides: RawStrides, region: Region) -> Part:
+    """The body of a loop, from materialize to place, as a function of its own."""
+    region = materialize(region)
+    lowered = lower(region, strides, functools.partial(_part, options, strides), fusion="fuse" not in options.disabled)
+    add_scratch(lowered.steps, options.target)
+    steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
+    return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory == "plan"))
 
 
 def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:

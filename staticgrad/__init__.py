@@ -47,6 +47,14 @@ if TYPE_CHECKING:
         tensordot,
         vecdot,
     )
+    from staticgrad.ops.control import (
+        cond,
+        scan,
+        while_loop,
+    )
+    from staticgrad.ops.control import (
+        map_ as map,
+    )
     from staticgrad.ops.effects import (
         assert_,
         assign,
@@ -283,6 +291,7 @@ __all__ = [
     "checkpoint",
     "clip",
     "concat",
+    "cond",
     "constant",
     "control_dependencies",
     "cos",
@@ -341,6 +350,7 @@ __all__ = [
     "logical_or",
     "logical_xor",
     "logsumexp",
+    "map",
     "matmul",
     "matrix_transpose",
     "max",
@@ -378,6 +388,7 @@ __all__ = [
     "roll",
     "round",
     "rsqrt",
+    "scan",
     "scatter",
     "shape",
     "sign",
@@ -406,6 +417,7 @@ __all__ = [
     "var",
     "vecdot",
     "where",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]  # fmt: skip

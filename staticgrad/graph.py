@@ -433,6 +433,25 @@ class Graph:
         """Whether a tensor or node may be used in this graph."""
         return item.graph is self
 
+    def adopt(self, x: Tensor, what: str) -> Tensor:
+        """The tensor by which an op of this graph reads ``x``: itself (the body of a loop has its own).
+
+        Raises:
+            GraphError: it belongs to another graph.
+        """
+        if not self.holds(x):
+            raise GraphError(f"{what}: operand {x.name!r} belongs to another graph than the one it is used in")
+        return x
+
+    def take_place(self) -> int:
+        """The number of a new random op."""
+        self.random_ops += 1
+        return self.random_ops - 1
+
+    def loop_indices(self) -> tuple[Tensor, ...]:
+        """The numbers of the turns of the loops in whose bodies this graph is, outermost first."""
+        return ()
+
     def finalize(self) -> None:
         """Refuse every further op: building nodes inside a loop is found at once."""
         self.finalized = True
@@ -469,11 +488,7 @@ class Graph:
             return graph.add(op, inputs, attrs, name=name, types=types, control=control)
         if self.finalized:
             raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
-        for x in inputs:
-            if not self.holds(x):
-                raise GraphError(
-                    f"{op.name}: operand {x.name!r} belongs to another graph than the one it is used in", source=None
-                )
+        inputs = tuple(self.adopt(x, op.name) for x in inputs)
         if types is None:
             inferred = op.infer(attrs, *(x.type for x in inputs))
             types = inferred if isinstance(inferred, tuple) else (inferred,)

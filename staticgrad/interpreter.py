@@ -18,6 +18,7 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.ops.control import CONDS, LOOPS, Body, bodies_of, run_cond, run_loop
 from staticgrad.optable import Array
 from staticgrad.types import TensorType, is_floating
 
@@ -94,7 +95,7 @@ def _needed(fetches: Iterable[Tensor], effects: Iterable[Node], feeds: Mapping[T
 
 def draws(node: Node) -> bool:
     """Whether an op takes random numbers, so that a run of it counts."""
-    return node.op.name == "random_uniform"
+    return node.op.name == "random_uniform" or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
 
 
 class _Run:
@@ -217,6 +218,21 @@ def _group(run: _Run, node: Node, inputs: _Values) -> _Values:
     return []
 
 
+def _run_body(run: _Run) -> Callable[[Body, _Values], _Values]:
+    def run_body(body: Body, arrays: _Values) -> _Values:
+        return evaluate(body, arrays, run.read_variable, run.key, run.read_gradient).values
+
+    return run_body
+
+
+def _loop(run: _Run, node: Node, inputs: _Values) -> _Values:
+    return run_loop(node.attrs, inputs, _run_body(run))
+
+
+def _cond(run: _Run, node: Node, inputs: _Values) -> _Values:
+    return run_cond(node.attrs, inputs, _run_body(run))
+
+
 _SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
     "placeholder": _placeholder,
     "variable": _variable,
@@ -230,6 +246,8 @@ _SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
     "assertion": _assertion,
     "numerics_check": _numerics_check,
     "group": _group,
+    **dict.fromkeys(LOOPS, _loop),
+    **dict.fromkeys(CONDS, _cond),
 }
 
 

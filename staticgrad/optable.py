@@ -171,7 +171,7 @@ def register(op: Op) -> Op:
     """Add an entry to the table; its name must be new."""
     if op.name in OPS:
         raise ValueError(f"op {op.name} is defined twice")
-    derived = op.partials or op.vjp or op.jvp or op.expand
+    derived = op.partials or op.vjp or op.jvp or op.expand or "loop" in op.tags  # whose bodies are derived
     if op.differentiable and not derived:
         raise ValueError(f"op {op.name}: give a derivative, or say differentiable=False")
     if not (op.scalar or op.expand or "primitive" in op.tags):

@@ -224,6 +224,8 @@ def bind(value: Any, bindings: Bindings) -> Any:
         return bind_size(value, bindings)
     if type(value) is tuple:
         return tuple(bind(item, bindings) for item in value)
+    if hasattr(value, "bind_sizes"):
+        return value.bind_sizes(bindings)
     if is_dataclass(value) and not isinstance(value, type) and getattr(value, "holds_sizes", True):
         changed = {f.name: bind(getattr(value, f.name), bindings) for f in fields(value) if f.init}
         if any(changed[name] is not getattr(value, name) for name in changed):

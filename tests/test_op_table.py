@@ -24,6 +24,7 @@ ELSEWHERE = {
     "accumulated_grad": "test_state", "assign": "test_state", "print": "test_session", "py_call": "test_session",
     "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
     "accumulate_grad": "test_retention",
+    **dict.fromkeys(sorted(op.name for op in OPS.values() if "loop" in op.tags), "test_control"),
 }  # fmt: skip
 
 TESTED = [op for op in OPS.values() if op.cases and not op.effect]

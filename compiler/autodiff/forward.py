@@ -27,6 +27,7 @@ from staticgrad.compiler.autodiff.reverse import (
 )
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
+from staticgrad.ops.control import LOOPS
 from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import Size, is_floating
 
@@ -53,6 +54,7 @@ def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
     if len(directions) != len(inputs):
         raise GraphError(f"tangents: expected one for each x: {len(inputs)}, actual {len(directions)}")
     graph = one_graph([*outputs, *inputs], "jvp")
+    outputs, inputs = ([graph.adopt(x, "jvp") for x in group] for group in (outputs, inputs))
     with graph, isolated():
         seeds: dict[Tensor, Tensor] = {}
         for x, t in zip(inputs, directions, strict=True):
@@ -178,6 +180,10 @@ def push_forward(
     graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
 ) -> Sequence[Tensor | None]:
     """The tangents of a node's results from those of its operands (None: does not vary)."""
+    if "loop" in op.tags:
+        from staticgrad.compiler.autodiff import loops
+
+        return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)
     if op.jvp is not None:
         return op.jvp(FUNCTIONS, primal, *tangents)
     if op.partials is not None:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
+from staticgrad.ops.control import LOOPS
 from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import Shape, is_floating
 
@@ -56,6 +57,7 @@ def gradients(
     targets = tensor_list(xs, "xs")
     outputs = tensor_list(ys, "ys")
     graph = one_graph([*outputs, *targets], "gradients")
+    outputs, targets = ([graph.adopt(x, "gradients") for x in group] for group in (outputs, targets))
     with graph, isolated():
         seeds = seed_cotangents(graph, outputs, grad_ys)
         found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph))
@@ -100,8 +102,7 @@ def one_graph(tensors: Sequence[Tensor], what: str) -> Graph:
     """The graph that derived nodes go into; it holds all ``tensors``."""
     graph = graph_of(tensors)
     for x in tensors:
-        if not graph.holds(x):
-            raise GraphError(f"{what}: {x.name!r} belongs to another graph than {tensors[0].name!r}", source=x.source)
+        graph.adopt(x, what)
     return graph
 
 
@@ -126,9 +127,7 @@ def as_type_of(graph: Graph, value: Any, x: Tensor, what: str) -> Tensor:
     Raises:
         GraphError: it has another shape, is not floating, or belongs to another graph.
     """
-    given = lift(value, graph, x.dtype)
-    if not graph.holds(given):
-        raise GraphError(f"{what}: {given.name!r} belongs to another graph than {x.name!r}", source=given.source)
+    given = graph.adopt(lift(value, graph, x.dtype), what)
     if not compatible(given.shape, x.shape):
         raise GraphError(f"{what} of {x.name!r}: expected shape {x.shape}, actual {given.shape}", source=x.source)
     if given.dtype != x.dtype:
@@ -296,6 +295,10 @@ def pull_back(
 
     ``needs`` says which operands' cotangents are used; others may be None or not.
     """
+    if "loop" in op.tags:
+        from staticgrad.compiler.autodiff import loops
+
+        return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)
     if op.vjp is not None:
         return op.vjp(FUNCTIONS, replace(primal, needs=tuple(needs)), *cotangents)
     if op.partials is not None:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit import nest as nests
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import Check, Slot
@@ -74,13 +76,17 @@ def kernel_function(module: Module, kernel: Kernel, name: str) -> str:
 class _Main:
     """Writes ``main``."""
 
-    def __init__(self, module: Module, slots: Sequence[Slot], plan: Plan, poison: bool) -> None:
+    def __init__(
+        self, module: Module, slots: Sequence[Slot], plan: Plan, poison: bool, name: str = "main", base: int = 0
+    ) -> None:
         self.module = module
-        self.f: Function = module.function("main", ["ptr", "ptr"], "i32", internal=False)
+        self.f: Function = module.function(name, ["ptr", "ptr"], "i32", internal=name != "main")
+        self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison
         self.numbers = {slot: number for number, slot in enumerate(slots)}
         self.checks: list[Check] = []
+        self.shares = False
         self._bases: dict[Slot, Value] = {}
 
     def write(self, steps: Sequence[Step]) -> None:
@@ -121,10 +127,31 @@ class _Main:
             pointers = [self._address(o.memory, o.offset) for o in step.operands]
             scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
             self.f.call(name, "void", *pointers, scratch)
+        elif step.loop is not None:
+            self._run_parts(step, step.loop)
         elif step.callback is not None:
             self._call_out(step)
         elif step.check is not None:
             self._test(step.check, step.operands[0])
+
+    def _run_parts(self, step: Step, loop: Loop | Branch) -> None:
+        """A loop or branch: its parts become functions of their own, with arenas inside the scratch memory."""
+        scratch = step.scratch
+        assert scratch is not None
+        functions = []
+        for part, arena in zip(loop.parts, loop.arenas, strict=True):
+            base = self.base + self.plan.offsets[scratch] + arena
+            name = self.module.unique(f"{self.f.name}.{step.name}")
+            writer = _Main(self.module, part.slots, part.plan, self.poison, name, base)
+            writer.checks = self.checks
+            writer.write(part.steps)
+            self.shares |= writer.shares
+            functions.append(name)
+
+        def operand(number: int) -> Value:
+            return self._address(step.operands[number].memory)
+
+        write_step(step, LoopWriter(self.f, operand, lambda place: self._address(scratch, place), functions))
 
     def _call_out(self, step: Step) -> None:
         f, check, slot = self.f, step.check, step.callback
@@ -149,7 +176,7 @@ class _Main:
             failed = f.binary("or", below, above)
         else:
             failed = f.compare("icmp eq", low, integer(0))
-        self._end_if(failed, replace(check, offset=self.plan.offsets[found.memory]))
+        self._end_if(failed, replace(check, offset=self.base + self.plan.offsets[found.memory]))
 
     def _end_if(self, failed: Value, check: Check) -> None:
         self.checks.append(check)

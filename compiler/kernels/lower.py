@@ -31,6 +31,7 @@ from staticgrad.compiler.kernels.access import (
 from staticgrad.compiler.kernels.families import REDUCTIONS, STORED, WRITES, users_of
 from staticgrad.compiler.kernels.fuse import Group, escaping, fuse
 from staticgrad.compiler.kernels.layout import layouts, overlaps, strides_with
+from staticgrad.compiler.kernels.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.program import (
@@ -49,12 +50,14 @@ from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
+from staticgrad.ops.control import CONDS, LOOPS, LoopAttributes, bodies_of
 from staticgrad.ops.elementwise import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.types import TensorType, bool_, int64, sizes
 
 RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
+LowerPart = Callable[[Region], Part]  # makes a function of its own of a body
 
 
 @dataclass(eq=False, slots=True)
@@ -226,6 +229,11 @@ class NestBuilder:
                 self.compute("random_key", seed, run, dtype=int64, attrs=key_attributes(node.attrs, word))
                 for word in (0, 1)
             ]
+            for turn in map(self.operand, node.inputs):
+                words = [
+                    self.compute("random_turn", *words, turn, dtype=int64, attrs=key_attributes(node.attrs, word))
+                    for word in (0, 1)
+                ]
             flat = dot_address(broadcast_map(self.domain, self.domain), row_major(self.domain))
             number = self.compute(name, *words, self.affine(flat), dtype=result.dtype, attrs=node.attrs)
         else:
@@ -349,6 +357,7 @@ class Lowering:
 
     region: Region
     raw_strides: RawStrides
+    part: LowerPart
     groups: list[Group]
     group_of: dict[Node, Group]
     deferred: set[Node]
@@ -600,6 +609,8 @@ class Lowering:
             self._check(node, "numerics")
         elif name in ("print", "py_call"):
             self._call(node)
+        elif name in LOOPS | CONDS:
+            self._run_parts(node)
         elif name not in (*STORED, "group"):
             raise AssertionError(f"op {name} has no lowering")
 
@@ -648,6 +659,35 @@ class Lowering:
             node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
             tuple(outputs), check=Check("callback", message, node.source), callback=slot, scratch=table,
             source=node.source, serial=node.serial,
+        )  # fmt: skip
+        self._append(step, [node])
+
+    def _run_parts(self, node: Node) -> None:
+        """A loop or branch: its bodies are lowered by themselves, and lie in memory of the one step that runs them."""
+        parts = [self.part(Region(b.graph, b.feeds, b.fetches, b.effects)) for b in bodies_of(node)]
+        attrs = node.attrs
+        kernel: Loop | Branch
+        if isinstance(attrs, LoopAttributes):
+            first, last = attrs.counted + attrs.carries, attrs.counted + attrs.carries + attrs.sequences
+            kernel = Loop(
+                parts[0], parts[1] if len(parts) > 1 else None, tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
+                tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
+                len(node.inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
+                attrs.length, attrs.reverse, attrs.counted,  # type: ignore[arg-type]
+            )  # fmt: skip
+            assert first <= last
+        else:
+            kernel = Branch(parts[0], parts[1], len(node.inputs) - 1, len(node.outputs))
+        lent = lent_slots(parts)
+        for slot in lent:
+            if slot not in self.slots:
+                self._slot(slot)
+        inputs, outputs = [self.memory(x) for x in node.inputs], [self.memory(y) for y in node.outputs]
+        scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
+        step = Step(
+            node.op.name, "loop", None, tuple(Operand(m) for m in (*inputs, *outputs, *lent)),
+            tuple(dict.fromkeys((*inputs, *lent))), tuple(outputs), loop=kernel, scratch=scratch, source=node.source,
+            serial=node.serial, flops=kernel.flops,
         )  # fmt: skip
         self._append(step, [node])
 
@@ -732,6 +772,10 @@ def _covers(fold: Node) -> bool:
     )
 
 
+def _nbytes(x: Tensor) -> int:
+    return math.prod(sizes(x.shape)) * x.dtype.itemsize
+
+
 def _matrix_flops(kernel: Contraction | Convolution) -> int:
     if isinstance(kernel, Contraction):
         return 2 * math.prod(kernel.batch) * kernel.m * kernel.n * kernel.k
@@ -743,14 +787,14 @@ def _state_key(node: Node) -> tuple[str, str]:
     return node.op.name, node.attrs.key
 
 
-def lower(region: Region, raw_strides: RawStrides, *, fusion: bool = True) -> Steps:
+def lower(region: Region, raw_strides: RawStrides, part: LowerPart, *, fusion: bool = True) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
     groups, group_of = fuse(region, enabled=fusion)
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
-        lowering = Lowering(region, raw_strides, groups, group_of, deferred)
+        lowering = Lowering(region, raw_strides, part, groups, group_of, deferred)
         try:
             steps = lowering.run()
         except Deferral as deferral:

@@ -50,7 +50,7 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
 def _guard_state(steps: Sequence[Step], before: dict[Step, set[Step]]) -> None:
     """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
     writing = [step for step in steps if any(isinstance(m, (StateSlot, GradSlot)) for m in step.writes)]
-    failing = [step for step in steps if step.check is not None]
+    failing = [step for step in steps if step.can_fail]
     for write in writing:
         before[write].update(failing)
 

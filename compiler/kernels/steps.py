@@ -1,6 +1,6 @@
 """Steps: what a program does, one kernel after the other, before the memory is planned.
 
-Step    ::= kernel(operands) | check of what a kernel left | call of a Python function
+Step    ::= kernel(operands) | check of what a kernel left | call of a Python function | loop over parts, of steps
 Operand ::= memory + offset
 Memory  ::= Slot of the caller | Temp
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import CallbackSlot, Check, Slot
@@ -51,11 +52,16 @@ class Step:
     fills: bool = False
     check: Check | None = None
     callback: CallbackSlot | None = None
+    loop: Loop | Branch | None = None
     scratch: Temp | None = None
     source: SourceLine | None = None
     serial: int = 0
     after: list[Step] = field(default_factory=list)
     flops: int = 0
+
+    @property
+    def can_fail(self) -> bool:
+        return self.check is not None or (self.loop is not None and bool(self.loop.checks))
 
     @property
     def memories(self) -> tuple[Memory, ...]:

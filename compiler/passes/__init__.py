@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from staticgrad.compiler.passes.bodies import bodies
 from staticgrad.compiler.passes.cse import cse
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
@@ -31,6 +32,7 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("expand", expand, optional=False),
     Pass("keepdims", keepdims, optional=False),
+    Pass("bodies", bodies, optional=False),
     Pass("fold", fold),
     Pass("simplify", simplify),
     Pass("cse", cse),

@@ -12,6 +12,7 @@ import numpy as np
 
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
+from staticgrad.ops.control import bodies_of
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import sizes
 
@@ -41,7 +42,7 @@ def fold(region: Region) -> Region:
         if node.op.name == "constant" and node.outputs[0].size != 0:
             value = node.attrs.value
             return (as_tensor(value),) if value.tobytes() == value.ravel()[:1].tobytes() * value.size else None
-        if node.op.effect or node.control or not inputs or node.op.name in KEPT:
+        if node.op.effect or node.control or not inputs or node.op.name in KEPT or bodies_of(node):
             return None
         if any(int(np.prod(sizes(y.shape))) > LIMIT for y in node.outputs):
             return None

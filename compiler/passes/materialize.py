@@ -15,13 +15,14 @@ from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOU
 from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.ops.elementwise import IDENTITY
 from staticgrad.types import sizes
 
 
 def has_memory(x: Tensor) -> bool:
     """Whether a kernel writes ``x``."""
-    return is_nest(x.op) or x.op.op.name in MATRIX or x.op.op.name in WRITES or x.op.op.name == "py_call"
+    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS or x.op.op.name == "py_call"
 
 
 def materialize(region: Region) -> Region:
@@ -56,6 +57,8 @@ def materialize(region: Region) -> Region:
             return plain(x)
         if name in ("print", "py_call"):
             return has_memory(x) and x not in orders
+        if name in LOOPS | CONDS:
+            return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
         if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
             return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
         if name == "gather" and position == 0:

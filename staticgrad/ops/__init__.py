@@ -6,6 +6,7 @@ Importing this package fills the table and the namespace (``staticgrad.optable``
 from staticgrad.ops import (
     checkpointing,
     contraction,
+    control,
     convolution,
     effects,
     elementwise,
@@ -22,6 +23,6 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "checkpointing", "contraction", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
+    "checkpointing", "contraction", "control", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
     "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ SC'11), written T(key0, key1; counter0, counter1) and giving two words of 32 bit
     float32            (w0 >> 8) / 2**24
     float64            ((w0 >> 5) * 2**26 + (w1 >> 6)) / 2**53
 
+    in turn i of a loop        k0, k1 = T(k0, k1; low(i), high(i))     before that, once for each loop, outermost first
+
 ``low`` and ``high`` are the halves of 64 bits. ``seed`` is the session's, ``place`` counts the graph's random ops in
 order of declaration; with ``seed=`` that seed replaces the session's and the place is 0. ``run`` counts the earlier
 runs of the session whose program draws.
@@ -78,6 +80,12 @@ def threefry_key(seed: int, run: int, place: int) -> tuple[int, int]:
     return int(k0[0]), int(k1[0])
 
 
+def turn_key(key0: int, key1: int, turn: int) -> tuple[int, int]:
+    """The key words of a random op in one turn of the loop around it, from those outside."""
+    k0, k1 = threefry2x32(_word(key0), _word(key1), _word(turn), _word(turn >> 32))
+    return int(k0[0]), int(k1[0])
+
+
 def uniform_reference(shape: tuple[int, ...], dtype: np.dtype, key0: int, key1: int) -> Array:
     """Uniform numbers in [0, 1) for the key words of an op."""
     index = np.arange(math.prod(shape), dtype=np.uint64)
@@ -101,11 +109,14 @@ class RandomAttributes:
     seed: int | None = None
 
 
-def _random_reference(attrs: RandomAttributes, key: Sequence[int] | Array = (0, 0)) -> Array:
+def _random_reference(attrs: RandomAttributes, key: Sequence[int] | Array = (0, 0), *turns: Array) -> Array:
     """``key`` is what a run hands over as int64[2]: the session's seed and the run number."""
     seed = int(key[0]) if attrs.seed is None else attrs.seed
     shape = tuple(int(size) for size in attrs.shape)
-    return uniform_reference(shape, attrs.dtype, *threefry_key(seed, int(key[1]), attrs.place))
+    words = threefry_key(seed, int(key[1]), attrs.place)
+    for turn in turns:
+        words = turn_key(*words, int(turn))
+    return uniform_reference(shape, attrs.dtype, *words)
 
 
 def _random_scalar(b: ScalarBuilder[V], attrs: RandomAttributes, key0: V, key1: V, index: V) -> V:
@@ -119,10 +130,10 @@ RANDOM_UNIFORM = register(
     Op(
         "random_uniform",
         "Uniform numbers in [0, 1), from the session's seed, the run number and the op's place.",
-        infer=lambda a: TensorType(a.shape, a.dtype),
+        infer=lambda a, *turns: TensorType(a.shape, a.dtype),
         reference=_random_reference,
         scalar=_random_scalar,
-        vjp=lambda o, node, ct: (),
+        vjp=lambda o, node, ct: (None,) * len(node.inputs),
         dtypes=(float32, float64),
         cases=(
             Case((), RandomAttributes((3, 5), float32, 0)),
@@ -189,6 +200,34 @@ RANDOM_KEY = register(
 )
 
 
+def _turn_scalar(b: ScalarBuilder[V], attrs: KeyAttributes, key0: V, key1: V, turn: V) -> V:
+    low, high = b.cast(turn, _UINT32), b.cast(b.shift_right(turn, b.const(32, int64)), _UINT32)
+    return b.cast(b.threefry(b.cast(key0, _UINT32), b.cast(key1, _UINT32), low, high)[attrs.word], int64)
+
+
+def _turn_reference(attrs: KeyAttributes, *operands: Array) -> Array:
+    rows = np.broadcast_arrays(*operands)
+    words = [turn_key(*map(int, row))[attrs.word] for row in zip(*(r.flat for r in rows), strict=True)]
+    return np.array(words, np.int64).reshape(rows[0].shape)
+
+
+RANDOM_TURN = register(
+    Op(
+        "random_turn",
+        "A key word of a random op in one turn of a loop, from both key words outside and the turn, all int64.",
+        infer=lambda attrs, *types: TensorType(broadcast_shapes([t.shape for t in types], "random_turn"), int64),
+        reference=_turn_reference,
+        scalar=_turn_scalar,
+        differentiable=False,
+        dtypes=(int64,),
+        cases=(
+            Case(((3,),) * 3, KeyAttributes(0, None, 0), (Range(0, 2.0**32 - 1), Range(0, 2.0**32 - 1), Range(0, 1000))),
+            Case(((),) * 3, KeyAttributes(0, None, 1), (Range(0, 100), Range(0, 100), Range(2.0**33, 2.0**34))),
+        ),
+    )
+)
+
+
 # -- declaring ----------------------------------------------------------------------------------------------------
 
 
@@ -206,9 +245,9 @@ def random_uniform(shape: Any, dtype: DTypeLike = float32, seed: int | None = No
     graph = get_default_graph()
     place = 0
     if seed is None:
-        place, graph.random_ops = graph.random_ops, graph.random_ops + 1
+        place = graph.take_place()
     attrs = RandomAttributes(as_shape(shape, "random"), kind, place, None if seed is None else int(seed))
-    return graph.add(RANDOM_UNIFORM, (), attrs).outputs[0]
+    return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
 
 
 def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: Any) -> np.dtype:

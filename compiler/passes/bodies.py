@@ -1,0 +1,36 @@
+"""Bodies: the graphs inside loops and conds go through the same passes, before those of the graph around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staticgrad import config
+from staticgrad.compiler.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.control import Body, bodies_of, with_bodies
+
+
+def bodies(region: Region) -> Region:
+    """Rewrite every body."""
+    if not any(bodies_of(node) for node in region.graph.nodes):
+        return region
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if not bodies_of(node):
+            return None
+        new = get_default_graph().clone(node, inputs)
+        new.attrs = with_bodies(node.attrs, [_rewritten(body) for body in bodies_of(node)])
+        return new.outputs
+
+    return rebuild(region, visit)
+
+
+def _rewritten(body: Body) -> Body:
+    from staticgrad.compiler.passes import PASSES
+
+    disabled = config.names("DISABLE")
+    region = Region(body.graph, body.feeds, body.fetches, body.effects)
+    for step in PASSES:
+        if not step.optional or step.name not in disabled:
+            region = step.run(region)
+    return Body(region.graph, region.feeds, region.fetches, region.effects)
