@@ -52,6 +52,7 @@ VIEWS_THAT_CHANGE_NOTHING: dict[str, Callable[[sg.Tensor], sg.Tensor]] = {
     "flip": lambda x: sg.flip(x, axis=()),
     "roll": lambda x: sg.roll(x, 0, axis=0),
     "squeeze": lambda x: sg.squeeze(x),
+    "split": lambda x: sg.split(x, 1)[0],
     "tile": lambda x: sg.tile(x, 1),
     "repeat": lambda x: sg.repeat(x, 1, axis=0),
 }

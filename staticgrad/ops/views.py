@@ -630,7 +630,8 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     else:
         total = _fixed_size(x, i, "split")
         bounds = [0, *(range(total)[int(cut) :].start for cut in indices_or_sections), total]
-    return [slice_axis(x, i, a, b if _ordered(a, b) else a) for a, b in itertools.pairwise(bounds)]
+    parts = [slice_axis(x, i, a, b if _ordered(a, b) else a) for a, b in itertools.pairwise(bounds)]
+    return [reshape(x, x.shape) if part is x else part for part in parts]
 
 
 def _ordered(a: Size, b: Size) -> bool:
