@@ -15,6 +15,7 @@ Loading the text and running it is the runtime's.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from staticgrad import config
@@ -25,7 +26,7 @@ from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import RawStrides, lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
-from staticgrad.compiler.memory.plan import Plan, plan_memory
+from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.recompute import fit
@@ -52,8 +53,8 @@ class Options:
         return Options(current_target(), *switches, planning_seconds, memory_budget)
 
 
-def compile_region(region: Region, options: Options) -> Program:
-    """Compile: see the module's docstring for the stages."""
+def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:
+    """Compile: see the module's docstring for the stages. ``held`` lies in the arena before the program runs."""
     stages = Stages()
     stages.region("cut", region)
     for step in PASSES:
@@ -67,7 +68,10 @@ def compile_region(region: Region, options: Options) -> Program:
     steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
-    plan = plan_memory(steps, share=options.memory == "plan", seconds=options.planning_seconds)
+    steps, fixed = use_up(steps, held)
+    plan = plan_memory(
+        steps, share=options.memory == "plan", seconds=options.planning_seconds, fixed=fixed, held=held
+    )
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
     entry = emit_entry(steps, lowered.slots, plan, options.target, poison=options.memory == "poison")
@@ -85,6 +89,7 @@ def compile_region(region: Region, options: Options) -> Program:
             llvm_text=entry.text,
             target=options.target.name,
             draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
+            borrows=bool(held),
         )
     )
 

@@ -1,7 +1,7 @@
 """Recompute: a program that shall fit a budget keeps less, and runs some of its kernels a second time.
 
-Comes in: steps in the order in which they run, a number of bytes, and a function that plans memory. Goes out: steps that
-fit, some of them repeated right before what they make is read again. Nothing else changes: the order, the kernels and
+Comes in: steps in the order in which they run, a number of bytes, and a function that plans memory. Goes out: steps
+that fit, some of them repeated right before what they make is read again. Nothing else changes: the order, the kernels and
 so the results stay as they are. Where no choice fits, the error names the least that was found.
 
 What is given up are buffers that are alive, but not in use, while most bytes are: in a training step the values that
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from staticgrad.compiler.describe import step_cost
 from staticgrad.compiler.kernels.program import FetchSlot, GradSlot, StateSlot
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.plan import live_ranges
 from staticgrad.errors import StaticGradError
 
@@ -214,7 +214,7 @@ class _Problem:
         """The values to give up so that at no time more than ``bound`` bytes should be alive, at the least cost."""
         values = self.values
         place = {temp: index for index, value in enumerate(values) for temp in value.temps}
-        reach = [index for index in range(len(values))]  # the last value whose repetition reads this one
+        reach = list(range(len(values)))  # the last value whose repetition reads this one
         for index, value in enumerate(values):
             for temp in value.reads:
                 reach[place[temp]] = max(reach[place[temp]], index)
@@ -288,7 +288,7 @@ def _repeat(problem: _Problem, given_up: frozenset[Temp]) -> list[Step]:
         wanted = [m for m in step.memories if isinstance(m, Temp) and m in given_up and m not in again]
         if wanted:
             result.extend(_repetition(problem, wanted, given_up, again))
-        result.append(_reading(step, again))
+        result.append(placed(step, again))
     return result
 
 
@@ -316,16 +316,4 @@ def _repetition(
 
 def _copy(step: Step, again: dict[Memory, Memory]) -> Step:
     scratch = replace(step.scratch) if step.scratch is not None else None
-    return replace(_reading(step, again), name=f"{step.name}_again", scratch=scratch, after=[])
-
-
-def _reading(step: Step, again: dict[Memory, Memory]) -> Step:
-    """The step with some memories replaced by others."""
-
-    def new(memories: tuple[Memory, ...]) -> tuple[Memory, ...]:
-        return tuple(again.get(memory, memory) for memory in memories)
-
-    if not any(memory in again for memory in step.memories):
-        return step
-    operands = tuple(Operand(again.get(o.memory, o.memory), o.offset) for o in step.operands)
-    return replace(step, operands=operands, reads=new(step.reads), writes=new(step.writes), adds=new(step.adds))
+    return replace(placed(step, again), name=f"{step.name}_again", scratch=scratch, after=[])

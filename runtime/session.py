@@ -24,6 +24,7 @@ from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.memory.plan import Held
     from staticgrad.compiler.region import Region
     from staticgrad.runtime.tape import Tape, TapePrograms
 
@@ -254,7 +255,7 @@ class Session:
             tuple(map(id, ops)),
             self._feeds_key(feeds),
             planning_seconds,
-            memory_budget,
+            repr(memory_budget),  # 1 byte is not 1.0, the whole
         )
         runner = self._runners.get(key)
         if runner is None:
@@ -281,9 +282,13 @@ class Session:
         return tuple((id(x), t) for x, t in feeds.items())
 
     def load(
-        self, region: Region, planning_seconds: float = 0.0, memory_budget: int | float | None = None
+        self,
+        region: Region,
+        planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
+        held: Sequence[Held] = (),
     ) -> Runner:
-        """Compile a region for this session's state."""
+        """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's."""
         self.check_open()
         with self.compiling:
             self.compile_count += 1
@@ -294,7 +299,7 @@ class Session:
 
             options = Options.from_environment(
                 planning_seconds=planning_seconds, memory_budget=memory_budget)
-            return NativeRunner(compile_region(region, options), self.store)
+            return NativeRunner(compile_region(region, options, held), self.store)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 
@@ -304,15 +309,15 @@ class Session:
         feeds: Mapping[Tensor, Any] | None = None,
         *,
         backward_order: Sequence[Tensor | Sequence[Tensor]] | None = None,
-        memory_budget: int | None = None,
+        memory_budget: int | float | None = None,
     ) -> Tape:
         """Run the forward of ``outputs`` (a tensor or a nest of them) and keep what their backwards need.
 
         Args:
             backward_order: the order in which backwards of the outputs will be called; each value is then kept
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
-            memory_budget: bytes that the kept values should not exceed; where they would, more is computed again in
-                the backward.
+            memory_budget: bytes that the kept values should not exceed, or as a float the part of what would be kept
+                otherwise; where they would, as much as that takes is computed again in the backward.
 
         Raises:
             FetchError, FeedError: as for ``run``.
@@ -320,6 +325,7 @@ class Session:
         from staticgrad.runtime.tape import Tape, plan_programs
 
         self.check_open()
+        check_budget(memory_budget)
         leaves = leaves_of(outputs)
         for leaf in leaves:
             if not isinstance(leaf, Tensor):
@@ -328,7 +334,7 @@ class Session:
         fed = self._check_feeds(feeds)
         arrays = [as_array(x, value) for x, value in fed.items()]
         types = {x: TensorType(array.shape, array.dtype) for x, array in zip(fed, arrays, strict=True)}
-        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types), memory_budget)
+        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types), repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
             with self.compiling:

@@ -3,30 +3,49 @@
 Comes in: a plan of the compiler (which values live between the programs) and fed arrays. Goes out: the outputs'
 values, gradients added up in the session. Whether a backward may run is decided by the ledger on the declared graph;
 what is kept in memory is what the compiled backwards read.
+
+What is kept lies in one block of memory, the outputs apart. A backward that retains reads it there and works in an
+arena of its own. A backward that consumes is another program: its arena is the block, in which what it is the last to
+read is a buffer that dies like others, and its temporaries take that place. The block goes on to the next tape.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from staticgrad import config
+from staticgrad.compiler.autodiff.retention import Passage
 from staticgrad.compiler.kernels.program import BufferPlan
+from staticgrad.compiler.memory.plan import Held
 from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
 from staticgrad.runtime.executable import Runner
+from staticgrad.runtime.kept import Blocks
+from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.reports import byte_text, plot_buffers, table
-from staticgrad.types import TensorType
+from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
 
 
 BackwardKey = tuple[tuple[int, bool], ...]  # the outputs by id, and whether a gradient is given
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a backward does to the block: which values it uses up, and which others lie there meanwhile."""
+
+    used_up: frozenset[SavedTensor] = frozenset()
+    held: frozenset[SavedTensor] = frozenset()
 
 
 @dataclass(slots=True, eq=False)
@@ -36,18 +55,51 @@ class TapePrograms:
     plan: TapePlan
     outputs: tuple[Tensor, ...]
     forward: Runner
-    backwards: dict[BackwardKey, tuple[BackwardPlan, Runner]]
+    places: dict[SavedTensor, int]  # where in the block each value lies; outputs are in none
+    blocks: Blocks
+    backwards: dict[BackwardKey, BackwardPlan]
+    runners: dict[tuple[BackwardKey, Use], Runner]
+
+    def held(self, plan: BackwardPlan, use: Use) -> list[Held]:
+        """The block as a backward finds it."""
+        feeds = {saved: number for number, saved in enumerate(plan.reads)}
+        return [
+            Held(s.name, place, s.nbytes, feeds.get(s), s in use.used_up)
+            for s, place in self.places.items()
+            if s in use.held or s in use.used_up
+        ]
 
 
 def plan_programs(
     session: Session,
     outputs: Sequence[Tensor],
     feeds: Mapping[Tensor, TensorType],
-    memory_budget: int | None,
+    memory_budget: int | float | None,
 ) -> TapePrograms:
     """Plan a tape and compile its forward."""
     plan = plan_tape(session.graph, outputs, feeds, check_numerics=session.check_numerics, memory_budget=memory_budget)
-    return TapePrograms(plan, tuple(outputs), session.load(plan.forward), {})
+    places, end = {}, 0
+    for saved in plan.saved:
+        if not saved.is_output:
+            places[saved] = end
+            end += -(-saved.nbytes // ALIGNMENT) * ALIGNMENT
+    return TapePrograms(plan, tuple(outputs), session.load(plan.forward), places, Blocks(end), {}, {})
+
+
+def arena_bytes(runner: Runner) -> int:
+    """The planned arena of a program; the interpreter plans none."""
+    if isinstance(runner, ReferenceRunner):
+        return 0
+    from staticgrad.runtime.native import NativeRunner
+
+    return runner.program.arena_bytes if isinstance(runner, NativeRunner) else 0
+
+
+def may_fail(runner: Runner) -> bool:
+    """Whether a run can end in an error after it began."""
+    from staticgrad.runtime.native import NativeRunner
+
+    return not isinstance(runner, NativeRunner) or bool(runner.program.checks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +118,20 @@ class TapeMemory:
     """What a tape keeps for its backwards, in bytes.
 
     ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what of it the backward
-    of all outputs gives back and ``retain_graph=True`` keeps.
+    of all outputs gives back and ``retain_graph=True`` keeps. ``peak_bytes`` is the most that was planned to be in use
+    at once so far: what is kept and the arenas of the programs that ran, without outputs, feeds, gradients, variables.
     """
 
     saved_bytes: int
     live_bytes: int
     retain_bytes: int
+    peak_bytes: int
     buffers: tuple[SavedBuffer, ...]
 
     def __str__(self) -> str:
         head = (
             f"saved {byte_text(self.saved_bytes)}, live {byte_text(self.live_bytes)}, "
-            f"retain_graph=True keeps {byte_text(self.retain_bytes)}"
+            f"retain_graph=True keeps {byte_text(self.retain_bytes)}, at most {byte_text(self.peak_bytes)} in use"
         )
         rows = [
             (b.name, str(b.nbytes), "live" if b.live else "given back", b.reason, str(b.source or ""))
@@ -123,16 +177,34 @@ class Tape:
         self._closed = False
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._versions = {name: session.store.version(name) for name in self._initialized(plan.variables)}
-        results = programs.forward.run(arrays)
+        self._kept = programs.blocks.take()
+        self._give_back = weakref.finalize(self, programs.blocks.give, self._kept)
+        self._give_back.atexit = False
+        self._live: dict[SavedTensor, Array] = {s: self._view(s) for s in programs.places}
+        outs: list[Array | None] = [None] * len(plan.forward.fetches)
+        for saved, array in self._live.items():
+            if saved.origin == "fetched":
+                outs[saved.index] = array
+            else:
+                array[...] = arrays[saved.index]
+        results = programs.forward.run(arrays, outs, self._kept)
         self._outputs = dict(zip(programs.outputs, results, strict=False))
-        self._live: dict[SavedTensor, Array] = {
-            s: results[s.index] if s.origin == "fetched" else arrays[s.index].copy() for s in plan.saved
-        }
+        self._live.update((s, results[s.index]) for s in plan.saved if s.is_output)
+        self._peak = self._block_bytes() + arena_bytes(programs.forward)
 
     def _initialized(self, names: Sequence[str]) -> Sequence[str]:
         for name in names:
             self._session.store.array(name)
         return names
+
+    def _view(self, saved: SavedTensor) -> Array:
+        place = self._programs.places[saved]
+        part = self._kept.block[place : place + saved.nbytes]
+        return part.view(saved.type.dtype).reshape(sizes(saved.type.shape))
+
+    def _block_bytes(self) -> int:
+        """What of the block is in use."""
+        return sum(s.nbytes for s in self._live if not s.is_output)
 
     def __enter__(self) -> Tape:
         return self
@@ -145,6 +217,7 @@ class Tape:
         self._closed = True
         self._live.clear()
         self._outputs.clear()
+        self._give_back()
 
     def _check_open(self) -> None:
         self._session.check_open()
@@ -182,20 +255,56 @@ class Tape:
         self._check_open()
         outputs, grads = self._arguments(output, grad)
         shapes = [None if g is None else g.shape for g in grads]
-        key = tuple(zip(map(id, outputs), [g is not None for g in grads], strict=True))
-        known = self._programs.backwards.get(key)
-        if known is None:
-            self._ledger.admit(outputs, shapes)  # nothing is compiled for what is refused
-            known = self._compile(key, outputs, [g is not None for g in grads])
-        plan, runner = known
-        store = self._session.store
-        with store.lock.exclusive():
-            passage = self._ledger.admit(outputs, shapes)
-            self._check_versions(plan)
-            values = [self._live[s] for s in plan.reads]
-            runner.run([*values, *(g for g in grads if g is not None)])
-            for saved in self._ledger.commit(passage, retain_graph):
-                self._live.pop(saved, None)
+        given = [g is not None for g in grads]
+        key = tuple(zip(map(id, outputs), given, strict=True))
+        while True:
+            passage = self._ledger.admit(outputs, shapes)  # nothing is compiled for what is refused
+            plan, runner, use = self._compile(key, outputs, given, self._freed(passage, retain_graph))
+            with self._session.store.lock.exclusive():
+                passage = self._ledger.admit(outputs, shapes)
+                freed = self._freed(passage, retain_graph)
+                if use.used_up and use != self._use(plan, freed):
+                    continue  # another thread has called a backward of this tape meanwhile
+                self._check_versions(plan)
+                self._run(plan, runner, use, [g for g in grads if g is not None])
+                self._ledger.commit(passage, retain_graph)
+                self._drop(freed)
+                return
+
+    def _freed(self, passage: Passage, retain_graph: bool) -> frozenset[SavedTensor]:
+        """What nothing can read after a backward. In a declared order that is whatever the later ones don't read."""
+        if retain_graph:
+            return frozenset()
+        later = self._ledger.later
+        if later is None:
+            return frozenset(self._ledger.would_free(passage))
+        reads = {saved for outputs in later for saved in self._programs.plan.reads(outputs)}
+        return frozenset(s for s in self._live if s not in reads)
+
+    def _use(self, plan: BackwardPlan, freed: frozenset[SavedTensor]) -> Use:
+        """What a backward may do to the block. Nothing where memory is not shared, or where it may fail (in a callback,
+        say): it can be tried again then."""
+        calls_out = any(node.op.name != "accumulate_grad" for node in plan.region.effects)
+        if calls_out or config.get("MEMORY") != "plan" or config.get("BACKEND") == "reference":
+            return Use()
+        places = self._programs.places
+        here = frozenset(s for s in self._live if s in places)
+        used_up = freed & frozenset(plan.reads) & here
+        return Use(used_up, here - freed) if used_up else Use()
+
+    def _run(self, plan: BackwardPlan, runner: Runner, use: Use, grads: Sequence[Array]) -> None:
+        needed = arena_bytes(runner)
+        if use.used_up and needed > self._kept.block.nbytes:
+            self._programs.blocks.grow(self._kept, needed)
+            self._live.update((s, self._view(s)) for s in self._live if not s.is_output)
+        runner.run([*(self._live[s] for s in plan.reads), *grads], None, self._kept)
+        self._peak = max(self._peak, needed + (0 if use.used_up else self._block_bytes()))
+
+    def _drop(self, freed: frozenset[SavedTensor]) -> None:
+        for saved in freed:
+            self._live.pop(saved, None)
+        if all(s.is_output for s in self._live):
+            self._give_back()
 
     def _arguments(self, output: Tensor | Sequence[Tensor], grad: Any) -> tuple[list[Tensor], list[Array | None]]:
         if isinstance(output, Tensor):
@@ -215,15 +324,29 @@ class Tape:
         return outputs, grads
 
     def _compile(
-        self, key: BackwardKey, outputs: Sequence[Tensor], given: Sequence[bool]
-    ) -> tuple[BackwardPlan, Runner]:
-        """Compile a backward. The state's lock must not be held: another thread may compile and wait for it."""
+        self, key: BackwardKey, outputs: Sequence[Tensor], given: Sequence[bool], freed: frozenset[SavedTensor]
+    ) -> tuple[BackwardPlan, Runner, Use]:
+        """Compile a backward, or find it. The state's lock must not be held: another thread may compile and wait for
+        it."""
+        programs = self._programs
+        plan = programs.backwards.get(key)
+        if plan is not None:
+            use = self._use(plan, freed)
+            runner = programs.runners.get((key, use))
+            if runner is not None:
+                return plan, runner, Use() if use.used_up and may_fail(runner) else use
         with self._session.compiling:
-            known = self._programs.backwards.get(key)
-            if known is None:
-                plan = self._programs.plan.backward(outputs, given)
-                known = self._programs.backwards[key] = (plan, self._session.load(plan.region))
-            return known
+            if plan is None:
+                plan = programs.backwards[key] = programs.backwards.get(key) or programs.plan.backward(outputs, given)
+            use = self._use(plan, freed)
+            runner = programs.runners.get((key, use))
+            if runner is None:
+                held = programs.held(plan, use) if use.used_up else []
+                runner = self._session.load(plan.region, held=held)
+                if held and may_fail(runner):
+                    runner = self._session.load(plan.region)
+                programs.runners[key, use] = runner
+            return plan, runner, Use() if use.used_up and may_fail(runner) else use
 
     def _check_versions(self, plan: BackwardPlan) -> None:
         for name in plan.variables:
@@ -247,5 +370,6 @@ class Tape:
             saved_bytes=sum(s.nbytes for s in saved),
             live_bytes=sum(s.nbytes for s in live),
             retain_bytes=sum(s.nbytes for s in live if s.readers),
+            peak_bytes=self._peak,
             buffers=buffers,
         )

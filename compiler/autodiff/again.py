@@ -6,7 +6,8 @@ reaches it; so that nothing of it has to be kept in between. Each walk repeats t
 only those whose results it reads. In a checkpoint within another one, what is repeated begins at values that the outer
 one repeats.
 
-Effects are never repeated, so their results are read as they are; random ops draw the same numbers again.
+Effects are never repeated, so their results are read as they are; random ops draw the same numbers again. A loop in
+which there are effects or draws counts as an effect.
 
 This is reverse accumulation with checkpointing (A. Griewank and A. Walther, "Evaluating Derivatives", 2nd edition,
 chapter 12), where the user says what lies between two checkpoints.
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.cut import written_before
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
+from staticgrad.interpreter import draws
+from staticgrad.ops.control import bodies_of
 from staticgrad.optable import FUNCTIONS
 
 SOURCES = frozenset({"placeholder", "variable", "constant", "full", "iota", "accumulated_grad"})  # cost nothing to keep
@@ -44,9 +47,7 @@ class Recomputer:
         self._made: dict[tuple[Checkpoint, Node], Node] = {}
         self._begun: dict[Checkpoint, tuple[int, tuple[Node, ...]]] = {}  # epoch, and what comes before
 
-    def values(
-        self, node: Node, cotangents: Sequence[Tensor | None]
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def values(self, node: Node, cotangents: Sequence[Tensor | None]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The operands and results of ``node`` for its rule, which the cotangents have reached."""
         inside = closed_checkpoint(node)
         inputs = tuple(self._value(x, inside, cotangents) for x in operands_of(node))
@@ -75,10 +76,10 @@ class Recomputer:
         while stack:
             for x in operands_of(stack.pop()):
                 node = x.op
-                if inside.holds(node) and _is_repeatable(node) and (inside, node) not in self._made:
-                    if node not in needed:
-                        needed.add(node)
-                        stack.append(node)
+                known = node in needed or (inside, node) in self._made
+                if not known and inside.holds(node) and _is_repeatable(node):
+                    needed.add(node)
+                    stack.append(node)
         epoch, after = self._begun[inside]
         for node in sorted(needed, key=lambda n: n.serial):
             if (inside, node) not in self._made:
@@ -87,4 +88,5 @@ class Recomputer:
 
 
 def _is_repeatable(node: Node) -> bool:
-    return not node.op.effect and node.op.name not in SOURCES
+    inner = (n for body in bodies_of(node) for n in body.graph.nodes)
+    return not node.op.effect and node.op.name not in SOURCES and not any(n.op.effect or draws(n) for n in inner)

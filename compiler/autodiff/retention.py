@@ -105,6 +105,11 @@ class Ledger(Generic[H]):
     def spent(self) -> frozenset[Node]:
         return frozenset(self._spent)
 
+    @property
+    def later(self) -> tuple[tuple[Tensor, ...], ...] | None:
+        """The backwards that a declared order has after the one that is next; None without an order."""
+        return None if self._order is None else tuple(self._order[self._calls + 1 :])
+
     def admit(self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None = None) -> Passage:
         """Check a backward; nothing changes.
 

@@ -7,7 +7,8 @@ Memory  ::= Slot of the caller | Temp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
@@ -67,3 +68,15 @@ class Step:
     def memories(self) -> tuple[Memory, ...]:
         own = (self.scratch,) if self.scratch is not None else ()
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.adds, *own)))
+
+
+def placed(step: Step, memories: Mapping[Memory, Memory]) -> Step:
+    """The step with some memories replaced by others; itself where it touches none of them."""
+
+    def new(old: tuple[Memory, ...]) -> tuple[Memory, ...]:
+        return tuple(memories.get(memory, memory) for memory in old)
+
+    if not any(memory in memories for memory in step.memories):
+        return step
+    operands = tuple(Operand(memories.get(o.memory, o.memory), o.offset) for o in step.operands)
+    return replace(step, operands=operands, reads=new(step.reads), writes=new(step.writes), adds=new(step.adds))

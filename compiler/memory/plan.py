@@ -6,15 +6,28 @@ checker from the steps alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.kernels.steps import Step, Temp
+from staticgrad.compiler.kernels.program import FeedSlot
+from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import lower_bound, place
 from staticgrad.compiler.memory.problems import Interval
 
 ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is not used up is there
+    after it, untouched. ``feed`` is the number of the feed that it is, None for what the program does not read."""
+
+    name: str
+    offset: int
+    nbytes: int
+    feed: int | None
+    used_up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +52,49 @@ def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
     return ranges
 
 
-def plan_memory(steps: Sequence[Step], *, share: bool = True, seconds: float = 0.0) -> Plan:
-    """Place every buffer; with ``share=False`` each has memory of its own."""
-    ranges = live_ranges(steps)
+def use_up(steps: Sequence[Step], held: Sequence[Held]) -> tuple[list[Step], dict[Temp, int]]:
+    """The steps with buffers in the place of the feeds that are used up, and where those buffers lie already."""
+    at = {value.feed: value for value in held if value.used_up and value.feed is not None}
+    memories: dict[Memory, Memory] = {}
+    offsets: dict[Temp, int] = {}
+    for slot in dict.fromkeys(m for step in steps for m in step.memories if isinstance(m, FeedSlot)):
+        if slot.index in at:
+            value = at[slot.index]
+            temp = Temp(value.name, value.nbytes, "kept by the forward and used up", None)
+            memories[slot], offsets[temp] = temp, value.offset
+    return [placed(step, memories) for step in steps], offsets
+
+
+def plan_memory(
+    steps: Sequence[Step],
+    *,
+    share: bool = True,
+    seconds: float = 0.0,
+    fixed: Mapping[Temp, int] | None = None,
+    held: Sequence[Held] = (),
+) -> Plan:
+    """Place every buffer; with ``share=False`` each has memory of its own.
+
+    Args:
+        fixed: buffers that lie somewhere already, from the beginning on.
+        held: what lies in the arena and is not used up keeps its place.
+    """
+    fixed = fixed or {}
+    ranges = {temp: (0 if temp in fixed else first, last) for temp, (first, last) in live_ranges(steps).items()}
     intervals = tuple(
-        Interval(f"{temp.name}#{number}", first if share else 0, last if share else len(steps), temp.nbytes)
-        for number, (temp, (first, last)) in enumerate(ranges.items())
+        Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, fixed.get(t))
+        for number, (t, (first, last)) in enumerate(ranges.items())
+    )
+    intervals += tuple(
+        Interval(value.name, 0, max(len(steps), 1), value.nbytes, value.offset) for value in held if not value.used_up
     )
     placement = place(intervals, alignment=ALIGNMENT, seconds=seconds)
     check(intervals, placement.offsets, placement.arena_bytes)
     alive = tuple(
         Interval(interval.name, first, last, interval.nbytes)
-        for interval, (first, last) in zip(intervals, ranges.values(), strict=True)
+        for interval, (first, last) in zip(intervals, ranges.values(), strict=False)
     )
     return Plan(
-        tuple(ranges), alive, dict(zip(ranges, placement.offsets, strict=True)), placement.arena_bytes,
+        tuple(ranges), alive, dict(zip(ranges, placement.offsets, strict=False)), placement.arena_bytes,
         lower_bound(alive, alignment=ALIGNMENT),
     )  # fmt: skip
