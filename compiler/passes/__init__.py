@@ -16,6 +16,7 @@ from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
 from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
+from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.region import Region
 
@@ -37,4 +38,5 @@ PASSES: tuple[Pass, ...] = (
     Pass("simplify", simplify),
     Pass("cse", cse),
     Pass("dce", dce),
+    Pass("pads", pads),
 )
