@@ -1,8 +1,11 @@
 """Graphs as text, a line a node. ``str(graph)`` holds everything but source lines, and ``sg.parse`` reads it back.
 
-    graph      ::= (line "\\n")*                                      lines that begin with # are passed over
-    line       ::= node "=" op "(" [tensor ("," tensor)*] ")" [attributes] ["after" node ("," node)*] ["no_grad"]
+    graph      ::= (line "\\n" | body)*                               lines that begin with # are passed over
+    line       ::= node "=" op "(" [tensor ("," tensor)*] ")" [attributes] ["after" node ("," node)*]
+                   ["again(" number ["," node] ")"] ["checkpoint(" number ("," number)* ")"] ["no_grad"]
                    ":" ("()" | type ("," type)*)
+    body       ::= "body" number ["of" number] "{" "\\n" graph "}" "(" tensors ")" "->" "(" tensors ")"
+                   ["effects" "(" nodes ")"] "\\n"                     what it is given, hands out and does
     node       ::= "%" name                                          a name that is no plain word stands in quotes
     tensor     ::= node [":" number]                                 number of the output, 0 if it is left out
     attributes ::= class ["(" field "=" value ("," …)* ")"]          the class without "Attributes"; ``shape`` and
@@ -11,10 +14,13 @@
     size       ::= number | symbol | sums, products and "//" of sizes
     symbol     ::= name | "dim(" string ["," number] ")"             the number tells symbols of one name apart
     value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
-                 | class "(" field "=" value … ")" | array
+                 | class "(" field "=" value … ")" | array | "body(" number ")"
     array      ::= "[" values "]" | "full(" number ")" | "base64(" string ")"          in row-major order, of its type
 
-Words behind a type: ``requires_grad`` (asked for, a leaf), ``retains_grad``, ``hooked``; ``ignores_grad`` and
+A body is a graph that an op runs; what it reads of the graphs around it is among its parameters, and names are its own.
+``of`` says which body it continues: nodes of that one come first. ``again`` numbers recomputations, and names the node
+that is computed again; ``checkpoint`` numbers the calls of ``sg.checkpoint`` that a node was declared in, outermost
+first. Words behind a type: ``requires_grad`` (asked for, a leaf), ``retains_grad``, ``hooked``; ``ignores_grad`` and
 ``passes_grad`` where a tensor's operands came to require a gradient, or ceased to, after it was declared.
 ``<…>`` stands for a Python object, which is not text; so does ``hooked``.
 """
@@ -23,13 +29,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph import Checkpoint, Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.types import DTYPES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
 
@@ -37,19 +43,30 @@ LISTED = 16  # arrays of up to so many elements are listed, larger ones are enco
 PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 SUFFIX = "Attributes"  # of the classes of attributes
-RESERVED = frozenset({"True", "False", "None", "inf", "nan", "dim", "full", "base64", *(d.name for d in DTYPES)})
+RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | {dtype.name for dtype in DTYPES}
+
+
+class Computation(Protocol):
+    """A body: a graph with what is handed in and out."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def feeds(self) -> tuple[Tensor, ...]: ...
+    @property
+    def fetches(self) -> tuple[Tensor, ...]: ...
+    @property
+    def effects(self) -> tuple[Node, ...]: ...
 
 
 def print_graph(graph: Graph) -> str:
     """All of a graph, in the form that ``parse`` reads."""
-    printer = _Printer(whole=True)
-    return "\n".join([printer.node(node) for node in graph.nodes])
+    return "\n".join(_Printer(whole=True).lines(graph.nodes))
 
 
 def print_nodes(nodes: Iterable[Node]) -> str:
     """Nodes for people: large arrays are left out, and what is about gradients."""
-    printer = _Printer(whole=False)
-    return "\n".join([printer.node(node) for node in nodes])
+    return "\n".join(_Printer(whole=False).lines(nodes))
 
 
 def print_node(node: Node) -> str:
@@ -65,17 +82,64 @@ class _Printer:
         self.nodes: dict[Node, str] = {}
         self.taken: set[str] = set()
         self.symbols: dict[str, list[Symbol]] = {}
+        self.bodies: dict[int, tuple[int, frozenset[str]]] = {}  # by id: number, and names that are taken in it
+        self.checkpoints: dict[Checkpoint, int] = {}
+        self.epochs: dict[int, int] = {}
 
     # -- lines ------------------------------------------------------------------------------------------------------
+
+    def lines(self, nodes: Iterable[Node]) -> Iterator[str]:
+        """A line a node, and before it the bodies that it is the first to run."""
+        for node in nodes:
+            for body in _bodies_of(node.attrs):
+                yield from self.body(body)
+            yield self.node(node)
+
+    def body(self, body: Computation) -> Iterator[str]:
+        if id(body) in self.bodies:
+            return
+        origin: Computation | None = getattr(body, "origin", None)
+        shared = 0 if origin is None else len(origin.graph.nodes)
+        if origin is None or body.graph.nodes[:shared] != origin.graph.nodes:
+            origin, shared = None, 0
+        continued = ""
+        if origin is not None:
+            yield from self.body(origin)
+            continued = f" of {self.bodies[id(origin)][0]}"
+        number = len(self.bodies) + 1
+        self.bodies[id(body)] = number, frozenset()
+        around, self.taken = self.taken, set() if origin is None else set(self.bodies[id(origin)][1])
+        yield f"body {number}{continued} {{"
+        for line in self.lines(body.graph.nodes[shared:]):
+            yield f"  {line}"
+        given, handed = (", ".join(map(self._tensor, tensors)) for tensors in (body.feeds, body.fetches))
+        effects = f" effects ({', '.join(map(self._name, body.effects))})" if body.effects else ""
+        yield f"}} ({given}) -> ({handed}){effects}"
+        self.bodies[id(body)] = number, frozenset(self.taken)
+        self.taken = around
 
     def node(self, node: Node) -> str:
         name = self._define(node)
         operands = ", ".join(map(self._tensor, node.inputs))
         attributes = self._attributes(node)
         after = f" after {', '.join(map(self._name, node.control))}" if node.control else ""
-        blocked = " no_grad" if node.blocked and self.whole else ""
+        apart = self._apart(node)
         types = ", ".join(self.type(y.type) + self._words(y) for y in node.outputs) or "()"
-        return f"{name} = {node.op.name}({operands}){attributes}{after}{blocked} : {types}"
+        return f"{name} = {node.op.name}({operands}){attributes}{after}{apart} : {types}"
+
+    def _apart(self, node: Node) -> str:
+        """What keeps a node apart from others: it is computed again, or shall be, or passes no gradient."""
+        text = ""
+        if node.epoch:
+            number = self.epochs.setdefault(node.epoch, len(self.epochs) + 1)
+            text += f" again({number}" + (f", {self._name(node.original)})" if node.original in self.nodes else ")")
+        if node.checkpoint is not None and self.whole:
+            path = [node.checkpoint]
+            while path[0].outer is not None:
+                path.insert(0, path[0].outer)
+            numbers = [str(self.checkpoints.setdefault(one, len(self.checkpoints) + 1)) for one in path]
+            text += f" checkpoint({', '.join(numbers)})"
+        return text + (" no_grad" if node.blocked and self.whole else "")
 
     def _define(self, node: Node) -> str:
         name, number = node.name, 1
@@ -116,7 +180,7 @@ class _Printer:
         attrs = node.attrs
         if not is_dataclass(attrs) or not fields(attrs):
             return ""
-        said = {"shape": node.outputs[0].shape, "dtype": node.outputs[0].dtype} if node.outputs else {}
+        said: dict[str, Any] = {"shape": node.outputs[0].shape, "dtype": node.outputs[0].dtype} if node.outputs else {}
         shown = []
         for field in fields(attrs):
             value = getattr(attrs, field.name)
@@ -159,6 +223,8 @@ class _Printer:
             return self.size(value)
         if value is None or isinstance(value, (int, float, str)):
             return repr(value)
+        if _is_body(value):
+            return f"body({self.bodies[id(value)][0]})" if id(value) in self.bodies else "<body>"
         if isinstance(value, tuple):
             return f"({', '.join(map(self.value, value))}{',' if len(value) == 1 else ''})"
         if is_dataclass(value) and not isinstance(value, type):
@@ -202,6 +268,17 @@ class _Printer:
 def quoted(name: str) -> str:
     """A node as it is named in a text."""
     return f"%{name}" if PLAIN_NAME.fullmatch(name) else f"%{name!r}"
+
+
+def _is_body(value: Any) -> bool:
+    return hasattr(value, "graph") and hasattr(value, "fetches")
+
+
+def _bodies_of(attrs: Any) -> list[Computation]:
+    """The graphs among the attributes of an op."""
+    if not is_dataclass(attrs):
+        return []
+    return [value for f in fields(attrs) if _is_body(value := getattr(attrs, f.name))]
 
 
 def class_name(value: Any) -> str:

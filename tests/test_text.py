@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.random_graphs import random_graph
 
 import staticgrad as sg
-from staticgrad import init, ops, parser
+from staticgrad import init, literals, ops
 from staticgrad.compiler.cut import cut
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.nn import layers
@@ -156,6 +156,78 @@ def test_a_text_of_a_graph(golden: Callable[[str, str], None]) -> None:
             sg.print(halves, "halves\n")
         sg.zeros((4, 5)) + np.linspace(0, 1, 20, dtype=np.float32).reshape(4, 5)
     golden("graph.txt", str(read_back(g)) + "\n")
+
+
+# -- bodies, checkpoints -------------------------------------------------------------------------------------------
+
+
+def loops() -> tuple[Graph, dict[Tensor, Array], list[Any]]:
+    """A scan in a scan with random numbers, a cond, a bounded while, and second derivatives of them."""
+    with Graph() as g:
+        x = sg.placeholder((None, 3), name="x")
+        w = sg.Variable(sg.init.uniform(-0.5, 0.5), shape=(3, 3), name="w")
+
+        def turn(carry: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+            total, _ = sg.scan(lambda a, b: (a + b * w[0, 0], a), sg.sum(row), row)
+            carry = sg.tanh(carry @ w + row * total + sg.random.uniform((3,)))
+            return carry, sg.sum(carry)
+
+        last, ys = sg.scan(turn, sg.zeros((3,)), x)
+        branch = sg.cond(sg.sum(ys) > 0, lambda: sg.exp(last), lambda: sg.print(last * w[1], "otherwise"))
+        _, grown = sg.while_loop(
+            lambda s: s[1] < 10.0, lambda s: (s[0] + 1, s[1] * 2.0 + branch[0] ** 2), (0, 1.0), max_steps=6
+        )
+        loss = sg.sum(branch) + grown + sg.sum(ys)
+        (first,) = sg.gradients(loss, [w])
+        (second,) = sg.gradients(sg.sum(first), [w])
+    feeds = {x: np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
+    return g, feeds, [loss, first, second]
+
+
+def test_bodies_read_back(interpreter: None) -> None:
+    same_values(*reordered(loops()))
+
+
+def reordered(case: tuple[Graph, dict[Tensor, Array], list[Any]]) -> tuple[Graph, list[Any], dict[Tensor, Array]]:
+    graph, feeds, fetches = case
+    return graph, fetches, feeds
+
+
+def test_what_was_read_is_derived_as_what_was_declared(interpreter: None) -> None:
+    g, feeds, (loss, first, _) = loops()
+    again = read_back(g)
+    with again:
+        (derived,) = sg.gradients(same_in(again, loss), [again.variables["w"]])
+    fed = {same_in(again, x): value for x, value in feeds.items()}
+    with sg.Session(g, seed=1) as one, sg.Session(again, seed=1) as other:
+        assert one.run(first, feeds).tobytes() == other.run(derived, fed).tobytes()
+
+
+def test_bodies_of_regions_read_back() -> None:
+    g, feeds, fetches = loops()
+    types = {x: TensorType(value.shape, value.dtype) for x, value in feeds.items()}
+    text = print_nodes(cut(g, fetches, types).region.graph.nodes)
+    assert "body 2" in text
+    assert print_nodes(sg.parse(text).nodes) == text
+
+
+def test_checkpoints_read_back() -> None:
+    with Graph() as g:
+        x = sg.placeholder((3,), name="x", requires_grad=True)
+
+        def twice(a: Tensor) -> Tensor:
+            return sg.tanh(sg.exp(a) * 2.0)
+
+        y = sg.checkpoint(lambda a: sg.checkpoint(twice, a) * sg.sin(a), sg.checkpoint(twice, x))
+        (first,) = sg.gradients(sg.sum(y), [x])
+        sg.gradients(sg.sum(first), [x])
+    again = read_back(g)
+    for old, new in zip(g.nodes, again.nodes, strict=True):
+        assert (old.checkpoint is None) == (new.checkpoint is None)
+        assert (old.original and old.original.name) == (new.original and new.original.name)
+        assert (old.epoch == 0) == (new.epoch == 0)
+    pairs = [(old.epoch, new.epoch) for old, new in zip(g.nodes, again.nodes, strict=True)]
+    assert len(set(pairs)) == len({old for old, _ in pairs}) == len({new for _, new in pairs}) > 2
 
 
 # -- names, sizes, arrays, flags ------------------------------------------------------------------------------------
@@ -321,6 +393,24 @@ DAMAGED = {
     X + "%y = softmax(%x) Reshape(shape=(2, 3)) : float32[2, 3]": "softmax has no attributes Reshape",
     X + "%y = reshape(%x) Reshape : float32[7]": "",
     X + "%y = tanh(%x) after %z : float32[2, 3]": "%z is used before",
+    X + "%y = tanh(%x) again(1, %z) : float32[2, 3]": "%z is used before",
+    X + "%y = tanh(%x) checkpoint(1, 2) : float32[2, 3]\n%z = tanh(%x) checkpoint(2) : float32[2, 3]":
+        "checkpoint 2 is inside of another one",
+    "body 1 {": "body 1 does not end",
+    "} () -> ()": "no body ends here",
+    "body 1 of 2 {": "there is no body 2",
+    "body 1 {\n} () -> ()\nbody 1 {": "there are two bodies 1",
+    "body 1 {\n" + X + "%y = tanh(%x) : float32[2, 3]\n} (%y) -> (%y)": "%y is no placeholder",
+    "body 1 {\n%v = variable() Variable(key='v', initial=[1.0]) : float32[]": "variable has no place in a body",
+    X + "body 1 {\n%y = tanh(%x) : float32[2, 3]": "%x is used before",
+    X + "body 1 {\n" + X + "} (%x) -> (%x)\n%y = cond(%x, %x) Cond(then=body(1), otherwise=body(2)) : float32[2, 3]":
+        "there is no body 2",
+    X + "body 1 {\n" + X.replace(", 3]", ", 4]") + "} (%x) -> (%x)\n"
+    "%p = full() Full(value=True) : bool[]\n"
+    "%y = cond(%p, %x) Cond(then=body(1), otherwise=body(1)) : float32[2, 4]":
+        "expected a body of type float32[2, 3], actual float32[2, 4]",
+    X + "body 1 {\n" + X + "} (%x) -> (%x)\n%y = cond(%x, %x) Cond(then=body(1), otherwise=body(1)) : float32[2, 3]":
+        "expected a predicate of type bool[]",
     X + "%v = variable() Variable(key='k', initial=full(1.0)) : float32[2]\n"
     "%w = variable() Variable(key='k', initial=full(1.0)) : float32[2]": "there are two variables 'k'",
 }  # fmt: skip
@@ -384,7 +474,7 @@ def test_random_damage_is_refused_or_read() -> None:
 
 def test_every_class_has_a_name_of_its_own_and_known_types() -> None:
     attributes = {type(case.attrs) for op in OPS.values() for case in op.cases} - {NoAttributes}
-    assert attributes <= set(parser._classes().values())
+    assert attributes <= set(literals.classes().values())
     modules = [*(getattr(ops, name) for name in ops.__all__), init, layers]
     defined = [
         value.__name__
@@ -392,9 +482,9 @@ def test_every_class_has_a_name_of_its_own_and_known_types() -> None:
         for value in vars(module).values()
         if isinstance(value, type) and hasattr(value, "__dataclass_fields__") and value.__module__ == module.__name__
     ]
-    assert len(defined) == len(parser._classes())
-    for cls in parser._classes().values():
-        parser._hints(cls)
+    assert len(defined) == len(literals.classes())
+    for cls in literals.classes().values():
+        literals.hints_of(cls)
 
 
 @dataclass(frozen=True)
@@ -415,6 +505,6 @@ class Sample:
     ],
 )  # fmt: skip
 def test_fields_take_only_their_types(sample: Sample) -> None:
-    assert parser.fits(sample.value, sample.hint) == sample.fits
+    assert literals.fits(sample.value, sample.hint) == sample.fits
 
 
