@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from staticgrad.compiler.describe import step_cost
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.plan import live_ranges
@@ -200,7 +202,7 @@ class _Problem:
         return self.is_small(temp) or self.ranges[temp][1] > time
 
     def _is_repeatable(self, step: Step, again: int) -> bool:
-        if step.kernel is None or step.check is not None or step.callback is not None:
+        if not isinstance(step.kernel, Nest | Contraction | Convolution) or step.check is not None:
             return False
         if not all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds)):
             return False

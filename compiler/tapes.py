@@ -228,25 +228,6 @@ class TapePlan:
                 )
         return found
 
-    def reads(self, outputs: Sequence[Tensor]) -> frozenset[SavedTensor]:
-        """What the backward of ``outputs`` reads."""
-        ys = tuple(outputs)
-        with self._lock:
-            return frozenset(self._bases(self._known.get(ys) or self._derive(ys)).values())
-
-    def _bases(self, derived: _Derived) -> dict[Tensor, SavedTensor]:
-        """The tensors where a backward begins, each with what is saved of it."""
-        found = {}
-        for x in self._store.base_of(self._reads.of([derived]), strict=False):
-            saved = self._saved.get(self._reads.same(x))
-            if saved is not None:
-                found[x] = saved
-            elif not self._store.is_free(x):
-                raise GradientError(
-                    f"a hook reads {x.name!r}, which it did not when the tape was planned", source=x.source
-                )
-        return found
-
     # -- deriving -------------------------------------------------------------------------------------------------
 
     def _derive_all(self) -> list[_Derived]:
@@ -344,8 +325,6 @@ class TapePlan:
 
         everything = self._graph.first
         best = store(0, 0)
-        if isinstance(budget, float):
-            budget = int(budget * sum(map(self._bytes, best.saved)))
         if isinstance(budget, float):
             budget = int(budget * sum(map(self._bytes, best.saved)))
         for level in (1, 2):
