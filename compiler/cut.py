@@ -225,7 +225,6 @@ class _Copier:
             node.blocked,
         )  # fmt: skip
         new.epoch = node.epoch
-        new.epoch = node.epoch
         self.graph.nodes.append(new)
         self._nodes[node] = new
         self.tensors.update(zip(node.outputs, new.outputs, strict=True))

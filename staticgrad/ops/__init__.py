@@ -23,6 +23,6 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "checkpointing", "contraction", "control", "convolution", "effects", "elementwise", "indexing", "losses", "neural", "randoms", "reductions",
-    "sources", "special", "variables", "views", "windows",
+    "checkpointing", "contraction", "control", "convolution", "effects", "elementwise", "indexing", "losses", "neural",
+    "randoms", "reductions", "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip
