@@ -389,6 +389,37 @@ def test_compiling_for_sizes(backend: str) -> None:
     assert sess.compile_count == 3
 
 
+def test_views_of_views_of_views(backend: str) -> None:
+    x = sg.placeholder((4, 6), sg.float64)
+    a = np.arange(24.0).reshape(4, 6)
+    rng = np.random.default_rng(0)
+    steps: list[Callable[[Any, Any], Any]] = [
+        lambda m, v: m.reshape(v, (6, 4)) if v.shape == (4, 6) else m.reshape(v, (4, 6)),
+        lambda m, v: v.T,
+        lambda m, v: m.reshape(v.T, v.shape),
+        lambda m, v: m.flip(v, axis=1),
+        lambda m, v: m.roll(v, 1, axis=0),
+        lambda m, v: m.concat([v, v])[v.shape[0] // 2 : -(v.shape[0] // 2)],
+        lambda m, v: m.reshape(m.reshape(v, (2, 2, 6)).T, v.shape),
+        lambda m, v: m.reshape(m.broadcast_to(v[None], (2, *v.shape)), (-1, v.shape[1]))[3 : 3 + v.shape[0]],
+        lambda m, v: v[::-1, ::-1],
+    ]  # fmt: skip
+    chains = [rng.integers(0, len(steps), 5) for _ in range(60)]
+    views, wanted = [], []
+    for chain in chains:
+        view, expected = x, a
+        for number in chain:
+            view, expected = steps[number](sg, view), steps[number](np, expected)
+        views.append(view)
+        wanted.append(expected)
+    sess = sg.Session(x.graph)
+    values = sess.run([*views, *(sg.mean(v) for v in views), *(v @ v.T for v in views)], {x: a})
+    for got, mean, product, expected in zip(values[:60], values[60:120], values[120:], wanted, strict=True):
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_allclose(mean, expected.mean(), rtol=1e-12)
+        np.testing.assert_allclose(product, expected @ expected.T, rtol=1e-12)
+
+
 # -- indexing ---------------------------------------------------------------------------------------------------------
 
 KEYS: tuple[Any, ...] = (

@@ -42,8 +42,9 @@ def materialize(region: Region) -> Region:
     for node in region.graph.nodes:
         for x in node.inputs if node.op.name not in VIEWS else ():
             found = blocked(x)
-            if found is not None:
+            while found is not None and found not in need:
                 need.add(found)
+                found = blocked(found)  # which the copy reads
 
     def plain(x: Tensor) -> bool:
         """Whether a matrix kernel can read ``x`` where it lies."""
