@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from staticgrad.compiler.autodiff.reverse import (
     PrimalNode,
@@ -34,16 +33,13 @@ from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
 from staticgrad.ops.control import (
     CARRIED_OUT,
     COND,
-    LOOPS,
     SCAN,
     WHILE,
     Body,
     BodyGraph,
     CondAttributes,
     LoopAttributes,
-    bodies_of,
     effects_of,
-    with_bodies,
 )
 from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import TensorType, is_floating

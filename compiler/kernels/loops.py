@@ -121,8 +121,10 @@ class Loop:
 
     @property
     def title(self) -> str:
-        turns = "while" if self.length is None else f"{'at most ' if self.counted or self.condition else ''}{self.length}"
-        return f"loop {turns} turns{', reversed' if self.reverse else ''}"
+        if self.length is None:
+            return "loop while a condition holds"
+        most = "at most " if self.counted or self.condition is not None else ""
+        return f"loop {most}{self.length} turns{', reversed' if self.reverse else ''}"
 
 
 @dataclass(eq=False, slots=True)

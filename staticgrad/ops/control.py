@@ -104,11 +104,12 @@ class Body:
         """The body with every size a number."""
         key = ("sizes", tuple(sorted((s.serial, n) for s, n in bindings.items())))
         if key not in self.memo:
-            self.memo[key] = _bound(self, bindings)
+            self.memo[key] = _bound(self, bindings, self.root.memo.setdefault(("nodes", *key), {}))
         return self.memo[key]  # type: ignore[no-any-return]
 
 
-def _bound(body: Body, bindings: Mapping[Symbol, int]) -> Body:
+def _bound(body: Body, bindings: Mapping[Symbol, int], nodes: dict[Node, Node]) -> Body:
+    """``nodes`` are those that were bound before, for another body with the same root."""
     attributes = {node: bind(node.attrs, bindings) for node in body.graph.nodes}
     if all(y.type.static for n in body.graph.nodes for y in n.outputs) and all(
         attrs == node.attrs for node, attrs in attributes.items()
@@ -116,8 +117,11 @@ def _bound(body: Body, bindings: Mapping[Symbol, int]) -> Body:
         return body
     graph = Graph()
     tensors: dict[Tensor, Tensor] = {}
-    nodes: dict[Node, Node] = {}
     for node in body.graph.nodes:
+        if node in nodes:
+            graph.nodes.append(nodes[node])
+            tensors.update(zip(node.outputs, nodes[node].outputs, strict=True))
+            continue
         attrs, inputs = attributes[node], tuple(tensors[x] for x in node.inputs)
         with at_source(node.source):
             inferred = node.op.infer(attrs, *(x.type for x in inputs))
@@ -189,7 +193,7 @@ def with_bodies(attrs: Any, bodies: Sequence[Body]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class LoopAttributes:
-    """A loop of ``length`` turns at most (None: no bound), of which ``carries`` and ``sequences`` count the operands."""
+    """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands."""
 
     body: Body
     condition: Body | None
@@ -418,6 +422,8 @@ def _next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Se
     try:
         leaves: list[Any] = []
         nest.map(lambda _, new: leaves.append(new), init, answer)
+        if any(new is None or nest.children(new) is not None for new in leaves):
+            raise GraphError(f"expected the structure of {init!r}, actual {answer!r}")
     except GraphError as error:
         raise GraphError(f"{what}: the carry changes its structure: {error}") from None
     return [_fitted(what, graph, new, x.type) for new, x in zip(leaves, carries, strict=True)]
