@@ -129,8 +129,8 @@ def _reference(node: Node, inputs: Sequence[Array], *extra: Array) -> Sequence[A
     try:
         result = node.op.reference(node.attrs, *extra, *inputs)
     except IndexError as error:  # NumPy found an index out of range
-        if isinstance(error, BoundsError):
-            raise
+        if isinstance(error, BoundsError):  # found by the reference, which knows no lines
+            raise error if error.source is not None else BoundsError(str(error), source=node.source) from None
         raise BoundsError(f"{node.name!r} ({node.op.name}): {error}", source=node.source) from error
     return result if isinstance(result, (tuple, list)) else (result,)
 
