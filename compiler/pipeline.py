@@ -44,13 +44,14 @@ class Options:
     disabled: frozenset[str] = frozenset()
     planning_seconds: float = 0.0
     memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
+    workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
 
     @staticmethod
     def from_environment(
-        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None
+        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None, workers: int = 1
     ) -> Options:
         switches = config.get("MEMORY"), config.names("DISABLE")
-        return Options(current_target(), *switches, planning_seconds, memory_budget)
+        return Options(current_target(), *switches, planning_seconds, memory_budget, workers)
 
 
 def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:
@@ -64,7 +65,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options, strides))
     lowered = lower(region, strides, part, fusion="fuse" not in options.disabled)
-    add_scratch(lowered.steps, options.target)
+    add_scratch(lowered.steps, options.target, options.workers)
     steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
@@ -90,6 +91,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             target=options.target.name,
             draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
             borrows=bool(held),
+            workers=options.workers if entry.shares else 1,
         )
     )
 
@@ -98,7 +100,7 @@ def _part(options: Options, strides: RawStrides, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
     region = materialize(region)
     lowered = lower(region, strides, functools.partial(_part, options, strides), fusion="fuse" not in options.disabled)
-    add_scratch(lowered.steps, options.target)
+    add_scratch(lowered.steps, options.target, options.workers)
     steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
     return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory == "plan"))
 

@@ -38,7 +38,7 @@ from staticgrad.types import TensorType, sizes
 class Word(IntEnum):
     """The words of a descriptor: addresses, counts, flags."""
 
-    MAIN = 0  # i32 (ptr slots, ptr arena)
+    MAIN = 0  # i32 (ptr slots, ptr arena, ptr pool)
     TABLE = 1  # the slots; what does not change from call to call is filled in
     ARENA = 2
     BUSY = 3
@@ -56,7 +56,8 @@ class Word(IntEnum):
     VERSION_ADDRESSES = 15
     SLOW = 16  # Python callables: with the call's arguments; with a status, raises
     FAIL = 17
-    FIRST_API = 18
+    POOL = 18  # the threads that the program may use, or null
+    FIRST_API = 19
 
 
 API = (
@@ -392,15 +393,16 @@ class _Writer:
 
     def _call_main(self) -> Value:
         f = self.f
-        main, table, arena = (self.at(word, "ptr") for word in (Word.MAIN, Word.TABLE, Word.ARENA))
+        main, *operands = (self.at(word, "ptr") for word in (Word.MAIN, Word.TABLE, Word.ARENA, Word.POOL))
+        passed = ", ".join(map(str, operands))
         short, long, done = f.label("short"), f.label("long"), f.label("ran")
         f.branch_if(self.same(self.at(Word.RELEASES), 0), short, long)
         f.block(short)
-        kept = f.emit("i32", f"call i32 {main.text}({table}, {arena})")
+        kept = f.emit("i32", f"call i32 {main.text}({passed})")
         f.branch(done)
         f.block(long)
         thread = self.call("PyEval_SaveThread", "ptr")
-        released = f.emit("i32", f"call i32 {main.text}({table}, {arena})")
+        released = f.emit("i32", f"call i32 {main.text}({passed})")
         self.call("PyEval_RestoreThread", "void", thread)
         f.branch(done)
         f.block(done)
@@ -499,6 +501,7 @@ class EntrySpec:
     main: int
     table: int
     arena: int
+    pool: int
     releases: bool
     gate: int
     closed: int
@@ -528,7 +531,7 @@ def make_entry(spec: EntrySpec) -> Callable[..., Any] | None:
         Word.FEEDS: len(spec.feeds), Word.FEED_RECORDS: feeds.ctypes.data,
         Word.LEAVES: len(spec.leaves), Word.LEAF_RECORDS: leaves.ctypes.data, Word.SINGLE: int(spec.single),
         Word.VERSIONS: len(spec.versions), Word.VERSION_ADDRESSES: versions.ctypes.data,
-        Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail),
+        Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail), Word.POOL: spec.pool,
     }  # fmt: skip
     for word, value in values.items():
         words[word] = value

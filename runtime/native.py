@@ -34,6 +34,7 @@ from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store, aligned_empty
+from staticgrad.runtime.threads import pool_address
 from staticgrad.types import TensorType, sizes
 
 # Programs that take a few microseconds keep the interpreter's lock: releasing it would not pay. The rates are those of
@@ -42,9 +43,9 @@ FLOPS_PER_SECOND = 1.5e11
 BYTES_PER_SECOND = 3e10
 KEEP_LOCK_BELOW = 8e-6
 
-_Main = Callable[[int, int], int]
-_RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-_KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_Main = Callable[[int, int, int], int]
+_RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 _DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
@@ -101,6 +102,7 @@ class NativeRunner:
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = self._module.address("main")
         self._main: _Main = prototype(self.main_address)
+        self.pool = pool_address(program.workers)
         self._failure = threading.local()
         self._frames: deque[Frame] = deque()
         self._poison = config.get("MEMORY") == "poison"
@@ -214,7 +216,7 @@ class NativeRunner:
                     kept.run_number = int(frame.key[1])
             else:
                 with self._enter():
-                    status = self._main(frame.table_address, arena)
+                    status = self._main(frame.table_address, arena, self.pool)
                 if status:
                     raise self._error(status, frame)
             return results
@@ -237,7 +239,7 @@ class NativeRunner:
         try:
             with self._enter():
                 fresh = self._bind_gradients(frame)
-                status = self._main(frame.table_address, arena)
+                status = self._main(frame.table_address, arena, self.pool)
                 if status:
                     raise self._error(status, frame)
                 store.written(self.written)
@@ -307,6 +309,7 @@ class NativeRunner:
                 main=self.main_address,
                 table=frame.table_address,
                 arena=frame.arena_address,
+                pool=self.pool,
                 releases=not self.keeps_lock,
                 gate=data_address(store.lock.gate) if (stateful or self._keys) and not waits else 0,
                 closed=data_address(store.closed),

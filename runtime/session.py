@@ -298,7 +298,8 @@ class Session:
             from staticgrad.runtime.native import NativeRunner
 
             options = Options.from_environment(
-                planning_seconds=planning_seconds, memory_budget=memory_budget)
+                planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
+            )
             return NativeRunner(compile_region(region, options, held), self.store)
 
     # -- tapes ------------------------------------------------------------------------------------------------------

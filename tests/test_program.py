@@ -113,9 +113,12 @@ def test_the_checker_refuses_a_corrupted_plan(program: Program) -> None:
 
 
 def calls_in(text: str) -> list[str]:
-    """What is called: functions by name; a chosen one (``select`` of two functions) counts as both."""
-    found: list[str] = []
+    """What is called: functions by name; a chosen one (``select`` of two functions) counts as both. Where chunks are
+    shared between threads the part counts, and not the pool that calls it."""
+    found: list[str] = re.findall(r"call void @parallel\(ptr [^,]+, ptr (@[\w.$-]+)", text)
     for function in text.split("\ndefine ")[1:]:
+        if function.startswith("internal void @parallel("):
+            continue
         chosen = {
             value: [first, second]
             for value, first, second in re.findall(

@@ -1,6 +1,6 @@
 """Contraction kernels: a ``Contraction`` comes in, a function of the module goes out.
 
-    void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch)
+    void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
 C is passed where ``store_raw`` says so. The plan of a kernel is made once from its sizes and strides:
 
@@ -13,6 +13,8 @@ C is passed where ``store_raw`` says so. The plan of a kernel is made once from 
    whichever of its axes is contiguous, but packed if neither is or if its lines lie a multiple of a page apart (they
    would fall into the same few sets of the first cache).
 4. After its last k a group calls the epilogue for its rows and the columns of the block.
+5. A kernel that takes long is cut in chunks (``emit.parallel``): points of the batch where there are many of them, else
+   pieces of a column block, a group of rows by a strip of columns. Then B is packed first, a panel a chunk, for all.
 
 Results of up to ``DOT_COLUMNS`` columns cannot fill a register with them: where A is contiguous along k they are dot
 products instead (``emit_dots``). Each element is a sum in the order of k, or for dots in an order that depends on the
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,6 +48,17 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
+from staticgrad.compiler.emit.parallel import (
+    NO_POOL,
+    WORTH_SHARING,
+    Part,
+    Table,
+    chunk_range,
+    cut,
+    open_part,
+    run_chunks,
+    wanted_chunks,
+)
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
@@ -53,7 +67,23 @@ PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum fro
 PACKED_BYTES = 2 << 20  # of B at most, for one column block
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
+MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
+ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
+GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
+FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
+FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to share work, so roughly
+INTEGER_FLOPS_PER_LANE = 2e9
+BYTES_PER_SECOND = 3e10
 PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """How the work is cut. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by a
+    group of rows, each point of the batch by itself."""
+
+    points: int
+    strip: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +109,7 @@ class _Plan:
     columns_per_block: int
     depth_block: int
     tile_stride: int  # row stride of the scratch block of C
+    share: _Share | None
     b_bytes: int
     a_bytes: int
     c_bytes: int
@@ -90,6 +121,15 @@ class _Plan:
         lines = -(-self.depth_block // line)
         return (lines | 1) * line
 
+    @property
+    def own_bytes(self) -> int:
+        """The scratch memory of one group of rows: what workers don't share."""
+        return self.a_bytes + self.c_bytes
+
+    @property
+    def groups(self) -> int:
+        return -(-self.tiling.row_panels // self.panels_per_group)
+
 
 def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
     """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
@@ -99,12 +139,32 @@ def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
     return (0,) * len(kernel.batch) + ((plan.c[1], plan.c[0]) if plan.swapped else plan.c)
 
 
-def scratch_bytes(kernel: Contraction, target: Target) -> int:
-    """The scratch memory that the kernel needs: a multiple of 64 bytes."""
-    if 0 in (kernel.m, kernel.n, *kernel.batch):
+def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
+    """The scratch memory that the kernel needs, run by so many workers: a multiple of 64 bytes."""
+    if _is_empty(kernel):
         return 0
     plan = _plan(kernel, target)
-    return plan.b_bytes + plan.a_bytes + plan.c_bytes
+    if plan.share is not None and not plan.share.points:
+        return plan.b_bytes + workers * plan.own_bytes
+    return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
+
+
+def is_shared(kernel: Contraction, target: Target) -> bool:
+    """Whether the kernel is worth the threads of a pool."""
+    return not _is_empty(kernel) and _plan(kernel, target).share is not None
+
+
+def _is_empty(kernel: Contraction) -> bool:
+    return 0 in (kernel.m, kernel.n, *kernel.batch)
+
+
+def _seconds(kernel: Contraction, target: Target) -> float:
+    """About how long the kernel takes on one core."""
+    points, size = math.prod(kernel.batch), kernel.dtype.itemsize
+    rate = FLOPS_PER_LANE if kernel.dtype.kind == "f" else INTEGER_FLOPS_PER_LANE
+    flops = 2 * points * kernel.m * kernel.n * kernel.k
+    moved = points * size * (kernel.m * kernel.k + kernel.k * kernel.n + kernel.m * kernel.n)
+    return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / BYTES_PER_SECOND)
 
 
 def _unit(size: int, stride: int) -> int:
@@ -148,11 +208,33 @@ def _make_plan(kernel: Contraction, target: Target) -> _Plan:
     if pack_b:
         most = max(4, PACKED_BYTES // (k * tiling.width * size))
         columns = -(-columns // -(-columns // most))
+    b_outside = not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1)
     rows = ROW_BLOCK  # rows of a group
-    block_width = min(columns * tiling.width, round_up(n, tiling.lanes))
+    groups = -(-tiling.row_panels // max(1, rows // tiling.rows))
+    strips = 1
+    share: _Share | None = None
+    wanted = wanted_chunks(_seconds(kernel, target))
+    points = math.prod(kernel.batch)
+    together = pack_b and not b_outside  # something is made for each point of the batch
+    if wanted > 1:
+        beside = 1 if together else points  # points whose pieces run at once
+        if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
+            share = _Share(cut(points, wanted)[0], 0)
+        elif together and points > 1 and _seconds(kernel, target) < points * WORTH_SHARING:
+            share = _Share(1, 0)
+        else:
+            enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
+            if not dots:
+                groups = max(groups, min(enough, m // GOOD_ROWS))
+                strips = cut(columns, -(-enough // groups))[1]
+                groups = max(groups, min(-(-enough // strips), m // FEW_ROWS))
+            if groups * strips * beside > 1:
+                share = _Share(0, -(-columns // strips))
+    strip = share.strip if share is not None and share.strip else columns
+    block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
     if via_scratch or not stored:
         rows = max(tiling.rows, min(rows, RAW_BYTES // (block_width * size)))
-    groups = -(-tiling.row_panels // max(1, rows // tiling.rows))
+        groups = max(groups, -(-tiling.row_panels // max(1, rows // tiling.rows)))
     per_group = -(-tiling.row_panels // groups)
     tile_stride = 1 if n == 1 else block_width + (16 if block_width * size % PAGE == 0 else 0)
     if not stored:
@@ -171,12 +253,13 @@ def _make_plan(kernel: Contraction, target: Target) -> _Plan:
         layout=layout,
         pack_a=pack_a,
         pack_b=pack_b,
-        b_outside=not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1),
+        b_outside=b_outside,
         via_scratch=via_scratch,
         panels_per_group=per_group,
         columns_per_block=columns,
         depth_block=depth_block,
         tile_stride=tile_stride,
+        share=share,
         b_bytes=0,
         a_bytes=0,
         c_bytes=0,
@@ -236,12 +319,20 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
 # -- emission ---------------------------------------------------------------------------------------------------
 
 
-def emit_contraction(module: Module, kernel: Contraction, name: str, epilogue: str | None) -> None:
-    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
+def emit_contraction(
+    module: Module, kernel: Contraction, name: str, epilogue: str | None, shared: bool = False
+) -> None:
+    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest. If
+    ``shared`` it takes a pool, else its chunks, where it has some, run one after the other."""
     extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
-    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1))
-    if 0 not in (kernel.m, kernel.n, *kernel.batch):
-        _Emitter(f, _plan(kernel, module.target), epilogue).emit()
+    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1 + shared))
+    pointers, pool = (f.params[:-1], f.params[-1]) if shared else (f.params, NO_POOL)
+    if not _is_empty(kernel):
+        plan = _plan(kernel, module.target)
+        if plan.share is None:
+            _Emitter(f, plan, epilogue, pointers, 0).emit()
+        else:
+            _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
     f.finish()
 
 
@@ -253,21 +344,21 @@ def nested_spans(f: Function, sizes: Sequence[int]) -> Iterator[list[Index]]:
 
 
 class _Emitter:
-    """Writes the loops of one plan."""
+    """Writes the loops of one plan. ``own`` is how far behind the packed B the worker's own scratch memory begins."""
 
-    def __init__(self, f: Function, plan: _Plan, epilogue: str | None) -> None:
+    def __init__(self, f: Function, plan: _Plan, epilogue: str | None, pointers: Sequence[Value], own: Index) -> None:
         kernel = plan.kernel
         self.f = f
         self.plan = plan
         self.epilogue = epilogue
         self.element = memory_type(kernel.dtype)
-        self.a, self.b = (f.params[1], f.params[0]) if plan.swapped else (f.params[0], f.params[1])
-        scratch = f.params[-1]
+        self.a, self.b = (pointers[1], pointers[0]) if plan.swapped else (pointers[0], pointers[1])
+        scratch = pointers[-1]
         self.packed_b = scratch
-        self.packed_a = f.offset(scratch, plan.b_bytes, "i8")
-        self.tile = f.offset(scratch, plan.b_bytes + plan.a_bytes, "i8")
-        self.c = f.params[2] if kernel.store_raw else self.tile
-        self.extra = f.params[3 if kernel.store_raw else 2 : -1]
+        self.packed_a = f.offset(scratch, f.add(plan.b_bytes, own), "i8")
+        self.tile = f.offset(self.packed_a, plan.a_bytes, "i8")
+        self.c = pointers[2] if kernel.store_raw else self.tile
+        self.extra = pointers[3 if kernel.store_raw else 2 : -1]
 
     def _at(self, base: Value, *terms: tuple[Index, Index]) -> Value:
         total: Index = 0
@@ -279,50 +370,78 @@ class _Emitter:
         plan, f = self.plan, self.f
         if plan.dots:
             with nested_spans(f, plan.kernel.batch) as batch:
-                self._dots(batch)
+                self.point(batch)
         elif plan.pack_b and plan.b_outside:
-            with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
-                end = self._block_end(first)
-                self._pack_b(first, end, [0] * len(plan.kernel.batch))
+            with self.column_blocks() as (first, end):
+                self.pack_b(first, first, end, [0] * len(plan.kernel.batch))
                 with nested_spans(f, plan.kernel.batch) as batch:
                     self._column_block(batch, first, end)
         else:
-            blocks = (0, plan.tiling.column_panels, plan.columns_per_block)
-            with nested_spans(f, plan.kernel.batch) as batch, span(f, *blocks) as first:
-                end = self._block_end(first)
-                if plan.pack_b:
-                    self._pack_b(first, end, batch)
-                self._column_block(batch, first, end)
+            with nested_spans(f, plan.kernel.batch) as batch:
+                self.point(batch)
 
-    def _block_end(self, first: Index) -> Index:
-        return self.f.min(self.f.add(first, self.plan.columns_per_block), self.plan.tiling.column_panels)
+    def point(self, batch: list[Index]) -> None:
+        """All of one point of the batch."""
+        if self.plan.dots:
+            x, x_stride = self.dot_columns(batch)
+            with self._groups() as (top, bottom):
+                self.dot_group(batch, x, x_stride, top, bottom)
+            return
+        with self.column_blocks() as (first, end):
+            if self.plan.pack_b:
+                self.pack_b(first, first, end, batch)
+            self._column_block(batch, first, end)
+
+    @contextlib.contextmanager
+    def column_blocks(self) -> Iterator[tuple[Index, Index]]:
+        """The first column panel of each block, and the first behind it."""
+        panels, step = self.plan.tiling.column_panels, self.plan.columns_per_block
+        with span(self.f, 0, panels, step) as first:
+            yield first, self.f.min(self.f.add(first, step), panels)
+
+    @contextlib.contextmanager
+    def _groups(self) -> Iterator[tuple[Index, Index]]:
+        """The row panels of each group."""
+        panels, step = self.plan.tiling.row_panels, self.plan.panels_per_group
+        with span(self.f, 0, panels, step) as top:
+            yield top, self.f.min(self.f.add(top, step), panels)
 
     def _operand(self, base: Value, strides: Sequence[int], batch: list[Index]) -> Value:
         return self._at(base, *zip(batch, strides))
 
-    def _pack_b(self, first: Index, end: Index, batch: list[Index]) -> None:
+    def pack_b(self, block: Index, first: Index, end: Index, batch: list[Index]) -> None:
+        """Pack column panels ``first`` to ``end`` of the block that begins with panel ``block``."""
         plan = self.plan
         base = self._operand(self.b, _b_batch(plan.kernel, plan.swapped), batch)
-        pack_panels(self.f, plan.tiling, self.packed_b, Matrix(base, *plan.b), plan.k, first, end)
+        to = self._at(self.packed_b, (self._behind(first, block), plan.k * plan.tiling.width))
+        pack_panels(self.f, plan.tiling, to, Matrix(base, *plan.b), plan.k, first, end)
+
+    def _behind(self, panel: Index, block: Index) -> Index:
+        return 0 if panel is block else self.f.sub(panel, block)
 
     def _column_block(self, batch: list[Index], first: Index, end: Index) -> None:
         """All rows of one block of columns."""
+        with self._groups() as (top, bottom):
+            self.piece(batch, first, (first, end), (top, bottom))
+
+    def piece(self, batch: list[Index], block: Index, strip: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
+        """A group of row panels by a strip of column panels in the block that begins with panel ``block``."""
         plan, f = self.plan, self.f
-        with span(f, 0, plan.tiling.row_panels, plan.panels_per_group) as top:
-            bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
-            rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
-            columns = (f.mul(first, plan.tiling.width), f.min(f.mul(end, plan.tiling.width), plan.n))
-            if plan.k == 0:
-                self._depth(batch, (first, end), (top, bottom), rows[0], columns[0], 0)
-            else:
-                with span(f, 0, plan.k, plan.depth_block) as start:
-                    self._depth(batch, (first, end), (top, bottom), rows[0], columns[0], start)
-            if plan.via_scratch:
-                target = self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1]))
-                size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
-                copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), Matrix(self.tile, plan.tile_stride, 1),
-                            *size)  # fmt: skip
-            self._finish(batch, rows, columns)
+        (first, end), (top, bottom) = strip, panels
+        rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
+        columns = (f.mul(first, plan.tiling.width), f.min(f.mul(end, plan.tiling.width), plan.n))
+        skipped = self._behind(first, block)
+        if plan.k == 0:
+            self._depth(batch, skipped, (first, end), (top, bottom), rows[0], columns[0], 0)
+        else:
+            with span(f, 0, plan.k, plan.depth_block) as start:
+                self._depth(batch, skipped, (first, end), (top, bottom), rows[0], columns[0], start)
+        if plan.via_scratch:
+            target = self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1]))
+            size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
+            copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), Matrix(self.tile, plan.tile_stride, 1),
+                        *size)  # fmt: skip
+        self._finish(batch, rows, columns)
 
     def _c(self, batch: list[Index]) -> Value:
         return self._operand(self.c, self.plan.kernel.c_strides[:-2], batch)
@@ -343,6 +462,7 @@ class _Emitter:
     def _depth(
         self,
         batch: list[Index],
+        skipped: Index,
         columns: tuple[Index, Index],
         panels: tuple[Index, Index],
         row0: Index,
@@ -367,7 +487,7 @@ class _Emitter:
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
             b_panel, b_stride = plan.k * tiling.width, tiling.width
-            b = self._at(self.packed_b, (start, b_stride))
+            b = self._at(self.packed_b, (skipped, b_panel), (start, b_stride))
         else:
             b_panel, b_stride = tiling.width, plan.b[0]
             b = self._operand(self.b, _b_batch(kernel, plan.swapped), batch)
@@ -384,22 +504,157 @@ class _Emitter:
                                   self._at(c_at, (row, c_stride)), c_stride, depth, accumulate)  # fmt: skip
                 call_tile(f, tiling, plan.layout, i, j, at)
 
-    def _dots(self, batch: list[Index]) -> None:
+    def dot_columns(self, batch: list[Index], *, copied: bool = False) -> tuple[Value, int]:
+        """The columns of B, contiguous, and how far they are apart; ``copied`` if that is done already."""
         plan, f, kernel = self.plan, self.f, self.plan.kernel
-        x, x_stride = self._operand(self.b, _b_batch(kernel, plan.swapped), batch), plan.b[1]
-        if plan.b[0] != 1:
+        x = self._operand(self.b, _b_batch(kernel, plan.swapped), batch)
+        if plan.b[0] == 1:
+            return x, plan.b[1]
+        if not copied:
             copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, plan.k), Matrix(x, *plan.b), plan.k, plan.n)
-            x, x_stride = self.packed_b, plan.k
+        return self.packed_b, plan.k
+
+    def dot_group(self, batch: list[Index], x: Value, x_stride: int, top: Index, bottom: Index) -> None:
+        """The dot products of a group of row panels."""
+        plan, f, kernel = self.plan, self.f, self.plan.kernel
         a = self._operand(self.a, _a_batch(kernel, plan.swapped), batch)
-        with span(f, 0, plan.tiling.row_panels, plan.panels_per_group) as top:
-            bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
-            rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
-            y = self._at(self._c(batch), (rows[0], plan.c[0])) if kernel.store_raw else self.tile
-            lines = Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1)
-            with span(f, 0, plan.n) as column:
-                to = Matrix(self._at(y, (column, plan.c[1])), plan.c[0], 1)
-                emit_dots(f, kernel.dtype, lines, self._at(x, (column, x_stride)), to, f.sub(rows[1], rows[0]), plan.k)
-            self._finish(batch, rows, (0, plan.n))
+        rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
+        y = self._at(self._c(batch), (rows[0], plan.c[0])) if kernel.store_raw else self.tile
+        lines = Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1)
+        with span(f, 0, plan.n) as column:
+            to = Matrix(self._at(y, (column, plan.c[1])), plan.c[0], 1)
+            emit_dots(f, kernel.dtype, lines, self._at(x, (column, x_stride)), to, f.sub(rows[1], rows[0]), plan.k)
+        self._finish(batch, rows, (0, plan.n))
+
+
+class _Shared:
+    """Writes the function that has chunks run, and the functions of the chunks."""
+
+    def __init__(
+        self, f: Function, plan: _Plan, share: _Share, epilogue: str | None, pointers: Sequence[Value], pool: Value
+    ) -> None:
+        self.f = f
+        self.plan = plan
+        self.share = share
+        self.epilogue = epilogue
+        self.pool = pool
+        self.batch = plan.kernel.batch
+        # The words of the table: the block of columns, then the point of the batch.
+        self.table = Table.fill(f, pointers, 1 + len(self.batch))
+        self.own = _Emitter(f, plan, epilogue, pointers, 0)
+
+    def emit(self) -> None:
+        plan, f = self.plan, self.f
+        if self.share.points:
+            points = math.prod(self.batch)
+            run_chunks(f, self.pool, self._points(points), self.table, -(-points // self.share.points))
+        elif plan.dots:
+            self.own.dot_columns([0] * len(self.batch))
+            self._run_pieces(0, 1)
+        elif plan.pack_b and not plan.b_outside:
+            pack, pieces = self._packing(), self._pieces()
+            with nested_spans(f, self.batch) as batch:
+                for number, index in enumerate(batch):
+                    self.table.set_word(1 + number, index)
+                with self.own.column_blocks() as (first, end):
+                    self._block(first, end, pack, pieces)
+        else:
+            pack, pieces = self._packing() if plan.pack_b else None, self._pieces()
+            with self.own.column_blocks() as (first, end):
+                self._block(first, end, pack, pieces)
+
+    @property
+    def _beside(self) -> int:
+        """How many points of the batch are worked on at once."""
+        return 1 if self.plan.pack_b and not self.plan.b_outside else math.prod(self.batch)
+
+    def _block(self, first: Index, end: Index, pack: str | None, pieces: str) -> None:
+        """One block of columns: its panels are packed, then its pieces computed."""
+        f = self.f
+        self.table.set_word(0, first)
+        panels = f.sub(end, first)
+        if pack is not None:
+            run_chunks(f, self.pool, pack, self.table, panels)
+        reached = f.add(panels, self.share.strip - 1)
+        strip = self.share.strip
+        strips = reached // strip if isinstance(reached, int) else f.binary("sdiv", reached, integer(strip))
+        run_chunks(f, self.pool, pieces, self.table, f.mul(strips, self.plan.groups * self._beside))
+
+    def _run_pieces(self, first: Index, end: Index) -> None:
+        self._block(first, end, None, self._pieces())
+
+    def _open(self, suffix: str, *, whole: bool = False) -> tuple[Part, _Emitter]:
+        """Begin a part; if ``whole`` each worker has scratch memory of its own for everything."""
+        plan = self.plan
+        part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
+        pointers = list(part.table.pointers)
+        own = part.f.mul(part.worker, plan.own_bytes)
+        if whole:
+            apart = part.f.mul(part.worker, plan.b_bytes + plan.own_bytes)
+            pointers[-1] = part.f.offset(pointers[-1], apart, "i8")
+            own = 0
+        return part, _Emitter(part.f, plan, self.epilogue, pointers, own)
+
+    def _points(self, points: int) -> str:
+        """A chunk: some points of the batch."""
+        part, emitter = self._open("points", whole=True)
+        low, high = chunk_range(part.f, part.chunk, self.share.points, points)
+        with span(part.f, low, high) as point:
+            emitter.point(_unravel(part.f, point, self.batch))
+        return part.f.finish()
+
+    def _packing(self) -> str:
+        """A chunk: packing one panel of B."""
+        part, emitter = self._open("pack")
+        f, first = part.f, part.table.word(0)
+        panel = f.add(first, part.chunk)
+        emitter.pack_b(first, panel, f.add(panel, 1), self._batch_of(part))
+        return f.finish()
+
+    def _batch_of(self, part: Part) -> list[Index]:
+        """The point of the batch that the table says."""
+        if self.plan.b_outside:
+            return [0] * len(self.batch)
+        return [part.table.word(1 + number) for number in range(len(self.batch))]
+
+    def _pieces(self) -> str:
+        """A chunk: one group of rows in one strip of columns, of one point of the batch."""
+        plan = self.plan
+        part, emitter = self._open("piece")
+        f, block = part.f, part.table.word(0)
+        rest, group = _divide(f, part.chunk, plan.groups)
+        top = f.mul(group, plan.panels_per_group)
+        bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
+        strip, point = _divide(f, rest, self._beside)
+        each = plan.pack_b and not plan.b_outside
+        batch = self._batch_of(part) if each else _unravel(f, point, self.batch)
+        if plan.dots:
+            emitter.dot_group(batch, *emitter.dot_columns(batch, copied=True), top, bottom)
+        else:
+            first = f.add(block, f.mul(strip, self.share.strip))
+            block_end = f.min(f.add(block, plan.columns_per_block), plan.tiling.column_panels)
+            end = f.min(f.add(first, self.share.strip), block_end)
+            emitter.piece(batch, block, (first, end), (top, bottom))
+        return f.finish()
+
+
+def _divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
+    """Quotient and remainder."""
+    if by == 1:
+        return number, 0
+    if isinstance(number, int):
+        return divmod(number, by)
+    divisor = integer(by)
+    return f.binary("udiv", number, divisor), f.binary("urem", number, divisor)
+
+
+def _unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
+    """The indices of point number ``point`` of a grid, the last one running fastest."""
+    indices: list[Index] = []
+    for size in reversed(sizes[1:]):
+        point, index = _divide(f, point, size)
+        indices.append(index)
+    return [*([point] if sizes else []), *indices[::-1]]
 
 
 # -- dot products -----------------------------------------------------------------------------------------------

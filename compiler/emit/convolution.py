@@ -408,7 +408,12 @@ def _make_weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
     )
 
 
-def scratch_bytes(kernel: Convolution, target: Target) -> int:
+def is_shared(kernel: Convolution, target: Target) -> bool:
+    """Whether the kernel is worth the threads of a pool."""
+    return False
+
+
+def scratch_bytes(kernel: Convolution, target: Target, workers: int = 1) -> int:
     """The scratch memory that the kernel needs: a multiple of 64 bytes."""
     if _empty(kernel):
         return 0
@@ -432,7 +437,9 @@ def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int
     return (0, 1, plan.columns * plan.tile_pixel, plan.tile_pixel)
 
 
-def emit_convolution(module: Module, kernel: Convolution, name: str, epilogue: str | None) -> None:
+def emit_convolution(
+    module: Module, kernel: Convolution, name: str, epilogue: str | None, shared: bool = False
+) -> None:
     """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
     extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
     f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1))

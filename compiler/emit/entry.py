@@ -1,8 +1,9 @@
 """The entry: steps in order and a plan come in, the text of one LLVM module goes out.
 
-``i32 @main(ptr slots, ptr arena)`` calls one function after the other; kernels that are equal up to their operands are
-one function. A check that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes
-(NaN for floats, -1 for integers) before its first and after its last use, so a read outside its life shows at once.
+``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other; kernels that are equal up to their
+operands are one function, and those that take long are handed the pool (``emit.parallel``), which may be null. A check
+that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes (NaN for floats, -1 for
+integers) before its first and after its last use, so a read outside its life shows at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit import nest as nests
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.nest_facts import is_all_divisible
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.loops import Branch, Loop
@@ -31,6 +33,7 @@ class Entry:
 
     text: str
     checks: tuple[Check, ...]
+    shares: bool  # some kernel can use a pool
 
 
 def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int, ...]:
@@ -40,36 +43,49 @@ def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int,
     return convolution.raw_strides(kernel, target)
 
 
-def scratch_bytes(kernel: Kernel, target: Target) -> int:
-    """Memory that a kernel needs while it runs."""
+def is_shared(kernel: Kernel, target: Target) -> bool:
+    """Whether a kernel is handed the pool: it takes long, and pieces of it may run at once."""
     if isinstance(kernel, Nest):
-        return nests.scratch_bytes(kernel, target)
+        return nests.is_shared(kernel, target)
+    if not is_all_divisible(kernel.epilogue):
+        return False
     if isinstance(kernel, Contraction):
-        return contraction.scratch_bytes(kernel, target)
-    return convolution.scratch_bytes(kernel, target)
+        return contraction.is_shared(kernel, target)
+    return convolution.is_shared(kernel, target)
 
 
-def add_scratch(steps: Sequence[Step], target: Target) -> None:
+def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
+    """Memory that a kernel needs while so many workers run it."""
+    if not is_shared(kernel, target):
+        workers = 1
+    if isinstance(kernel, Nest):
+        return nests.scratch_bytes(kernel, target, workers)
+    if isinstance(kernel, Contraction):
+        return contraction.scratch_bytes(kernel, target, workers)
+    return convolution.scratch_bytes(kernel, target, workers)
+
+
+def add_scratch(steps: Sequence[Step], target: Target, workers: int) -> None:
     """Give each step the buffer that its kernel needs beside its operands."""
     for step in steps:
-        nbytes = scratch_bytes(step.kernel, target) if step.kernel is not None else 0
+        nbytes = scratch_bytes(step.kernel, target, workers) if step.kernel is not None else 0
         if nbytes:
             step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
 
 
-def kernel_function(module: Module, kernel: Kernel, name: str) -> str:
-    """The name of the function that runs ``kernel``, emitted when first asked for."""
+def kernel_function(module: Module, kernel: Kernel, name: str, shared: bool) -> str:
+    """The name of the function that runs ``kernel``, emitted when first asked for. If ``shared`` it takes the pool."""
     if isinstance(kernel, Nest):
-        return nests.nest_function(module, kernel)
+        return nests.nest_function(module, kernel, form="shared" if shared else "whole")
     known = module.shared(kernel)
     if known is not None:
         return known
     epilogue = nests.nest_function(module, kernel.epilogue, ranged=True) if kernel.epilogue is not None else None
     unique = module.unique(name)
     if isinstance(kernel, Contraction):
-        contraction.emit_contraction(module, kernel, unique, epilogue)
+        contraction.emit_contraction(module, kernel, unique, epilogue, shared)
     else:
-        convolution.emit_convolution(module, kernel, unique, epilogue)
+        convolution.emit_convolution(module, kernel, unique, epilogue, shared)
     return module.share(kernel, unique)
 
 
@@ -80,7 +96,7 @@ class _Main:
         self, module: Module, slots: Sequence[Slot], plan: Plan, poison: bool, name: str = "main", base: int = 0
     ) -> None:
         self.module = module
-        self.f: Function = module.function(name, ["ptr", "ptr"], "i32", internal=name != "main")
+        self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=name != "main")
         self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison
@@ -123,10 +139,12 @@ class _Main:
 
     def _step(self, step: Step) -> None:
         if step.kernel is not None:
-            name = kernel_function(self.module, step.kernel, f"{step.family}_{step.name}")
+            shared = is_shared(step.kernel, self.module.target)
+            self.shares |= shared
+            name = kernel_function(self.module, step.kernel, f"{step.family}_{step.name}", shared)
             pointers = [self._address(o.memory, o.offset) for o in step.operands]
             scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
-            self.f.call(name, "void", *pointers, scratch)
+            self.f.call(name, "void", *pointers, scratch, *self.f.params[2:] * shared)
         elif step.loop is not None:
             self._run_parts(step, step.loop)
         elif step.callback is not None:
@@ -190,4 +208,4 @@ def emit_entry(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target:
     module = Module(target)
     main = _Main(module, slots, plan, poison)
     main.write(steps)
-    return Entry(module.text(), tuple(main.checks))
+    return Entry(module.text(), tuple(main.checks), main.shares)

@@ -2,9 +2,11 @@
 
     whole    define internal void @name(ptr arg0, …, ptr scratch)
     ranged   define internal void @name(ptr arg0, …, i64 lo0, i64 hi0, i64 lo1, i64 hi1, …)
+    shared   define internal void @name(ptr arg0, …, ptr scratch, ptr pool)
 
 A whole nest runs from its first index to its last, with ``scratch_bytes`` of scratch memory. A ranged one (without
-inner dimensions) runs over the half-open ranges that it is handed, one for each outer dimension in the nest's order.
+inner dimensions) runs over the half-open ranges that it is handed, one for each outer dimension in the nest's order. A
+shared one is cut in chunks that the threads of a pool run (``emit.parallel``), each with scratch memory of its own.
 Distinct arguments must not overlap where one of them is written, but for nests without inner dimensions, where one
 may lie exactly on another.
 
@@ -16,19 +18,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
 from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operands
 from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
-from staticgrad.compiler.emit.nest_plan import NestPlan, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
+from staticgrad.compiler.emit.nest_plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
+from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.reduction import accumulator_dtype, across_lanes, combine, combine_all, neutral
 from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.optable import OPS
 
-__all__ = ["emit_nest", "nest_function", "scratch_bytes"]
+__all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
 
 # An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
 LONGEST_CHAIN = 256
@@ -39,19 +45,32 @@ Accumulators = list[Value]
 Body = Callable[[Scope, Accumulators], Accumulators]
 
 
-def nest_function(module: Module, nest: Nest, ranged: bool = False) -> str:
+Form = Literal["whole", "ranged", "shared"]
+
+
+def is_shared(nest: Nest, target: Target) -> bool:
+    """Whether the nest is worth the threads of a pool: then it may be emitted as ``shared``."""
+    plan = plan_nest(nest, target)
+    return plan is not None and plan.share is not None
+
+
+def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:
     """The name of the function that runs ``nest``; equal nests of one module share it."""
+    form = "ranged" if ranged else form
     # Constants and attributes count by their text: 0.0 equals -0.0, and 1 equals True.
     literals = tuple(
         repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
         for i in nest.body
         if isinstance(i, Constant | Compute)
     )
-    key = ("nest", nest, literals, ranged)
+    key = ("nest", nest, literals, form)
     name = module.shared(key)
     if name is None:
         name = module.unique("nest")
-        emit_nest(module, nest, name, ranged=ranged)
+        if form == "shared":
+            _emit_shared(module, nest, name)
+        else:
+            emit_nest(module, nest, name, ranged=ranged)
         module.share(key, name)
     return name
 
@@ -63,27 +82,61 @@ def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) ->
     rest = f.params[len(nest.args) :]
     if ranged:
         bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
-        _Emitter(f, plan_ranged(nest, module.target), None, bounds).run()
+        _Emitter(f, plan_ranged(nest, module.target), f.params, None, bounds).run()
     else:
         plan = plan_nest(nest, module.target)
         if plan is not None:
-            _Emitter(f, plan, rest[0], {}).run()
+            _Emitter(f, plan, f.params, rest[0], {}).run()
     f.finish()
+
+
+def _emit_shared(module: Module, nest: Nest, name: str) -> None:
+    """Add the function ``name`` that has ``nest`` run in chunks, and the function of a chunk."""
+    plan = plan_nest(nest, module.target)
+    if plan is None or plan.share is None:
+        raise ValueError("this nest is not worth sharing")
+    share = plan.share
+    f = module.function(name, ["ptr"] * (len(nest.args) + 2))
+    *pointers, pool = f.params
+    table = Table.fill(f, pointers)
+    part = open_part(module, f"{name}.part", len(pointers))
+    low, high = chunk_range(part.f, part.chunk, share.size, plan.nest.dims[share.dim])
+    *arguments, scratch = part.table.pointers
+    own = part.f.offset(scratch, part.f.mul(part.worker, plan.scratch_bytes), "i8")
+    _Emitter(part.f, plan, arguments, own, {}, Window(share, low, high)).run()
+    run_chunks(f, pool, part.f.finish(), table, share.chunks)
+    f.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The indices ``[low, high)`` of a chunk."""
+
+    share: Share
+    low: Index
+    high: Index
 
 
 class _Emitter:
     """Writes one planned nest into one function."""
 
     def __init__(
-        self, f: Function, plan: NestPlan, scratch: Value | None, bounds: dict[int, tuple[Value, Value]]
+        self,
+        f: Function,
+        plan: NestPlan,
+        pointers: Sequence[Value],
+        scratch: Value | None,
+        bounds: dict[int, tuple[Value, Value]],
+        window: Window | None = None,
     ) -> None:
         self.f = f
         self.plan = plan
         self.nest = plan.nest
         self.body = plan.nest.body
         self.bounds = bounds
+        self.window = window
         self.rows = len(plan.nest.outer)
-        self.memory = Memory(f, plan, scratch if plan.scratch else None)
+        self.memory = Memory(f, plan, pointers[: len(plan.nest.args)], scratch if plan.scratch else None)
         self._scalars: dict[int, Scalars] = {}
         self._sweep: Sweep | None = None
         self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
@@ -195,6 +248,8 @@ class _Emitter:
     def _turns(self, scope: Scope, level: int, span: Span, accumulators: Accumulators, body: Body) -> Accumulators:
         """The turns of one loop; those of long sums in blocks."""
         dim = self.plan.order[level]
+        if self.window is not None and dim == self.window.share.dim:
+            return self._in_window(scope, self.window, span, body)
         if span.turns == 1:
             inner = scope.nested()
             inner.index[dim] = span.start
@@ -213,6 +268,17 @@ class _Emitter:
             part = self._counted(scope, dim, loop.index, stop, span.step, self._neutral(), body)
             loop.next(*self._added(loop.carried, part))
         return loop.results
+
+    def _in_window(self, scope: Scope, window: Window, span: Span, body: Body) -> Accumulators:
+        """The turns of an outer loop that belong to the chunk."""
+        low: Index = window.low
+        if span.start and isinstance(low, Value):
+            low = self.f.intrinsic("llvm.smax.i64", "i64", low, integer(span.start))
+        high = window.high
+        if span.stop < self.nest.dims[window.share.dim]:
+            high = self.f.min(high, span.stop)
+        self._ranged_turns(scope, window.share.dim, low, high, span.step, body)
+        return []
 
     def _counted(
         self, scope: Scope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body

@@ -23,6 +23,8 @@ from staticgrad.compiler.emit.target import AVX2
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.optable import OPS
 
+ENDLESS = 1 << 62  # an index that may be anything
+
 _NOTHING = Constant(0, np.dtype(np.int64))
 
 
@@ -214,6 +216,39 @@ def analyse(nest: Nest) -> Facts:
 
 def stores_of(nest: Nest) -> list[int]:
     return [number for number, instr in enumerate(nest.body) if isinstance(instr, Store)]
+
+
+def is_divisible(nest: Nest, dim: int) -> bool:
+    """Whether what happens at different indices along an outer dimension can happen at once: additions never meet.
+
+    Sums i·s over dimensions with |s| at least that of ``dim`` are then told apart by their largest index that differs,
+    as in a number system: each stride is larger than all that smaller ones can reach. Indirect indices count as
+    dimensions without end.
+    """
+    adds = [x for n in stores_of(nest) if isinstance(x := nest.body[n], Store) and x.mode == "add"]
+    targets = [store.access.arg for store in adds]
+    if len(set(targets)) != len(targets):
+        return False
+    for store in adds:
+        steps = [(abs(s), size - 1) for s, size in zip(store.access.strides, nest.dims, strict=True) if size != 1]
+        steps += [(abs(s), ENDLESS) for _, s in store.access.terms]
+        if (step := abs(store.access.strides[dim])) == 0:
+            return False
+        if any(s >= step and s <= _reach(steps, s) for s, _ in steps):
+            return False
+        if sum(s == step for s, _ in steps) > 1:
+            return False
+    return True
+
+
+def _reach(steps: list[tuple[int, int]], below: int) -> int:
+    """How far indices along dimensions of smaller strides lead."""
+    return sum(s * last for s, last in steps if s < below)
+
+
+def is_all_divisible(nest: Nest | None) -> bool:
+    """Whether a nest may be run piece by piece along any of its outer dimensions, the pieces at once."""
+    return nest is None or all(is_divisible(nest, d) for d, size in enumerate(nest.outer) if size != 1)
 
 
 def _closure(nest: Nest, roots: Iterable[int]) -> frozenset[int]:

@@ -7,6 +7,7 @@ loop where it is known.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -83,11 +84,11 @@ def from_memory(f: Function, value: Value, dtype: np.dtype) -> Lane:
 class Memory:
     """Loads and stores of one nest in one function."""
 
-    def __init__(self, f: Function, plan: NestPlan, scratch: Value | None) -> None:
+    def __init__(self, f: Function, plan: NestPlan, pointers: Sequence[Value], scratch: Value | None) -> None:
         self.f = f
         self.plan = plan
         self.split = len(plan.nest.outer)
-        self.roots: dict[int, Value] = dict(enumerate(f.params[: len(plan.nest.args)]))
+        self.roots: dict[int, Value] = dict(enumerate(pointers))
         if scratch is not None:
             self.roots |= {-1 - i: f.offset(scratch, at, "i8") for i, at in enumerate(plan.scratch)}
 

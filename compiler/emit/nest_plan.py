@@ -2,6 +2,7 @@
 
     choose     the vector axis, by a count of what each candidate costs; the order of the loops, by strides
     sweep      which element values each pass over the inner dimensions computes, and which it keeps for later ones
+    share      along which outer dimension the work is cut in chunks for several threads, if there is enough of it
 
 Dimensions are numbered as in the simplified nest; ``order`` lists them from the outermost loop to the innermost.
 A value's *level* is the number of loops around the place where it is computed.
@@ -21,11 +22,13 @@ from staticgrad.compiler.emit.nest_facts import (
     analyse,
     cost_of,
     dtype_of,
+    is_divisible,
     operands,
     simplify,
     split_outer,
     stores_of,
 )
+from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 
@@ -37,6 +40,11 @@ ONE_COPY_COST = 80
 TILED_COST = 4
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
+# What one core does: for deciding whether to share work, so roughly.
+INSTRUCTION_SECONDS = 2.5e-10
+BYTES_PER_SECOND = 3e10
+# Where the outermost loop can be cut in so many chunks no other one is looked at.
+ENOUGH_CHUNKS = 12
 
 
 # -- choose ---------------------------------------------------------------------------------------------------------
@@ -227,6 +235,16 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """Chunks of ``size`` indices along the outer dimension ``dim``, the last one may be shorter. Every chunk starts
+    where a turn of the loop does: it computes what the whole loop would."""
+
+    dim: int
+    size: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
@@ -244,6 +262,7 @@ class NestPlan:
     scratch: tuple[int, ...]
     scratch_bytes: int
     across: int | None = None
+    share: Share | None = None
 
     @property
     def vector_is_inner(self) -> bool:
@@ -287,10 +306,12 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     return NestPlan(nest, facts, order, _levels(nest, facts, order), vector, lanes, (), (), {}, (), 0)
 
 
-def scratch_bytes(nest: Nest, target: Target) -> int:
-    """Bytes of scratch memory that the function emitted for ``nest`` must be handed."""
+def scratch_bytes(nest: Nest, target: Target, workers: int = 1) -> int:
+    """Bytes of scratch memory that the function emitted for ``nest`` must be handed, run by so many workers."""
     plan = plan_nest(nest, target)
-    return plan.scratch_bytes if plan else 0
+    if plan is None:
+        return 0
+    return plan.scratch_bytes * (min(workers, plan.share.chunks) if plan.share is not None else 1)
 
 
 def _levels(nest: Nest, facts: Facts, order: tuple[int, ...]) -> tuple[int, ...]:
@@ -346,7 +367,38 @@ class _Planner:
             scratch=tuple(self.scratch),
             scratch_bytes=self.scratch_end,
             across=self._tiled_axis(),
+            share=self._share(spans),
         )
+
+    def _share(self, spans: tuple[Span, ...]) -> Share | None:
+        """The outermost loop that can be cut in enough chunks, else the one that gives most."""
+        wanted = wanted_chunks(self.seconds())
+        if wanted == 1:
+            return None
+        best: Share | None = None
+        across = transposed_axis(self.nest, self.facts, self.vector)
+        for dim in self.order[: len(self.nest.outer)]:
+            if not is_divisible(self.nest, dim):
+                continue
+            grain = max((span.step for span in spans), default=1) if dim == self.vector else 1
+            grain = self.lanes if dim == across else grain
+            units, chunks = cut(-(-self.nest.dims[dim] // grain), wanted)
+            if chunks > (best.chunks if best is not None else 1):
+                best = Share(dim, units * grain, chunks)
+            if best is not None and best.chunks >= min(wanted, ENOUGH_CHUNKS):
+                break
+        return best
+
+    def seconds(self) -> float:
+        """About how long the nest takes on one core, by its instructions or by the memory that it moves."""
+        instructions = _run_cost(self.nest, self.facts, self.target, self.vector, self.lanes)
+        moved = 0
+        for number in self.facts.needed:
+            access = access_of(self.nest.body[number])
+            if access is not None:
+                sizes = [size for size, stride in zip(self.nest.dims, access.strides, strict=True) if stride]
+                moved += math.prod(sizes) * self.nest.args[access.arg].itemsize
+        return max(instructions * INSTRUCTION_SECONDS, moved / BYTES_PER_SECOND)
 
     def _tiled_axis(self) -> int | None:
         """The axis of square tiles: only for short bodies, which are written down once for each row of a tile."""

@@ -4,9 +4,10 @@
     Step     ::= kernel applied to operands | check | call out
     Operand  ::= a slot (memory of the caller) or a buffer in the arena, plus its dtype
 
-The compiled entry is ``i32 @main(ptr slots, ptr arena)``: ``slots`` is a table of pointers in the order of
-``Program.slots``, ``arena`` is 64-byte aligned memory of ``arena_bytes``. It returns 0, or 1 + the number of the
-check or callback that failed; then no state has been written.
+The compiled entry is ``i32 @main(ptr slots, ptr arena, ptr pool)``: ``slots`` is a table of pointers in the order of
+``Program.slots``, ``arena`` is 64-byte aligned memory of ``arena_bytes``, ``pool`` is null or a pool of threads
+(``emit.parallel``), at most ``workers`` of them. It returns 0, or 1 + the number of the check or callback that failed;
+then no state has been written.
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ class Program:
     target: str
     draws: bool  # takes random numbers: counts as a run of the session's random state
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
+    workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
 
     @property
     def writes_state(self) -> bool:

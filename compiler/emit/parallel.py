@@ -1,0 +1,112 @@
+"""Kernels whose work several threads share: how it is cut, and how the pieces are run.
+
+A kernel that takes long is cut in *chunks* when it is compiled, by its sizes and the target alone: how many threads
+run them, and which one runs which, changes no bit of a result.
+
+    part   void @part(ptr table, i64 chunk, i64 worker)     does one chunk; workers count from 0, the caller
+    table  the kernel's pointers, then words of its own
+    pool   null, or words of which the first is the address of void @run(ptr pool, ptr part, ptr table, i64 chunks)
+
+``run`` calls the part once for each chunk, in any order, from several threads, and returns when all have been done.
+Without a pool the chunks are done one after the other. Workers that run at once have different numbers, below the
+number of threads that the program was compiled for: that is how often scratch memory of a chunk is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
+
+WORTH_SHARING = 20e-6  # seconds: below, waking another thread costs more than it brings
+CHUNK_SECONDS = 5e-6  # of one chunk at least: taking one costs a tenth of a microsecond
+MOST_CHUNKS = 64
+NO_POOL = Value("null", "ptr")
+
+
+def wanted_chunks(seconds: float) -> int:
+    """In how many chunks work that takes so long on one core is cut; 1 where it is not."""
+    if seconds < WORTH_SHARING:
+        return 1
+    return max(2, min(MOST_CHUNKS, int(seconds / CHUNK_SECONDS)))
+
+
+def cut(units: int, chunks: int) -> tuple[int, int]:
+    """``units`` of work in about ``chunks`` chunks: how many units one takes, and how many chunks that makes."""
+    size = -(-units // max(1, min(units, chunks)))
+    return size, -(-units // size)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The table in the function that fills it or in a part that reads it: ``pointers``, then ``words`` words."""
+
+    f: Function
+    address: Value
+    pointers: tuple[Value, ...]
+
+    @staticmethod
+    def fill(f: Function, pointers: Sequence[Value], words: int = 0) -> Table:
+        """A table on the stack of ``f``, which has not opened a block yet."""
+        address = f.emit("ptr", f"alloca ptr, i64 {len(pointers) + words}, align 8")
+        for number, pointer in enumerate(pointers):
+            f.store(pointer, f.offset(address, number, "ptr"))
+        return Table(f, address, tuple(pointers))
+
+    def set_word(self, number: int, value: Index) -> None:
+        place = self.f.offset(self.address, len(self.pointers) + number, "ptr")
+        self.f.store(value if isinstance(value, Value) else integer(value), place)
+
+    def word(self, number: int) -> Value:
+        return self.f.load("i64", self.f.offset(self.address, len(self.pointers) + number, "ptr"))
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The function of a chunk under construction."""
+
+    f: Function
+    table: Table
+    chunk: Value
+    worker: Value
+
+
+def open_part(module: Module, name: str, pointers: int) -> Part:
+    """Begin the function that does one chunk; ``Function.finish`` ends it."""
+    f = module.function(module.unique(name), ["ptr", "i64", "i64"])
+    address, chunk, worker = f.params
+    loaded = tuple(f.load("ptr", f.offset(address, number, "ptr")) for number in range(pointers))
+    return Part(f, Table(f, address, loaded), chunk, worker)
+
+
+def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index, Index]:
+    """The units ``[low, high)`` of a chunk of ``size`` of them."""
+    low = f.mul(chunk, size)
+    return low, f.min(f.add(low, size), units)
+
+
+def run_chunks(f: Function, pool: Value, part: str, table: Table, chunks: Index) -> None:
+    """Do all chunks of ``part``."""
+    count = chunks if isinstance(chunks, Value) else integer(chunks)
+    f.call(_parallel(f.module), "void", pool, Value(f"@{part}", "ptr"), table.address, count)
+
+
+def _parallel(module: Module) -> str:
+    name = module.shared("parallel")
+    if name is not None:
+        return name
+    f = module.function(module.unique("parallel"), ["ptr", "ptr", "ptr", "i64"])
+    pool, part, table, chunks = f.params
+    alone, together, done = f.label("alone"), f.label("together"), f.label("done")
+    f.branch_if(f.compare("icmp eq", pool, NO_POOL), alone, together)
+    f.block(together)
+    run = f.load("ptr", pool)
+    f.line(f"call void {run.text}({pool}, {part}, {table}, {chunks})")
+    f.branch(done)
+    f.block(alone)
+    with f.loop(0, chunks) as loop:
+        f.line(f"call void {part.text}({table}, {loop.index}, i64 0)")
+    f.branch(done)
+    f.block(done)
+    return module.share("parallel", f.finish())

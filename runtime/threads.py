@@ -1,0 +1,478 @@
+"""The pool: threads of machine code that share the chunks of a kernel (``compiler.emit.parallel``).
+
+``pool_address(threads)`` gives what a program is handed: null for one thread or where there are no POSIX threads. A
+pool of n threads is the caller and n - 1 workers, made when first needed, shared by all sessions of the process with
+the same number of threads.
+
+    run(pool, part, table, chunks)
+        takes the pool, or does all chunks itself where another thread has it
+        opens the gate, wakes who sleeps, takes chunks until none is left, closes the gate, waits for who is inside
+    worker
+        waits for the gate (a short spin, then asleep), enters, takes chunks until none is left, leaves
+
+A worker that comes too late finds the gate closed and touches nothing; so nobody waits for a worker that has not
+entered, a machine that is busy costs no more than what the others had begun, and after a fork, where the workers are
+gone, calls still end. The gate's number is odd while it is open. Entering is *count, then look at the gate*, closing is
+*close, then look at the count*, both sequentially consistent, so that one of the two sees the other (Dekker).
+
+Workers never touch Python. They block all signals, take over the caller's floating-point modes, and are joined before
+the interpreter ends; in a forked child the pool starts again with workers of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import os
+import platform
+import signal
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.runtime.state import aligned_empty
+
+# Turns of a loop with a pause of 10 to 50 ns: a few microseconds, in which the next kernel of a program usually comes.
+SPINS = 400
+MOST_THREADS = 256
+
+
+class Word(IntEnum):
+    """The words of a pool, in cache lines by who writes them."""
+
+    RUN = 0  # address of run: what a program calls
+    WORKERS = 1
+    STARTED = 2
+    STOP = 3
+    BUSY = 8
+    GATE = 16
+    NEXT = 24  # the chunk that is taken next
+    INSIDE = 32  # workers that have entered
+    PART = 40
+    TABLE = 41
+    CHUNKS = 42
+    MODES = 43  # the caller's floating-point control word
+    ASLEEP = 48
+    WAITING = 49  # whether the caller sleeps until nobody is inside
+    MUTEX = 56  # room for the largest of any system
+    WAKE = 64
+    LEFT = 72
+    THREADS = 80  # a record for each worker
+
+
+class Record(IntEnum):
+    """The words of a worker's record."""
+
+    POOL = 0
+    NUMBER = 1
+    HANDLE = 2
+
+
+RECORD = len(Record)
+
+_TEXT = """
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_join(ptr, ptr)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sigfillset(ptr)
+{declarations}
+
+define internal void @pause() {{
+  {pause}
+  ret void
+}}
+
+define internal void @keep_modes(ptr %place) {{
+  {keep_modes}
+  ret void
+}}
+
+define internal void @take_modes(ptr %place) {{
+  {take_modes}
+  ret void
+}}
+
+define void @reset(ptr %pool) {{
+{places}
+  store i64 0, ptr %STARTED
+  store i64 0, ptr %STOP
+  store i64 0, ptr %GATE
+  store i64 0, ptr %INSIDE
+  store i64 0, ptr %ASLEEP
+  store i64 0, ptr %WAITING
+  store i64 ptrtoint (ptr @run to i64), ptr %RUN
+  call i32 @pthread_mutex_init(ptr %MUTEX, ptr null)
+  call i32 @pthread_cond_init(ptr %WAKE, ptr null)
+  call i32 @pthread_cond_init(ptr %LEFT, ptr null)
+  store i64 0, ptr %BUSY
+  ret void
+}}
+
+; Make the workers; WORKERS becomes how many there are.
+define internal void @start(ptr %pool) {{
+{places}
+  %all = alloca [128 x i8], align 8
+  %old = alloca [128 x i8], align 8
+  store i64 1, ptr %STARTED
+  %workers = load i64, ptr %WORKERS
+  call i32 @sigfillset(ptr %all)
+  call i32 @pthread_sigmask(i32 {set_mask}, ptr %all, ptr %old)
+  br label %check
+check:
+  %i = phi i64 [ 0, %0 ], [ %next, %made ]
+  %more = icmp slt i64 %i, %workers
+  br i1 %more, label %make, label %done
+make:
+  %at = mul i64 %i, {record}
+  %record = getelementptr i64, ptr %THREADS, i64 %at
+  %number_place = getelementptr i64, ptr %record, i64 {number}
+  %handle_place = getelementptr i64, ptr %record, i64 {handle}
+  %next = add i64 %i, 1
+  store ptr %pool, ptr %record
+  store i64 %next, ptr %number_place
+  %failed = call i32 @pthread_create(ptr %handle_place, ptr null, ptr @worker, ptr %record)
+  %bad = icmp ne i32 %failed, 0
+  br i1 %bad, label %done, label %made
+made:
+  br label %check
+done:
+  store i64 %i, ptr %WORKERS
+  call i32 @pthread_sigmask(i32 {set_mask}, ptr %old, ptr null)
+  ret void
+}}
+
+; Take chunks until none is left.
+define internal void @work(ptr %pool, i64 %worker) {{
+{places}
+  %part = load ptr, ptr %PART
+  %table = load ptr, ptr %TABLE
+  %chunks = load i64, ptr %CHUNKS
+  br label %take
+take:
+  %chunk = atomicrmw add ptr %NEXT, i64 1 monotonic
+  %some = icmp slt i64 %chunk, %chunks
+  br i1 %some, label %one, label %done
+one:
+  call void %part(ptr %table, i64 %chunk, i64 %worker)
+  br label %take
+done:
+  ret void
+}}
+
+define void @run(ptr %pool, ptr %part, ptr %table, i64 %chunks) {{
+{places}
+  %taken = cmpxchg ptr %BUSY, i64 0, i64 1 acquire monotonic
+  %mine = extractvalue {{ i64, i1 }} %taken, 1
+  br i1 %mine, label %first, label %alone
+alone:
+  %i = phi i64 [ 0, %0 ], [ %i_next, %alone_one ]
+  %some = icmp slt i64 %i, %chunks
+  br i1 %some, label %alone_one, label %end
+alone_one:
+  call void %part(ptr %table, i64 %i, i64 0)
+  %i_next = add i64 %i, 1
+  br label %alone
+first:
+  %started = load i64, ptr %STARTED
+  %fresh = icmp eq i64 %started, 0
+  br i1 %fresh, label %starting, label %opening
+starting:
+  call void @start(ptr %pool)
+  br label %opening
+opening:
+  store ptr %part, ptr %PART
+  store ptr %table, ptr %TABLE
+  store i64 %chunks, ptr %CHUNKS
+  call void @keep_modes(ptr %MODES)
+  store atomic i64 0, ptr %NEXT monotonic, align 8
+  %gate = load atomic i64, ptr %GATE monotonic, align 8
+  %open = add i64 %gate, 1
+  %closed = add i64 %gate, 2
+  store atomic i64 %open, ptr %GATE seq_cst, align 8
+  %asleep = load atomic i64, ptr %ASLEEP seq_cst, align 8
+  %others = sub i64 %chunks, 1
+  %fewer = icmp slt i64 %asleep, %others
+  %wanted = select i1 %fewer, i64 %asleep, i64 %others
+  %any = icmp sgt i64 %wanted, 0
+  br i1 %any, label %waking, label %working
+waking:
+  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  br label %wake
+wake:
+  %w = phi i64 [ %wanted, %waking ], [ %w_next, %wake ]
+  call i32 @pthread_cond_signal(ptr %WAKE)
+  %w_next = sub i64 %w, 1
+  %w_more = icmp sgt i64 %w_next, 0
+  br i1 %w_more, label %wake, label %awake
+awake:
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  br label %working
+working:
+  call void @work(ptr %pool, i64 0)
+  store atomic i64 %closed, ptr %GATE seq_cst, align 8
+  br label %spin
+spin:
+  %s = phi i64 [ 0, %working ], [ %s_next, %spin_more ]
+  %inside = load atomic i64, ptr %INSIDE seq_cst, align 8
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %free, label %spin_on
+spin_on:
+  %s_next = add i64 %s, 1
+  %tired = icmp sge i64 %s, {spins}
+  br i1 %tired, label %wait, label %spin_more
+spin_more:
+  call void @pause()
+  br label %spin
+wait:
+  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  store atomic i64 1, ptr %WAITING seq_cst, align 8
+  br label %look
+look:
+  %still = load atomic i64, ptr %INSIDE seq_cst, align 8
+  %gone = icmp eq i64 %still, 0
+  br i1 %gone, label %waited, label %sleep
+sleep:
+  call i32 @pthread_cond_wait(ptr %LEFT, ptr %MUTEX)
+  br label %look
+waited:
+  store atomic i64 0, ptr %WAITING seq_cst, align 8
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  br label %free
+free:
+  store atomic i64 0, ptr %BUSY release, align 8
+  br label %end
+end:
+  ret void
+}}
+
+define internal ptr @worker(ptr %record) {{
+  %pool = load ptr, ptr %record
+  %number_place = getelementptr i64, ptr %record, i64 {number}
+  %number = load i64, ptr %number_place
+{places}
+  br label %idle
+idle:
+  %last = phi i64 [ 0, %0 ], [ %gate, %idle_again ]
+  br label %spin
+spin:
+  %s = phi i64 [ 0, %idle ], [ %s_next, %spin_more ]
+  %seen = load atomic i64, ptr %GATE acquire, align 8
+  %seen_odd = trunc i64 %seen to i1
+  %seen_new = icmp ne i64 %seen, %last
+  %seen_open = and i1 %seen_odd, %seen_new
+  br i1 %seen_open, label %enter, label %spin_on
+spin_on:
+  %s_next = add i64 %s, 1
+  %tired = icmp sge i64 %s, {spins}
+  br i1 %tired, label %doze, label %spin_more
+spin_more:
+  call void @pause()
+  br label %spin
+doze:
+  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  %was_asleep = atomicrmw add ptr %ASLEEP, i64 1 seq_cst
+  br label %look
+look:
+  %now = load atomic i64, ptr %GATE seq_cst, align 8
+  %now_odd = trunc i64 %now to i1
+  %now_new = icmp ne i64 %now, %last
+  %now_open = and i1 %now_odd, %now_new
+  br i1 %now_open, label %woken, label %asleep
+asleep:
+  %stop = load atomic i64, ptr %STOP seq_cst, align 8
+  %stopped = icmp ne i64 %stop, 0
+  br i1 %stopped, label %quit, label %sleep
+sleep:
+  call i32 @pthread_cond_wait(ptr %WAKE, ptr %MUTEX)
+  br label %look
+woken:
+  %were_asleep = atomicrmw sub ptr %ASLEEP, i64 1 seq_cst
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  br label %enter
+enter:
+  %gate = phi i64 [ %seen, %spin ], [ %now, %woken ]
+  %were_inside = atomicrmw add ptr %INSIDE, i64 1 seq_cst
+  %again = load atomic i64, ptr %GATE seq_cst, align 8
+  %same = icmp eq i64 %again, %gate
+  br i1 %same, label %busy, label %leave
+busy:
+  call void @take_modes(ptr %MODES)
+  call void @work(ptr %pool, i64 %number)
+  br label %leave
+leave:
+  %inside = atomicrmw sub ptr %INSIDE, i64 1 seq_cst
+  %waiting = load atomic i64, ptr %WAITING seq_cst, align 8
+  %is_last = icmp eq i64 %inside, 1
+  %is_waited_for = icmp ne i64 %waiting, 0
+  %tell = and i1 %is_last, %is_waited_for
+  br i1 %tell, label %telling, label %idle_again
+telling:
+  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  call i32 @pthread_cond_broadcast(ptr %LEFT)
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  br label %idle_again
+idle_again:
+  br label %idle
+quit:
+  %left_asleep = atomicrmw sub ptr %ASLEEP, i64 1 seq_cst
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  ret ptr null
+}}
+
+; End the workers: 1 where that was possible. The pool stays taken, so later calls do their chunks themselves.
+define i32 @stop(ptr %pool) {{
+{places}
+  %taken = cmpxchg ptr %BUSY, i64 0, i64 1 acquire monotonic
+  %mine = extractvalue {{ i64, i1 }} %taken, 1
+  br i1 %mine, label %check, label %busy
+busy:
+  ret i32 0
+check:
+  %started = load i64, ptr %STARTED
+  %fresh = icmp eq i64 %started, 0
+  br i1 %fresh, label %done, label %stopping
+stopping:
+  store atomic i64 1, ptr %STOP seq_cst, align 8
+  call i32 @pthread_mutex_lock(ptr %MUTEX)
+  call i32 @pthread_cond_broadcast(ptr %WAKE)
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  %workers = load i64, ptr %WORKERS
+  br label %join
+join:
+  %i = phi i64 [ 0, %stopping ], [ %next, %joining ]
+  %more = icmp slt i64 %i, %workers
+  br i1 %more, label %joining, label %done
+joining:
+  %at = mul i64 %i, {record}
+  %offset = add i64 %at, {handle}
+  %handle_place = getelementptr i64, ptr %THREADS, i64 %offset
+  %handle = load ptr, ptr %handle_place
+  call i32 @pthread_join(ptr %handle, ptr null)
+  %next = add i64 %i, 1
+  br label %join
+done:
+  ret i32 1
+}}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """What differs between processors: how to pause, and how floating-point modes are kept and taken over."""
+
+    declarations: str
+    pause: str
+    keep_modes: str = ""
+    take_modes: str = ""
+
+
+_X86 = _Machine(
+    "declare void @llvm.x86.sse2.pause()\n"
+    "declare void @llvm.x86.sse.stmxcsr(ptr)\n"
+    "declare void @llvm.x86.sse.ldmxcsr(ptr)",
+    "call void @llvm.x86.sse2.pause()",
+    "call void @llvm.x86.sse.stmxcsr(ptr %place)",
+    "call void @llvm.x86.sse.ldmxcsr(ptr %place)",
+)
+_ARM = _Machine("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)")
+_OTHER = _Machine("", "fence seq_cst")
+_MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
+
+
+def _text() -> str:
+    machine = _MACHINES.get(platform.machine(), _OTHER)
+    places = "\n".join(f"  %{word.name} = getelementptr i64, ptr %pool, i64 {int(word)}" for word in Word)
+    return _TEXT.format(
+        declarations=machine.declarations,
+        pause=machine.pause,
+        keep_modes=machine.keep_modes,
+        take_modes=machine.take_modes,
+        places=places,
+        set_mask=int(signal.SIG_SETMASK),
+        spins=SPINS,
+        record=RECORD,
+        number=int(Record.NUMBER),
+        handle=int(Record.HANDLE),
+    )
+
+
+class Pool:
+    """The memory of a pool. It lives as long as the process: its workers may look at it at any time."""
+
+    def __init__(self, threads: int, module: NativeModule) -> None:
+        self.threads = threads
+        self.words = aligned_empty((Word.THREADS + RECORD * threads,), np.dtype(np.int64))
+        self.words[:] = 0
+        self.address: int = self.words.ctypes.data
+        self._reset = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("reset"))
+        self._stop = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address("stop"))
+        self._module = module
+        self.reset()
+
+    def reset(self) -> None:
+        """A pool without workers; the first use makes them."""
+        self.words[Word.WORKERS] = self.threads - 1
+        self._reset(self.address)
+
+    def stop(self) -> bool:
+        """End the workers, unless the pool is in use; later calls do their chunks themselves."""
+        return bool(self._stop(self.address))
+
+
+_pools: dict[int, Pool] = {}
+_lock = threading.Lock()
+
+
+@functools.cache
+def _module() -> NativeModule:
+    module = NativeModule(_text(), GENERIC)
+    os.register_at_fork(after_in_child=_start_again)
+    atexit.register(_stop_all)
+    return module
+
+
+def _start_again() -> None:
+    """In a forked child: the workers and whoever held a lock have stayed with the parent."""
+    global _lock
+    _lock = threading.Lock()
+    for pool in _pools.values():
+        pool.reset()
+
+
+def _stop_all() -> None:
+    for pool in _pools.values():
+        pool.stop()
+
+
+def native_threads() -> bool:
+    """Whether this system has what the pool is made of."""
+    return os.name == "posix" and hasattr(os, "register_at_fork") and hasattr(signal, "pthread_sigmask")
+
+
+def pool_address(threads: int) -> int:
+    """The pool of so many threads, the caller among them; 0 (null) where there is nothing to share."""
+    if threads < 2 or not native_threads():
+        return 0
+    threads = min(threads, MOST_THREADS)
+    with _lock:
+        if threads not in _pools:
+            _pools[threads] = Pool(threads, _module())
+        return _pools[threads].address
+
+
+def pools() -> dict[int, Any]:
+    """The pools of this process by their number of threads."""
+    return dict(_pools)

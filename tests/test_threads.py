@@ -1,0 +1,325 @@
+"""Threads: the same bits for any number of them, forks, many callers at once, and what decides how work is cut."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.nets import Training, mlp, resnet20, training
+
+import staticgrad as sg
+from staticgrad.compiler.emit.nest_facts import is_divisible
+from staticgrad.compiler.emit.nest_plan import plan_nest
+from staticgrad.compiler.emit.target import TARGETS, runs_here
+from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
+from staticgrad.graph import Graph, Tensor
+from staticgrad.runtime import threads
+
+F32 = np.dtype(np.float32)
+HERE = [name for name, target in TARGETS.items() if runs_here(target)]
+COUNTS = (2, 3, 8)
+Array = np.ndarray[Any, np.dtype[Any]]
+Declared = tuple[list[Tensor], dict[Tensor, Array]]
+
+pytestmark = pytest.mark.skipif(not threads.native_threads(), reason="no POSIX threads here")
+
+
+def normal(*shape: int, dtype: Any = np.float32) -> Array:
+    return np.random.default_rng(sum(shape)).normal(size=shape).astype(dtype)
+
+
+def fed(*shape: int, dtype: Any = np.float32) -> tuple[Tensor, Array]:
+    return sg.placeholder(shape, sg.float64 if dtype == np.float64 else sg.float32), normal(*shape, dtype=dtype)
+
+
+def product(a: tuple[int, ...], b: tuple[int, ...], **how: Any) -> Declared:
+    (x, x_value), (y, y_value) = fed(*a, **how), fed(*b, **how)
+    return [sg.matmul(x, y)], {x: x_value, y: y_value}
+
+
+def turned_product() -> Declared:
+    (x, x_value), (y, y_value), (c, c_value) = fed(300, 257), fed(300, 413), fed(413)
+    z = sg.nn.relu(sg.matmul(sg.permute_dims(x, (1, 0)), y) + c)
+    return [z, sg.permute_dims(sg.matmul(sg.permute_dims(y, (1, 0)), x), (1, 0))], {x: x_value, y: y_value, c: c_value}
+
+
+def pointwise(function: Callable[[Tensor], Any], *shape: int, dtype: Any = np.float32) -> Declared:
+    x, value = fed(*shape, dtype=dtype)
+    found = function(x)
+    return (found if isinstance(found, list) else [found]), {x: value}
+
+
+def normed(x: Tensor) -> Tensor:
+    centred = x - sg.mean(x, 1, keepdims=True)
+    return centred / sg.sqrt(sg.mean(centred * centred, 1, keepdims=True) + 1e-5)
+
+
+def picked(x: Tensor) -> Tensor:
+    """Rows that are taken many times: their gradients meet in one address."""
+    return sg.take(x, sg.constant(np.arange(4000) % 13), 0)
+
+
+DECLARED: dict[str, Callable[[], Declared]] = {
+    "product": lambda: product((513, 700), (700, 600)),
+    "product of doubles": lambda: product((200, 300), (300, 150), dtype=np.float64),
+    "flat product": lambda: product((24, 700), (700, 900)),
+    "deep product": lambda: product((40, 9000), (9000, 40)),
+    "column": lambda: product((3000, 700), (700, 1)),
+    "columns": lambda: product((3000, 700), (700, 3)),
+    "row": lambda: product((1, 3000), (3000, 700)),
+    "many products": lambda: product((64, 40, 50), (64, 50, 60)),
+    "few products": lambda: product((3, 200, 150), (3, 150, 170)),
+    "products of one": lambda: product((5, 200, 150), (1, 150, 170)),
+    "turned": turned_product,
+    "pointwise": lambda: pointwise(lambda x: sg.tanh(sg.exp(x) + x), 1000, 1003),
+    "doubles": lambda: pointwise(lambda x: sg.sin(x), 3, 70001, dtype=np.float64),
+    "softmax": lambda: pointwise(sg.nn.softmax, 700, 513),
+    "normed": lambda: pointwise(normed, 600, 777),
+    "sums": lambda: pointwise(lambda x: [sg.sum(x, 0), sg.sum(x, 1), sg.sum(x), sg.max(x), sg.mean(x * x)], 1500, 777),
+    "transposed": lambda: pointwise(lambda x: sg.permute_dims(x, (1, 0)) * 2.0, 1040, 999),
+    "picked": lambda: pointwise(picked, 13, 300),
+    "turned axes": lambda: pointwise(lambda x: sg.exp(sg.permute_dims(x, (2, 0, 1))), 33, 128, 77),
+}  # fmt: skip
+
+
+def results(declare: Callable[[], Declared], count: int) -> tuple[list[Array], int]:
+    """The values, and for how many threads the program was compiled."""
+    with Graph() as graph:
+        fetches, feeds = declare()
+        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]  # type: ignore[arg-type]
+        with sg.Session(graph, num_threads=count) as session:
+            exe = session.compile(fetches, list(feeds))
+            exe(*feeds.values())
+            return exe(*feeds.values()), exe._program().workers
+
+
+@pytest.mark.parametrize("name", DECLARED)
+@pytest.mark.parametrize("target", HERE)
+def test_kernels_give_the_same_bits(name: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    want, _ = results(DECLARED[name], 1)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    for count in COUNTS:
+        got, workers = results(DECLARED[name], count)
+        assert workers == count, "nothing in this program is shared: make it larger"
+        for number, (a, b) in enumerate(zip(got, want, strict=True)):
+            assert a.tobytes() == b.tobytes(), f"result {number} with {count} threads"
+        monkeypatch.delenv("STATICGRAD_MEMORY", raising=False)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_kernels_equal_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    got, _ = results(DECLARED[name], 2)
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    with Graph() as graph:
+        fetches, feeds = DECLARED[name]()
+        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]  # type: ignore[arg-type]
+        want = sg.Session(graph).run(fetches, feeds)
+    for number, (a, b) in enumerate(zip(got, want, strict=True)):
+        scale = float(np.abs(b).max()) + 1e-6
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4 * scale, err_msg=f"result {number}")
+
+
+def lenet() -> Any:
+    nn = sg.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 10),
+    )  # fmt: skip
+
+
+def adam() -> Any:
+    return sg.optim.Adam(lr=1e-3)
+
+
+def momentum() -> Any:
+    return sg.optim.SGD(lr=0.01, momentum=0.9)
+
+
+NETS: dict[str, Callable[[], Training]] = {
+    "mlp": lambda: training(lambda: mlp(784, 512, 256, 10), (128, 784), adam),
+    "lenet": lambda: training(lenet, (64, 1, 28, 28), momentum),
+    "resnet20": lambda: training(resnet20, (8, 3, 32, 32), momentum),
+}
+
+
+def train(name: str, count: int, steps: int = 3) -> list[Array]:
+    """The losses, and every variable at the end."""
+    with Graph():
+        net = NETS[name]()
+        with sg.Session(net.graph, num_threads=count) as session:
+            step = session.compile([net.loss, net.train], list(net.feeds))
+            losses = [step(*net.feeds.values())[0] for _ in range(steps)]
+            state = [session.get(node.outputs[0]) for node in net.graph.nodes if node.op.name == "variable"]
+    return [*losses, *state]
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_training_gives_the_same_bits(name: str) -> None:
+    want = train(name, 1)
+    for count in COUNTS:
+        for number, (a, b) in enumerate(zip(train(name, count), want, strict=True)):
+            assert a.tobytes() == b.tobytes(), f"value {number} with {count} threads"
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------------
+
+
+def shared_executable(count: int = 2) -> tuple[Any, Array, Array]:
+    """A program that threads share, a feed, and its result."""
+    with Graph() as graph:
+        x = sg.placeholder((700, 600))
+        y = sg.nn.softmax(sg.matmul(sg.exp(x * 0.01), sg.permute_dims(x, (1, 0))))
+        exe = sg.Session(graph, num_threads=count).compile(y, [x])
+    value = normal(700, 600)
+    return exe, value, exe(value)
+
+
+def test_a_forked_child_goes_on() -> None:
+    exe, value, want = shared_executable()
+    for _ in range(3):
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if all(exe(value).tobytes() == want.tobytes() for _ in range(3)) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert exe(value).tobytes() == want.tobytes()
+
+
+def test_a_fork_in_the_middle_of_a_run() -> None:
+    """The parent's other thread has the pool, and locks in it, when the child begins."""
+    exe, value, want = shared_executable()
+    going_on = threading.Event()
+
+    def keep_running() -> None:
+        while not going_on.is_set():
+            exe(value)
+
+    thread = threading.Thread(target=keep_running)
+    thread.start()
+    try:
+        mine, *_ = shared_executable()
+        for _ in range(5):
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if mine(value).tobytes() == want.tobytes() else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        going_on.set()
+        thread.join()
+
+
+def test_many_callers_at_once() -> None:
+    made = [shared_executable(count) for count in (2, 2, 3, 4)]
+    value, want = made[0][1], made[0][2]
+    wrong: list[int] = []
+
+    def call(number: int) -> None:
+        exe = made[number % len(made)][0]
+        for _ in range(8):
+            if exe(value).tobytes() != want.tobytes():
+                wrong.append(number)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+def test_the_interpreter_ends_while_workers_wait() -> None:
+    text = (
+        "import numpy as np, staticgrad as sg\n"
+        "x = sg.placeholder((600, 600)); y = sg.matmul(x, x)\n"
+        "s = sg.Session(num_threads=4)\n"
+        "for _ in range(3): s.run(y, {x: np.ones((600, 600), np.float32)})\n"
+        "from staticgrad.runtime.threads import pools\n"
+        "assert list(pools()) == [4]\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_switch_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Graph() as graph:
+        x = sg.placeholder((700, 600))
+        y = sg.exp(x)
+        monkeypatch.setenv("STATICGRAD_THREADS", "3")
+        assert sg.Session(graph).num_threads == 3
+        assert sg.Session(graph).compile(y, [x])._program().workers == 3
+        assert sg.Session(graph, num_threads=1).compile(y, [x])._program().workers == 1
+        monkeypatch.delenv("STATICGRAD_THREADS")
+        assert sg.Session(graph).num_threads >= 1
+
+
+def test_small_programs_are_not_shared() -> None:
+    with Graph() as graph:
+        x = sg.placeholder((64, 64))
+        exe = sg.Session(graph, num_threads=8).compile(sg.nn.softmax(sg.matmul(x, x)), [x])
+    assert exe._program().workers == 1
+    assert "@parallel" not in exe.text("llvm")
+
+
+def test_how_work_is_cut_does_not_depend_on_the_threads() -> None:
+    def text(count: int) -> str:
+        with Graph() as graph:
+            fetches, feeds = DECLARED["pointwise"]()
+            llvm: str = sg.Session(graph, num_threads=count).compile(fetches, list(feeds)).text("llvm")
+        return llvm
+
+    assert text(1) == text(2) == text(8)
+
+
+# -- what may be cut --------------------------------------------------------------------------------------------------
+
+
+def adding(outer: tuple[int, ...], strides: tuple[int, ...]) -> Nest:
+    """``out[Σ stride·index] += x[index]``"""
+    packed = tuple(int(np.prod(outer[d + 1 :])) for d in range(len(outer)))
+    body = (Load(Access(0, 0, packed), F32), Store(Access(1, 0, strides), 0, "add"))
+    return Nest(outer, (), (F32, F32), body)
+
+
+@pytest.mark.parametrize(
+    ("outer", "strides", "divisible"),
+    [
+        ((5, 7), (7, 1), (True, True)),
+        ((5, 7), (0, 1), (False, True)),
+        ((5, 7), (1, 1), (False, False)),  # a window that moves by one
+        ((5, 3), (3, 1), (True, True)),
+        ((5, 3), (2, 1), (False, False)),  # windows of three that move by two
+        ((4, 5, 3), (20, 2, 1), (True, False, False)),
+        ((4, 5, 3), (-20, 2, 1), (True, False, False)),
+        ((4, 1, 3), (3, 2, 1), (True, True, True)),
+    ],
+)
+def test_additions_that_meet_are_not_cut_apart(
+    outer: tuple[int, ...], strides: tuple[int, ...], divisible: tuple[bool, ...]
+) -> None:
+    nest = adding(outer, strides)
+    met: list[set[int]] = []
+    addresses = np.zeros(outer, np.int64)
+    for d, stride in enumerate(strides):
+        addresses += np.arange(outer[d]).reshape([-1 if k == d else 1 for k in range(len(outer))]) * stride
+    for d in range(len(outer)):
+        chunks = [set(np.take(addresses, i, d).ravel().tolist()) for i in range(outer[d])]
+        apart = sum(map(len, chunks)) == len(set().union(*chunks))
+        assert is_divisible(nest, d) == divisible[d]
+        assert apart or not divisible[d]
+        met += chunks
+
+
+def test_a_nest_whose_additions_all_meet_is_not_shared() -> None:
+    sharable = plan_nest(adding((3000, 700), (700, 1)), TARGETS["generic"])
+    meeting = plan_nest(adding((3000, 700), (1, 1)), TARGETS["generic"])
+    assert sharable is not None
+    assert sharable.share is not None
+    assert meeting is not None
+    assert meeting.share is None
