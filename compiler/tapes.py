@@ -102,7 +102,7 @@ class BackwardPlan:
     """The backward of some outputs: a region whose feeds are ``reads``, then the gradients that are given.
 
     It fetches nothing; its effects add to the gradients under ``keys``. ``variables`` are the keys of the variables
-    whose present values it reads.
+    that it reads and whose values must be those of the forward.
     """
 
     outputs: tuple[Tensor, ...]
@@ -162,6 +162,7 @@ class TapePlan:
         self._hooks = {x: x.hooks for x in tensors if x.hooks}
         self._retained = {x for x in tensors if x.retains_grad}
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
+        self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
         self._known: dict[tuple[Tensor, ...], _Derived] = {}
         derived = self._derive_all()
@@ -205,9 +206,24 @@ class TapePlan:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
             made = cut(self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes)
         region = _with_ones(made.region, len(reads), given or [True] * len(ys))
-        variables = (n.attrs.key for n in region.graph.nodes if n.op.name == "variable")
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
-        return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), tuple(dict.fromkeys(variables)))
+        return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
+
+    def _variables(self, derived: _Derived, feeds: Collection[Tensor]) -> tuple[str, ...]:
+        """The variables whose values a backward takes to be those of the forward. What a hook itself reads is no such
+        variable: hooks belong to the backward, and may count in one."""
+        found: dict[str, None] = {}
+        stack, seen = list(derived.sinks), set(derived.sinks)
+        while stack:
+            node = stack.pop()
+            operands = [x for x in node.inputs if x not in feeds]
+            if node not in self._hooked:
+                found.update((x.op.attrs.key, None) for x in operands if x.op.op.name == "variable")
+            for before in (*(x.op for x in operands), *node.control):
+                if before not in seen:
+                    seen.add(before)
+                    stack.append(before)
+        return tuple(found)
 
     def reads(self, outputs: Sequence[Tensor]) -> frozenset[SavedTensor]:
         """What the backward of ``outputs`` reads."""
@@ -291,6 +307,7 @@ class TapePlan:
     def _note_hook(self, node: Node, made: Sequence[Node]) -> None:
         """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake."""
         owner = node if node.inputs and saves(node) else None
+        self._hooked.update(made)
         for n in made:
             self._owners[n] = owner
             if n.op.effect or not (n.inputs or n.op.name in REMADE or n.op.name == "variable"):

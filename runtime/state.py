@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from staticgrad.errors import StaticGradError
+from staticgrad.errors import GradientError, StaticGradError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.optable import Array
@@ -202,10 +202,16 @@ class Store:
     def gradient_memory(self, key: str, type_: TensorType) -> tuple[Array, bool]:
         """Zeros or the sum so far for a program to add to, and whether it is new.
 
-        A gradient of another shape (a placeholder with a free size) starts anew as soon as sizes differ.
+        Raises:
+            GradientError: the sum so far is that of another shape (of a tensor with a free size).
         """
         array = self._gradients.get(key)
-        if array is not None and array.shape == type_.shape:
+        if array is not None:
+            if array.shape != type_.shape:
+                raise GradientError(
+                    f"the gradient of {key.rpartition(':')[0]!r} does not add to those accumulated before: call"
+                    f" zero_grad() when sizes change\n  expected shape {array.shape}\n  actual   shape {type_.shape}"
+                )
             return array, False
         array = aligned_empty(type_.shape, type_.dtype)
         array[...] = 0
@@ -217,11 +223,10 @@ class Store:
     def add_gradients(self, sums: Mapping[str, Array]) -> None:
         """Add to accumulated gradients."""
         with self.lock.exclusive():
-            for key, value in sums.items():
-                array, fresh = self.gradient_memory(key, TensorType(value.shape, value.dtype))
+            memory = [self.gradient_memory(key, TensorType(v.shape, v.dtype))[0] for key, v in sums.items()]
+            for (key, value), array in zip(sums.items(), memory, strict=True):
                 array += value
-                if fresh:
-                    self.keep_gradient(key, array)
+                self.keep_gradient(key, array)
 
     def zero_gradients(self) -> None:
         with self.lock.exclusive():

@@ -378,6 +378,31 @@ def test_sizes_that_feeds_bind(g: sg.Graph) -> None:
     np.testing.assert_allclose(sess.grad(w), [1.5, 1.5])
 
 
+def test_gradients_of_different_sizes_do_not_add(g: sg.Graph) -> None:
+    x, w = leaf(None, name="x"), sg.Variable(f32(2))
+    y = sg.sum(x * w)
+    sess = sg.Session(g)
+    sess.forward(y, {x: f32(1, 2)}).backward(y)
+    tape = sess.forward(y, {x: f32(1, 2, 3)})
+    with pytest.raises(sg.GradientError, match=r"(?s)'x'.*zero_grad"):
+        tape.backward(y)
+    assert sess.grad(x).tolist() == [2, 2]
+    assert sess.grad(w).tolist() == [3]
+    sess.zero_grad()
+    tape.backward(y)
+    assert sess.grad(x).tolist() == [2, 2, 2]
+
+
+def test_a_fed_variable_is_the_fed_value(g: sg.Graph) -> None:
+    w = sg.Variable(f32(1, 2))
+    y = sg.sum(w * w)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {w: f32(5, 6)})
+    sess.set(w, f32(9, 9))
+    tape.backward(y)
+    assert sess.grad(w).tolist() == [10, 12]
+
+
 def test_a_gradient_through_most_of_a_network(g: sg.Graph) -> None:
     rng = np.random.default_rng(0)
     x, t = sg.placeholder((6, 5)), sg.placeholder((6,), sg.int64)
@@ -496,9 +521,34 @@ def test_a_hook_may_read_other_tensors_and_variables(g: sg.Graph) -> None:
     tape.backward(y)
     np.testing.assert_allclose(sess.grad(x), np.exp(at) ** 2 * f32(2, 3), rtol=1e-6)
     tape = sess.forward(y, {x: at})
-    sess.set(scale, f32(0, 0))
-    with pytest.raises(sg.StateChangedError):
+    sess.set(scale, f32(0, 5))  # no derivative saved it, and the hook reads it now
+    sess.zero_grad()
+    tape.backward(y)
+    np.testing.assert_allclose(sess.grad(x), np.exp(at) ** 2 * f32(0, 5), rtol=1e-6)
+
+
+def test_a_hook_may_write_a_variable(g: sg.Graph) -> None:
+    x, w = leaf(1), sg.Variable(f32(2))
+    calls = sg.Variable(0, trainable=False)
+    h = x * w
+    h.register_hook(lambda grad: sg.assign(calls, calls + 1))
+    decay = h.register_hook(lambda grad: sg.assign(w, w - 0.5 * grad))
+    y = sg.sum(h)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(3)})
+    tape.backward(y, retain_graph=True)
+    assert (sess.get(calls), sess.get(w)) == (1, 1.5)
+    assert (sess.grad(x), sess.grad(w)) == (2, 3)
+    with pytest.raises(sg.StateChangedError):  # the product saved it
         tape.backward(y)
+    assert sess.get(calls) == 1
+    decay.remove()
+    tape = sess.forward(y, {x: f32(3)})
+    tape.backward(y, retain_graph=True)
+    tape.backward(y)
+    assert sess.get(calls) == 3
+    sess.run(sg.gradients(y, x), {x: f32(3)})
+    assert sess.get(calls) == 4
 
 
 @pytest.mark.parametrize("wrong", [lambda grad: sg.sum(grad), lambda grad: grad.astype(sg.float64), lambda grad: "no"])
