@@ -273,7 +273,8 @@ class NativeRunner:
         check = self.program.checks[status - 1]
         if check.kind == "bounds":
             extremes = frame.arena[check.offset : check.offset + 16].view(np.int64)
-            return bounds_error(check.message, check.size, int(extremes[0]), int(extremes[1]), check.source)
+            smallest, largest = map(int, extremes)
+            return bounds_error(check.message, check.size, smallest, largest, check.source, check.wraps)
         if check.kind == "callback":
             error = self._failure.__dict__.pop("error", None)
             return error if error is not None else StaticGradError(check.message, source=check.source)

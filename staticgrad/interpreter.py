@@ -198,7 +198,8 @@ def _py_call(run: _Run, node: Node, inputs: _Values) -> _Values:
 def _bounds_check(run: _Run, node: Node, inputs: _Values) -> _Values:
     index = inputs[0]
     if index.size and (index.min() < 0 or index.max() >= node.attrs.size):
-        raise bounds_error(node.attrs.what, node.attrs.size, int(index.min()), int(index.max()), node.source)
+        what, size, wraps = node.attrs.what, node.attrs.size, node.attrs.wraps
+        raise bounds_error(what, size, int(index.min()), int(index.max()), node.source, wraps)
     return [inputs[0]] if node.outputs else []
 
 
@@ -254,12 +255,15 @@ _SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
 # -- shared with compiled programs: the same words and the same calls on both backends ------------------------------
 
 
-def bounds_error(what: str, size: int, smallest: int, largest: int, source: SourceLine | None) -> BoundsError:
-    """The error for indices in [smallest, largest] where [0, size) is allowed."""
-    found = smallest if smallest < 0 else largest
+def bounds_error(
+    what: str, size: int, smallest: int, largest: int, source: SourceLine | None, wraps: bool = False
+) -> BoundsError:
+    """The error for indices in [smallest, largest] where [0, size) is allowed; with ``wraps`` those that were given
+    negative had been added to the size."""
+    lowest = -size if wraps else 0
+    found = smallest + lowest if smallest < 0 else largest
     return BoundsError(
-        f"{what}: index {found} is out of range for size {size}\n  expected indices in [0, {size})"
-        f"\n  actual   smallest {smallest}, largest {largest}",
+        f"{what}: index {found} is out of range for size {size}\n  expected [{lowest}, {size})\n  actual   {found}",
         source=source,
     )
 

@@ -93,13 +93,15 @@ Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | Ca
 @dataclass(frozen=True, slots=True)
 class Check:
     """Why a run ended early. For ``bounds`` the extremes that were found lie in the arena at ``offset`` as int64[2]
-    (smallest and largest index), allowed is [0, size). ``assertion`` and ``numerics`` carry their message."""
+    (smallest and largest index), allowed is [0, size); with ``wraps`` negative ones had been added to the size.
+    ``assertion`` and ``numerics`` carry their message."""
 
     kind: Literal["bounds", "assertion", "numerics", "callback"]
     message: str
     source: SourceLine | None
     size: int = 0
     offset: int = 0
+    wraps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

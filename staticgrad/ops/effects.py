@@ -282,10 +282,12 @@ def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequen
 
 @dataclass(frozen=True, slots=True)
 class BoundsAttributes:
-    """Allowed are indices in [0, size); ``what`` says of what, in the error."""
+    """Allowed are indices in [0, size); ``what`` says of what, in the error. With ``wraps`` they are what is left after
+    negative ones were added to the size, and the error speaks of those that were given."""
 
     size: Size
     what: str
+    wraps: bool = False
 
 
 def _check_bounds(attrs: BoundsAttributes, index: Array) -> tuple[()]:

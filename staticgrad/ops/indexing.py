@@ -316,7 +316,7 @@ def _prepare(o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indice
         index = _wrapped(o, index, size)
         wrapped.append(index)
         if not inside:
-            limits = BoundsAttributes(size, f"{what}: axis {axis}")
+            limits = BoundsAttributes(size, f"{what}: axis {axis}", wraps=True)
             checks.append(graph_of((index,)).add(BOUNDS_CHECK, (index,), limits))
     return wrapped, checks
 
