@@ -39,11 +39,14 @@ def lower_bound(intervals: Sequence[Interval], *, alignment: int = 64) -> int:
     return _most_alive(intervals, [_round_up(interval.nbytes, alignment) for interval in intervals])
 
 
-def place(intervals: Sequence[Interval], *, alignment: int = 64, seconds: float = 0.0) -> Placement:
+def place(
+    intervals: Sequence[Interval], *, alignment: int = 64, seconds: float = 0.0, capacity: int | None = None
+) -> Placement:
     """Offsets, multiples of ``alignment``, at which no two buffers alive at one time overlap.
 
     Greedy orders are always tried; then a seeded search goes on for at most ``seconds``, unless the lower bound is
-    reached before. Buffers with a fixed offset stay there; two that clash, an empty live range or a negative size are
+    reached or it is known that nothing less than the best plan is. With a ``capacity`` in bytes the first plan that is
+    no larger is good enough; that there is one is not promised. Buffers with a fixed offset stay there; two that clash, an empty live range or a negative size are
     a ``PlanError``. Buffers of no bytes get offset 0.
     """
     validate(intervals, alignment)
@@ -55,7 +58,7 @@ def place(intervals: Sequence[Interval], *, alignment: int = 64, seconds: float 
     _refuse_clashes(intervals, sizes, fixed)
     if free:
         target = max([bound, *(offsets[number] + sizes[number] for number in fixed)])
-        offsets = _best(_Problem(intervals, sizes, offsets, fixed, free), target, seconds)
+        offsets = _best(_Problem(intervals, sizes, offsets, fixed, free), target, seconds, capacity)
     arena = max((offset + interval.nbytes for offset, interval in zip(offsets, intervals, strict=True)), default=0)
     return Placement(tuple(offsets), _round_up(arena, alignment), bound)
 
@@ -71,7 +74,7 @@ class _Problem:
     free: list[int]
 
 
-def _best(problem: _Problem, target: int, seconds: float) -> list[int]:
+def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) -> list[int]:
     packer: _Packer = _Lists(problem) if len(problem.intervals) <= SMALL else _Arrays(problem)
     best: list[int] = []
     best_bytes: int | None = None
@@ -80,12 +83,13 @@ def _best(problem: _Problem, target: int, seconds: float) -> list[int]:
         if found is not None:
             best = found
             best_bytes = max(offset + size for offset, size in zip(found, problem.sizes, strict=True))
-            if best_bytes <= target:
+            if best_bytes <= max(target, capacity or 0):
                 return best
     if seconds > 0 and best_bytes is not None:
         deadline = time.monotonic() + seconds
         ranges = [(interval.first, interval.last) for interval in problem.intervals]
-        return improve(ranges, problem.sizes, best, problem.fixed, target, lambda: time.monotonic() > deadline)
+        stop = lambda: time.monotonic() > deadline  # noqa: E731
+        return improve(ranges, problem.sizes, best, problem.fixed, target, stop, capacity)
     return best
 
 

@@ -1,49 +1,35 @@
 """A search for better placements: a plan in, a plan that is no worse out.
 
-    round ::= a way to judge partial plans, a width; the beam takes one buffer a step, from the bottom of the arena up
+    search ::= (attempts to fit, a beam)*                 until the target is met, the capacity holds it all, or stop()
+    attempt ::= an order of preference, a capacity, tries        depth first, see ``fitting.py``
+    beam ::= a way to judge partial plans, a width               see ``beam.py``
 
-Every plan can be pushed down and then read from the bottom up, so only *canonical* plans are searched (Moffitt, ASPLOS
-2023): buffers in the order of their offsets, each as low as those before it and the last offset allow. Three facts
-about a partial plan follow. No buffer goes above a place where another one would fit beneath it. In each *section* (a
-time at which no further buffer is born before one dies) the *floor*, the lowest offset any remaining buffer there can
-have, plus the bytes still to come, bounds the arena from below. And what lies between the floor and the bytes placed
-there is *waste* for good.
-
-The beam keeps the partial plans of least waste, most of all in the sections where the arena is tight, and of the
-lowest bound. How much each counts is drawn anew for every round: half of the time at random, half of the time near what
-gave the best plan so far. The generator is seeded: as many rounds give the same plan.
+An attempt lives or dies by the first choices it makes, so many short ones under many orders do better than a long one:
+the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993). The
+longer ones go to the orders that serve best as they are (MiniMalloc's, and births); the short ones to orders drawn at
+random around them. An attempt that is through with all plans raises the target. The generator is seeded: as many turns
+give the same plan.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
+from staticgrad.compiler.memory.beam import LARGEST, BeamProblem, Beams, times_to_watch
+from staticgrad.compiler.memory.fitting import Buffer, Fitting, Outcome
+
 Range = tuple[int, int]
-Ints = np.ndarray
 
-CELLS = 1 << 21  # a step's table of children × buffers has at most so many entries
-QUICK = (1, 4, 16)  # the widths of the first rounds
-WIDTHS = (2, 4, 8, 16, 32)
-LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes too long to be worth its time
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """How partial plans are compared: waste times ``tightness^exponent · exp(pull)`` summed over the sections, per byte
-    placed if ``relative``, plus ``height`` times the excess of the bound over the target, all times ``1 +
-    noise·random``. The best ``width`` go on."""
-
-    exponent: float
-    relative: bool
-    height: float
-    noise: float
-    width: int
-    pull: Ints
+ATTEMPTS = 12  # before each beam
+TRIES = 8  # of the shortest attempts, for every buffer
+MOST = 1000  # beyond so many buffers an attempt takes too long, and its stack too many bytes
+SHARES = (0.0, 0.0, 0.1, 0.3, 0.6, 0.9)  # where between the target and the best plan an attempt aims
+# by the letters of the features, the most telling first; largest first
+ORDERS = ("total area life", "total life area", "total beside", "birth", "sections")
+NOISY = ("total", "area", "life", "beside", "sections", "nbytes")
 
 
 def improve(
@@ -53,209 +39,134 @@ def improve(
     fixed: Sequence[int],
     target: int,
     stop: Callable[[], bool],
+    capacity: int | None = None,
 ) -> list[int]:
-    """The best offsets found until ``stop()`` or until the arena is no larger than ``target`` bytes.
+    """The best offsets found until ``stop()`` or until the arena is no larger than ``target`` or ``capacity`` bytes.
 
-    ``offsets`` is a valid plan of buffers alive in ``ranges``; those numbered in ``fixed`` stay where they are.
+    ``offsets`` is a valid plan of buffers alive in ``ranges``; those numbered in ``fixed`` stay where they are. No plan
+    may be known to take less than ``target``.
     """
     best = list(offsets)
-    best_bytes = max(offset + size for offset, size in zip(offsets, sizes, strict=True))
-    problem = _Problem(ranges, sizes, offsets, fixed, target)
+    best_bytes = _arena(best, sizes)
+    problem = BeamProblem(ranges, sizes, offsets, fixed, target)
     if problem.pairs > LARGEST:
         return best
     rng = np.random.default_rng(0)
-    sections = problem.sections
-    served = Judgement(exponent=4, relative=True, height=4, noise=0, width=1, pull=np.zeros(sections))
-    for number in itertools.count():
-        if best_bytes <= target or stop():
-            break
-        if number < len(QUICK):
-            judgement = replace(served, width=QUICK[number])
-        elif rng.random() < 0.5:
-            judgement = _near(rng, served)
+    beams = Beams(problem, rng)
+    attempts = _Attempts(ranges, sizes, offsets, fixed, rng)
+    turn = 0
+    while best_bytes > max(target, capacity or 0) and not stop():
+        turn += 1
+        if turn % (ATTEMPTS + 1) == 0 or not attempts.worthwhile:
+            found = beams.round(best_bytes, stop)
         else:
-            judgement = _anew(rng, sections)
-        found = problem.round(judgement, rng, best_bytes, stop)
+            aim = attempts.aim(target, best_bytes) if capacity is None else max(target, capacity)
+            outcome, found = attempts.attempt(aim, stop)
+            if outcome is Outcome.IMPOSSIBLE:
+                target = max(target, (aim // attempts.unit + 1) * attempts.unit)
+                if capacity is not None and target > capacity:
+                    capacity = None
         if found is not None:
-            best, served = found, judgement
-            best_bytes = max(offset + size for offset, size in zip(best, sizes, strict=True))
+            best, best_bytes = found, _arena(found, sizes)
     return best
 
 
-def _near(rng: np.random.Generator, judgement: Judgement) -> Judgement:
-    pull = judgement.pull + 0.3 * rng.standard_normal(len(judgement.pull))
-    return replace(judgement, noise=0, width=int(rng.choice(WIDTHS)), pull=pull)
+def _arena(offsets: Sequence[int], sizes: Sequence[int]) -> int:
+    return max(offset + size for offset, size in zip(offsets, sizes, strict=True))
 
 
-def _anew(rng: np.random.Generator, sections: int) -> Judgement:
-    return Judgement(
-        exponent=float(rng.choice([0, 1, 2, 4, 8, 16])),
-        relative=bool(rng.random() < 0.67),
-        height=float(rng.choice([0.5, 1, 2, 4, 8, 16, 64])),
-        noise=float(rng.choice([0.05, 0.1, 0.3])) if rng.random() < 0.3 else 0.0,
-        width=int(rng.choice(WIDTHS)),
-        pull=0.7 * rng.standard_normal(sections),
-    )
-
-
-@dataclass(slots=True)
-class _Beam:
-    """Partial plans, one a row, in units."""
-
-    lowest: Ints  # of each buffer still to place the lowest offset it can have, else never
-    to_come: Ints  # of each section what is still to place there
-    height: Ints  # the highest end so far
-
-    def rows(self, which: Ints) -> _Beam:
-        return _Beam(self.lowest[which], self.to_come[which], self.height[which])
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What was done last in each row of a beam: in which row of the beam before, to which buffer, at which offset."""
-
-    parent: Ints
-    chosen: Ints
-    offset: Ints
-
-    def rows(self, which: Ints) -> _Step:
-        return _Step(self.parent[which], self.chosen[which], self.offset[which])
-
-
-class _Problem:
-    """The buffers still free, as arrays, and the sections of their live ranges.
-
-    All bytes are counted in units, their greatest common divisor, so that 32 bits are nearly always enough.
-    """
+class _Attempts:
+    """Attempts to fit the buffers that are free, one after the other."""
 
     def __init__(
-        self, ranges: Sequence[Range], sizes: Sequence[int], offsets: Sequence[int], fixed: Sequence[int], target: int
+        self,
+        ranges: Sequence[Range],
+        sizes: Sequence[int],
+        offsets: Sequence[int],
+        fixed: Sequence[int],
+        rng: np.random.Generator,
     ) -> None:
         stay = set(fixed)
-        self._offsets = list(offsets)
         self._numbers = [number for number, size in enumerate(sizes) if size and number not in stay]
-        self._unit = math.gcd(*sizes, *(offsets[number] for number in fixed))
-        self._target = max(target / self._unit, 1.0)
-        most = max(offset + size for offset, size in zip(offsets, sizes, strict=True)) // self._unit
-        self._dtype = np.dtype(np.int32 if most < 2**28 else np.int64)
-        self._never = 2**29 if self._dtype == np.int32 else 2**60  # the offset of what needs no place any more
-        self._size = self._units([sizes[number] for number in self._numbers])
+        self.worthwhile = len(self._numbers) <= MOST
+        self.unit = math.gcd(*sizes, *(offsets[number] for number in fixed))  # of all offsets worth a look
+        self._offsets, self._rng = offsets, rng
+        self._count = 0
+        if not self.worthwhile:
+            return
         first = np.array([ranges[number][0] for number in self._numbers])
         last = np.array([ranges[number][1] for number in self._numbers])
-        sections = _sections(first, last)
-        self.sections = len(sections)
-        self.pairs = int((np.searchsorted(sections, last) - np.searchsorted(sections, first)).sum())
-        if self.pairs > LARGEST:
-            return
-        alive = (first <= sections[:, None]) & (sections[:, None] < last)
-        alive = alive[np.argsort(-alive.sum(axis=1), kind="stable")]
-        self._load = np.where(alive, self._size, 0).T.astype(self._dtype)  # of each buffer in each section
-        self._members = _columns([np.flatnonzero(row) for row in alive])
-        self._beside = (first < last[:, None]) & (last > first[:, None])
-        self._obstacles = []  # (low end, high end, the free buffers that live beside it), from the lowest up
-        for number in sorted(fixed, key=lambda k: offsets[k]):
-            beside = np.flatnonzero((first < ranges[number][1]) & (last > ranges[number][0]))
-            low, high = self._units([offsets[number], offsets[number] + sizes[number]])
-            self._obstacles.append((low, high, beside))
+        nbytes = np.array([sizes[number] for number in self._numbers])
+        sections = times_to_watch(first, last)
+        low, high = np.searchsorted(sections, first), np.searchsorted(sections, last)
+        obstacles = sorted((offsets[k], offsets[k] + sizes[k], *ranges[k]) for k in fixed)
+        buffers = [
+            Buffer(
+                sizes[number], int(low[place]), int(high[place]),
+                tuple((o[0], o[1]) for o in obstacles if o[2] < ranges[number][1] and ranges[number][0] < o[3]),
+            )
+            for place, number in enumerate(self._numbers)
+        ]  # fmt: skip
+        self._fitting = Fitting(buffers, len(sections))
+        beside = (low < high[:, None]) & (low[:, None] < high)
+        load = [int(nbytes[(low <= section) & (section < high)].sum()) for section in range(len(sections))]
+        total = [max(load[buffer.first : buffer.last]) for buffer in buffers]
+        self._features = {
+            "total": np.array(total, float),
+            "area": (last - first) * nbytes.astype(float),
+            "life": (last - first).astype(float),
+            "beside": beside.sum(axis=1).astype(float),
+            "birth": first.astype(float),
+            "sections": (high - low).astype(float),
+            "nbytes": nbytes.astype(float),
+        }
 
-    def _units(self, nbytes: Sequence[int]) -> Ints:
-        return np.array([number // self._unit for number in nbytes], self._dtype)
+    def aim(self, target: int, best: int) -> int:
+        """A capacity below the best plan, as often as not the target itself."""
+        share = float(self._rng.choice(SHARES))
+        return target + int(share * (best - self.unit - target))
 
-    def round(
-        self, judgement: Judgement, rng: np.random.Generator, limit: int, stop: Callable[[], bool]
-    ) -> list[int] | None:
-        """One beam from the empty arena to a whole plan below ``limit`` bytes, or None."""
-        count = len(self._numbers)
-        total = self._load.sum(axis=0, dtype=self._dtype)
-        hashes = rng.integers(1, 2**62, count, dtype=np.int64) * 2 + 1
-        weight = (total / self._target) ** judgement.exponent * np.exp(judgement.pull)
-        start = self._over_obstacles(np.zeros((1, count), self._dtype))
-        beam = _Beam(start, total[None].copy(), np.zeros(1, self._dtype))
-        steps: list[_Step] = []
-        for _ in range(count):
-            if stop():
-                return None
-            children, step = self._children(beam, judgement.width)
-            bound, score = self._judge(children, total, weight, judgement, rng)
-            within = np.flatnonzero(bound * self._unit < limit)
-            if not len(within):
-                return None
-            state = (children.lowest[within] * hashes).sum(axis=1)  # wraps around: a hash
-            order = np.lexsort((state, score[within]))
-            first_of_equals = np.unique(state[order], return_index=True)[1]
-            kept = within[order[np.sort(first_of_equals)[: judgement.width]]]
-            beam = children.rows(kept)
-            steps.append(step.rows(kept))
-        return self._plan(steps, int(beam.height.argmin()))
-
-    def _plan(self, steps: Sequence[_Step], row: int) -> list[int]:
+    def attempt(self, capacity: int, stop: Callable[[], bool]) -> tuple[Outcome, list[int] | None]:
+        """One attempt, and the offsets if it fits."""
+        self._count += 1
+        length = luby(self._count)
+        longer = length > 1 or self._count <= len(ORDERS)
+        order = self._order(ORDERS[self._count % len(ORDERS)]) if longer else self._any_order()
+        tries = TRIES * length * len(self._numbers)
+        outcome, found = self._fitting.search(order, capacity, tries, stop)
+        if outcome is not Outcome.FITS:
+            return outcome, None
         result = list(self._offsets)
-        for step in reversed(steps):
-            result[self._numbers[step.chosen[row]]] = int(step.offset[row]) * self._unit
-            row = int(step.parent[row])
-        return result
+        for number, offset in zip(self._numbers, found, strict=True):
+            result[number] = offset
+        return outcome, result
 
-    def _children(self, beam: _Beam, width: int) -> tuple[_Beam, _Step]:
-        """Every partial plan with one buffer more, but none above a place where another would fit beneath."""
-        roof = (beam.lowest + self._size).min(axis=1)
-        allowed = beam.lowest < roof[:, None]
-        most = max(1, CELLS // (len(self._numbers) * width))
-        if allowed.sum(axis=1).max() > most:
-            lowest = np.where(allowed, beam.lowest, self._never)
-            kept = np.argsort(lowest, axis=1, kind="stable")[:, :most]
-            few = np.zeros_like(allowed)
-            np.put_along_axis(few, kept, True, axis=1)
-            allowed &= few
-        parent, chosen = np.nonzero(allowed)
-        children, row = beam.rows(parent), np.arange(len(parent))
-        offset = children.lowest[row, chosen]
-        end = offset + self._size[chosen]
-        lift = np.where(self._beside[chosen], end[:, None], offset[:, None])
-        children.lowest = self._over_obstacles(np.maximum(children.lowest, lift))
-        children.lowest[row, chosen] = self._never
-        children.to_come -= self._load[chosen]
-        children.height = np.maximum(children.height, end)
-        return children, _Step(parent, chosen, offset)
+    def _order(self, names: str) -> list[int]:
+        return self._sorted([self._features[name] for name in names.split()])
 
-    def _over_obstacles(self, lowest: Ints) -> Ints:
-        """Lift what would meet a fixed buffer above it; from the lowest obstacle up one pass is enough."""
-        for low, high, beside in self._obstacles:
-            start = lowest[:, beside]
-            lowest[:, beside] = np.where((start < high) & (start + self._size[beside] > low), high, start)
-        return lowest
+    def _any_order(self) -> list[int]:
+        """One or two features on a logarithmic scale with noise, by themselves or after the total."""
+        one, two = self._rng.choice(NOISY, 2, replace=False)
+        key = self._scaled(one) + self._scaled(two) * max(self._rng.uniform(-1, 1), 0)
+        key += 0.5 * self._rng.random() * self._rng.standard_normal(len(key))
+        if self._rng.random() < 0.6:
+            return self._sorted([key])
+        total = self._features["total"]
+        step = float(self._rng.choice([0, 0.05, 0.1, 0.2, 0.4])) * total.max()  # totals as near as that are alike
+        return self._sorted([np.floor(total / step) if step else total, key])
 
-    def _judge(
-        self, beam: _Beam, total: Ints, weight: Ints, judgement: Judgement, rng: np.random.Generator
-    ) -> tuple[Ints, Ints]:
-        """Of each partial plan a lower bound of its arena, and a score, the less the better."""
-        floor = self._floor(beam.lowest)
-        open_ = floor < self._never
-        bound = np.maximum(np.where(open_, floor + beam.to_come, 0).max(axis=1), beam.height).astype(np.int64)
-        used = total - beam.to_come
-        score = (np.where(open_, floor - used, 0) * weight).sum(axis=1)
-        if judgement.relative:
-            score = score / np.maximum(used.sum(axis=1, dtype=np.int64), 1)
-            score += judgement.height * np.maximum(bound - self._target, 0) / self._target
-        if judgement.noise:
-            score = score * (1 + judgement.noise * rng.random(len(score)))
-        return bound, score
+    def _scaled(self, name: str) -> np.ndarray:
+        feature = np.log(np.maximum(self._features[name], 1))
+        return (feature - feature.mean()) / (feature.std() or 1)
 
-    def _floor(self, lowest: Ints) -> Ints:
-        by_buffer = np.ascontiguousarray(lowest.T)
-        floor: Ints = by_buffer[self._members[0]]
-        for column in self._members[1:]:
-            np.minimum(floor[: len(column)], by_buffer[column], out=floor[: len(column)])
-        return floor.T
+    def _sorted(self, keys: Sequence[np.ndarray]) -> list[int]:
+        """Largest first by the first key, then by the next."""
+        order: list[int] = np.lexsort([-key for key in reversed(keys)]).tolist()
+        return order
 
 
-def _columns(members: Sequence[Ints]) -> list[Ints]:
-    """The k-th member of every section that has so many; the sections come with the most members first."""
-    return [np.array([section[k] for section in members if k < len(section)]) for k in range(max(map(len, members)))]
-
-
-def _sections(first: Ints, last: Ints) -> Ints:
-    """The births with a death before the next birth: all buffers that ever live together do so at one of these."""
-    births, deaths = np.unique(first), np.unique(last)
-    next_birth = np.append(births[1:], deaths[-1])
-    next_death = deaths[np.searchsorted(deaths, births, side="right")]
-    return births[next_death <= next_birth]
+def luby(number: int) -> int:
+    """The ``number``-th term, from 1 on, of 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, …"""
+    while number & (number + 1):
+        number -= (1 << (number.bit_length() - 1)) - 1
+    return (number + 1) >> 1
