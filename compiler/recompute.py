@@ -1,8 +1,8 @@
 """Recompute: a program that shall fit a budget keeps less, and runs some of its kernels a second time.
 
 Comes in: steps in the order in which they run, a number of bytes, and a function that plans memory. Goes out: steps
-that fit, some of them repeated right before what they make is read again. Nothing else changes: the order, the kernels and
-so the results stay as they are. Where no choice fits, the error names the least that was found.
+that fit, some of them repeated right before what they make is read again. Nothing else changes: order and kernels stay
+as they are, and so do the results. Where no choice fits, the error names the least that was found.
 
 What is given up are buffers that are alive, but not in use, while most bytes are: in a training step the values that
 the backward reads long after the forward made them. They are taken in the order in which they are made, v1 … vn; those

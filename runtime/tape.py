@@ -82,8 +82,13 @@ def plan_programs(
     for saved in plan.saved:
         if not saved.is_output:
             places[saved] = end
-            end += -(-saved.nbytes // ALIGNMENT) * ALIGNMENT
+            end += _room(saved)
     return TapePrograms(plan, tuple(outputs), session.load(plan.forward), places, Blocks(end), {}, {})
+
+
+def _room(saved: SavedTensor) -> int:
+    """The bytes that a value takes in a block, in which each begins at a multiple of the alignment."""
+    return -(-saved.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def arena_bytes(runner: Runner) -> int:
@@ -204,7 +209,7 @@ class Tape:
 
     def _block_bytes(self) -> int:
         """What of the block is in use."""
-        return sum(s.nbytes for s in self._live if not s.is_output)
+        return sum(_room(s) for s in self._live if not s.is_output)
 
     def __enter__(self) -> Tape:
         return self

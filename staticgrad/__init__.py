@@ -38,6 +38,7 @@ from staticgrad.types import dim, float32, float64, int32, int64, uint8
 
 if TYPE_CHECKING:
     from staticgrad import init, nest, nn, optim, random
+    from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
@@ -212,6 +213,7 @@ _LATER = {
     "Executable": "staticgrad.runtime.executable",
     "Session": "staticgrad.runtime.session",
     "Tape": "staticgrad.runtime.tape",
+    "check_gradients": "staticgrad.checking",
     "gradients": "staticgrad.compiler.autodiff",
     "hessian": "staticgrad.compiler.autodiff",
     "jacobian": "staticgrad.compiler.autodiff",
@@ -288,6 +290,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_to",
     "ceil",
+    "check_gradients",
     "checkpoint",
     "clip",
     "concat",

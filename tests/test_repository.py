@@ -18,7 +18,7 @@ from staticgrad.config import PREFIX, SWITCHES
 
 TOP = {
     ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "benchmarks",
-    "compiler", "pyproject.toml", "runtime", "staticgrad", "tests",
+    "compiler", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
 }  # fmt: skip
 MADE = {"build", "dist", "demo-out", "__pycache__"}  # by commands; .gitignore names them
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

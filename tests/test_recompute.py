@@ -1,0 +1,365 @@
+"""Computing again instead of keeping: by declaration (``sg.checkpoint``) and by budget (``memory_budget=``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support import nets
+from support.random_graphs import random_graph
+
+import staticgrad as sg
+from staticgrad.compiler import recompute
+from staticgrad.compiler.recompute import fit
+from staticgrad.graph import Tensor
+from staticgrad.runtime.executable import Executable
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BATCH, WIDTH = 256, 32
+
+
+@pytest.fixture
+def g() -> Any:
+    graph = sg.Graph()
+    with graph:
+        yield graph
+
+
+@pytest.fixture(params=["compiled", "reference"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("STATICGRAD_BACKEND", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    for switch in ("MEMORY", "BACKEND"):
+        monkeypatch.delenv(f"STATICGRAD_{switch}", raising=False)
+
+
+def plain(fn: Callable[..., Any], *inputs: Any) -> Any:
+    return fn(*inputs)
+
+
+def weights(count: int) -> list[Tensor]:
+    rng = np.random.default_rng(0)
+    return [sg.Variable(rng.normal(size=(WIDTH, WIDTH)).astype(np.float32) * 0.2) for _ in range(count)]
+
+
+class Net:
+    """Blocks of two layers with dropout, each declared by ``call``; gradients of first and second order."""
+
+    def __init__(self, call: Callable[..., Any], blocks: int = 4) -> None:
+        self.graph = sg.Graph()
+        with self.graph:
+            self.x = sg.placeholder((BATCH, WIDTH), requires_grad=True)
+            self.w = weights(2 * blocks)
+            y = self.x
+            for a, b in zip(self.w[::2], self.w[1::2], strict=True):
+                y = call(self.block, y, {"a": a, "b": b})
+            self.loss = sg.mean(y * y)
+            self.first = sg.gradients(self.loss, [self.x, *self.w])
+            self.second = sg.gradients([sg.sum(d * d) for d in self.first], [self.x, *self.w])
+        self.sess = sg.Session(self.graph, seed=1)
+        self.feed = np.random.default_rng(1).normal(size=(BATCH, WIDTH)).astype(np.float32)
+
+    @staticmethod
+    def block(x: Tensor, w: dict[str, Tensor]) -> Tensor:
+        return sg.tanh(sg.nn.dropout(sg.tanh(x @ w["a"]), 0.25) @ w["b"]) + x
+
+
+# -- sg.checkpoint ----------------------------------------------------------------------------------------------------
+
+
+def test_gradients_are_the_same_to_the_bit(backend: str) -> None:
+    nets = Net(plain), Net(sg.checkpoint)
+    losses, first, second = zip(*(n.sess.run((n.loss, n.first, n.second), {n.x: n.feed}) for n in nets), strict=True)
+    assert losses[0] == losses[1]
+    for a, b in zip(*first, strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(*second, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+def test_tapes_draw_what_their_forward_drew(backend: str) -> None:
+    grads = []
+    for net in (Net(plain), Net(sg.checkpoint)):
+        net.sess.run(net.loss, {net.x: net.feed})  # so that the tapes' run numbers are not 0
+        tapes = [net.sess.forward(net.loss, {net.x: net.feed}) for _ in range(2)]
+        for tape in tapes:
+            tape.backward(net.loss)
+        grads.append([net.sess.grad(v) for v in (net.x, *net.w)])
+    for a, b in zip(*grads, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.usefixtures("planned")
+def test_less_is_kept() -> None:
+    """Of four blocks of about five values only the inputs stay, and one block's values at a time."""
+    arenas, saved = [], []
+    for net in (Net(plain, 8), Net(sg.checkpoint, 8)):
+        arenas.append(net.sess.compile([net.loss, net.first], [net.x]).memory.arena_bytes)
+        tape = net.sess.forward(net.loss, {net.x: net.feed})
+        saved.append(tape.memory.saved_bytes)
+    assert arenas[1] < 0.65 * arenas[0]
+    assert saved[1] <= 9 * BATCH * WIDTH * 4 + 1024
+    assert saved[1] < 0.5 * saved[0]
+
+
+@pytest.mark.usefixtures("planned")
+def test_it_is_not_undone(g: sg.Graph) -> None:
+    x = sg.placeholder((64, 64), requires_grad=True)
+    w = sg.Variable(np.eye(64, dtype=np.float32))
+    y = sg.checkpoint(lambda v: sg.tanh(sg.tanh(v @ w) @ w), x)
+    (dx,) = sg.gradients(sg.sum(y * y), x)
+    exe = sg.Session(g).compile(dx, [x])
+    products = [line for line in exe.text("graph").split("\n") if " dot(" in line]
+    assert len(products) == 6  # two forward, two again, two back
+
+
+def test_checkpoints_in_checkpoints(backend: str) -> None:
+    def inner(x: Tensor, w: Tensor) -> Tensor:
+        return sg.tanh(sg.sin(x @ w) * x)
+
+    def outer(call: Callable[..., Any], x: Tensor, a: Tensor, b: Tensor) -> dict[str, Any]:
+        y = call(inner, x, a)
+        return {"last": call(inner, y * 2, b), "between": [y]}
+
+    found = []
+    for call in (plain, sg.checkpoint):
+        graph = sg.Graph()
+        with graph:
+            x = sg.placeholder((8, WIDTH), requires_grad=True)
+            a, b = weights(2)
+            made = call(outer, call, x, a, b)
+            y = sg.sum(made["last"] * made["between"][0])
+            first = sg.gradients(y, [x, a, b])
+            second = sg.gradients([sg.sum(d**2) for d in first], [x, a, b])
+        feed = np.random.default_rng(2).normal(size=(8, WIDTH)).astype(np.float32)
+        found.append(sg.Session(graph).run([*first, *second], {x: feed}))
+    for p, q in zip(*found, strict=True):
+        np.testing.assert_allclose(p, q, rtol=1e-4, atol=1e-4)
+
+
+def test_derivatives_of_a_checkpoint_agree_with_differences() -> None:
+    w = np.random.default_rng(0).normal(size=(3, 3))
+
+    def fn(x: Tensor, y: Tensor) -> Tensor:
+        z = sg.checkpoint(lambda u: sg.tanh(u @ y) * sg.sin(u), x)
+        return sg.checkpoint(lambda u, v: sg.exp(u * 0.3) * v, z, x)
+
+    sg.check_gradients(fn, [np.random.default_rng(1).normal(size=(4, 3)), w], order=3)
+
+
+def test_gradients_inside_a_checkpoint(backend: str) -> None:
+    found = []
+    for call in (plain, sg.checkpoint):
+        graph = sg.Graph()
+        with graph:
+            x = sg.placeholder((5,), requires_grad=True)
+
+            def slope(v: Tensor) -> Tensor:
+                (d,) = sg.gradients(sg.sum(sg.sin(v) * v), v)
+                assert d is not None
+                return d * v
+
+            (dx,) = sg.gradients(sg.sum(call(slope, x) ** 2), x)
+        found.append(sg.Session(graph).run(dx, {x: np.arange(5, dtype=np.float32)}))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
+def test_effects_happen_once(g: sg.Graph, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
+    x = sg.placeholder((4, 3), requires_grad=True)
+    norm = sg.nn.BatchNorm1d(3)
+
+    def fn(v: Tensor) -> Tensor:
+        return sg.tanh(sg.print(norm(sg.sin(v)), "value"))
+
+    y = sg.sum(sg.checkpoint(fn, x))
+    (dx,) = sg.gradients(y, x)
+    sess = sg.Session(g)
+    feed = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    sess.run(dx, {x: feed})
+    assert capsys.readouterr().out.count("value") == 1
+    mean = sess.get(norm.running_mean)
+    np.testing.assert_allclose(mean, 0.1 * np.sin(feed).mean(0), rtol=1e-4, atol=1e-6)
+    with sess.forward(y, {x: feed}) as tape:
+        tape.backward(y)
+    assert capsys.readouterr().out.count("value") == 1
+    np.testing.assert_allclose(sess.grad(x), sess.run(dx, {x: feed}), rtol=1e-5, atol=1e-6)
+
+
+def test_hooks_see_one_gradient(g: sg.Graph, backend: str) -> None:
+    x = sg.placeholder((4,), requires_grad=True)
+    inside: list[Tensor] = []
+
+    def fn(v: Tensor) -> Tensor:
+        inside.append(sg.sin(v))
+        return inside[0] * sg.exp(inside[0])
+
+    y = sg.sum(sg.checkpoint(fn, x))
+    inside[0].register_hook(lambda grad: grad * 2)
+    inside[0].retain_grad()
+    sess = sg.Session(g)
+    at = np.linspace(0, 1, 4, dtype=np.float32)
+    sess.forward(y, {x: at}).backward(y)
+    s = np.sin(at.astype(np.float64))
+    np.testing.assert_allclose(sess.grad(inside[0]), 2 * np.exp(s) * (1 + s), rtol=1e-5)
+    np.testing.assert_allclose(sess.grad(x), 2 * np.exp(s) * (1 + s) * np.cos(at), rtol=1e-5)
+
+
+def test_the_rule_of_retention_knows_nothing_of_it(g: sg.Graph, backend: str) -> None:
+    x = sg.placeholder((4,), requires_grad=True)
+    y = sg.sum(sg.checkpoint(lambda v: sg.sin(v) * v, x))
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: np.ones(4, np.float32)})
+    tape.backward(y, retain_graph=True)
+    tape.backward(y)
+    with pytest.raises(sg.BuffersFreedError):
+        tape.backward(y)
+
+
+def test_what_is_no_function_is_refused(g: sg.Graph) -> None:
+    with pytest.raises(sg.GraphError, match="expected a function"):
+        sg.checkpoint(sg.placeholder((2,)), 1)  # type: ignore[arg-type]
+
+
+# -- memory_budget in runs --------------------------------------------------------------------------------------------
+
+
+class Trained:
+    """A training step compiled with a budget, and what three steps make of the variables."""
+
+    def __init__(self, declare: Callable[[], nets.Training], budget: int | float | None) -> None:
+        graph = sg.Graph()
+        with graph:
+            net = declare()
+        sess = sg.Session(graph, num_threads=1)
+        self.exe: Executable = sess.compile([net.loss, net.train], list(net.feeds), memory_budget=budget)
+        self.losses = [float(self.exe(*net.feeds.values())[0]) for _ in range(3)]
+        self.variables = [sess.get(v) for v in graph.variables.values()]
+
+
+def deep_mlp() -> nets.Training:
+    return nets.training(lambda: nets.mlp(*[256] * 24, 10), (512, 256), lambda: sg.optim.SGD(lr=0.01))
+
+
+def resnet() -> nets.Training:
+    return nets.training(nets.resnet20, (32, 3, 32, 32), lambda: sg.optim.SGD(lr=0.01))
+
+
+@pytest.mark.usefixtures("planned")
+@pytest.mark.parametrize("declare", [deep_mlp, resnet])
+def test_training_in_two_fifths_of_the_memory(declare: Callable[[], nets.Training]) -> None:
+    """The same bits, and few kernels twice: at most an eighth more operations for the chain of 24 layers, where all of
+    the forward would be a third."""
+    whole, small = Trained(declare, None), Trained(declare, 0.4)
+    assert small.exe.memory.arena_bytes <= 0.4 * whole.exe.memory.arena_bytes
+    assert small.losses == whole.losses
+    for a, b in zip(small.variables, whole.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert small.exe.cost.flops < 1.3 * whole.exe.cost.flops
+    again = [k for k in small.exe.cost.kernels if k.name.endswith("_again")]
+    assert len(small.exe.cost.kernels) == len(whole.exe.cost.kernels) + len(again)
+
+
+def small_mlp() -> nets.Training:
+    return nets.training(lambda: nets.mlp(*[64] * 16, 10), (128, 64), lambda: sg.optim.SGD(lr=0.01))
+
+
+@pytest.mark.usefixtures("planned")
+def test_smaller_budgets_repeat_more_until_none_fits() -> None:
+    whole = Trained(small_mlp, None)
+    arena, flops = whole.exe.memory.arena_bytes, whole.exe.cost.flops
+    assert Trained(small_mlp, arena).exe.cost.flops == flops  # nothing is repeated for nothing
+    costs = []
+    for part in (0.9, 0.7, 0.5):
+        made = Trained(small_mlp, int(part * arena))
+        assert made.exe.memory.arena_bytes <= part * arena
+        assert made.losses == whole.losses
+        costs.append(made.exe.cost.flops)
+    assert flops < costs[0] <= costs[1] <= costs[2]
+    with pytest.raises(sg.StaticGradError, match=r"memory_budget of 1000 bytes: the least found is \d+ bytes"):
+        Trained(small_mlp, 1000)
+
+
+@pytest.mark.parametrize("budget", [-1, 0.0, 1.5, float("nan")])
+def test_senseless_budgets_are_refused(g: sg.Graph, budget: float) -> None:
+    x = sg.placeholder((2,))
+    with pytest.raises(sg.StaticGradError, match="memory_budget"):
+        sg.Session(g).compile(x + 1, [x], memory_budget=budget)
+
+
+@pytest.mark.usefixtures("planned")
+def test_shapes_that_come_later_have_the_budget_too(g: sg.Graph) -> None:
+    rows = sg.placeholder((None, 64))
+    y = rows
+    for _ in range(12):
+        y = sg.tanh(y @ sg.Variable(np.eye(64, dtype=np.float32)))
+    (d,) = sg.gradients(sg.sum(y * y), rows)
+    sess = sg.Session(g)
+    exe, small = sess.compile(d, [rows]), sess.compile(d, [rows], memory_budget=0.6)
+    for n in (64, 200):
+        feed = np.random.default_rng(n).normal(size=(n, 64)).astype(np.float32)
+        np.testing.assert_array_equal(exe(feed), small(feed))
+        assert small.memory.arena_bytes <= 0.6 * exe.memory.arena_bytes
+
+
+@pytest.mark.parametrize("memory", ["plan", "poison"])
+def test_any_values_may_be_given_up(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is computed again, results stay; a wrong lifetime would show in poisoned memory."""
+    monkeypatch.setenv("STATICGRAD_MEMORY", memory)
+    rng = np.random.default_rng(0)
+    repeated = 0
+
+    def give_up(steps: Any, budget: float, arena_bytes: Any) -> Any:
+        for _ in range(2):  # what is computed again may be given up again
+            problem = recompute._Problem(steps)
+            chosen = [value for value in problem.values if rng.random() < 0.7]
+            steps = recompute._repeat(problem, frozenset(temp for value in chosen for temp in value.temps))
+        return steps
+
+    monkeypatch.setattr("staticgrad.compiler.pipeline.fit", give_up)
+    for seed in range(100, 116):
+        made = random_graph(seed, ops=24)
+        with made.graph:
+            grads = [d for d in sg.gradients(made.loss, made.leaves) if d is not None]
+        fetches = [made.loss, *grads]
+        sess = sg.Session(made.graph, num_threads=1)
+        whole = sess.compile(fetches, list(made.feeds))
+        other = sess.compile(fetches, list(made.feeds), memory_budget=1.0)
+        repeated += len(other.cost.kernels) - len(whole.cost.kernels)
+        for a, b in zip(other(*made.feeds.values()), whole(*made.feeds.values()), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert repeated > 30
+
+
+def test_steps_that_fit_stay_as_they_are() -> None:
+    assert fit([], 0, lambda steps: 0) == []
+    steps: list[Any] = []
+    assert fit(steps, 0.5, lambda tried: 0) == steps
+
+
+# -- memory_budget in tapes -------------------------------------------------------------------------------------------
+
+
+def test_a_part_of_what_a_tape_would_keep(g: sg.Graph, backend: str) -> None:
+    x = sg.placeholder((256,), requires_grad=True)
+    y = x
+    for _ in range(8):
+        y = sg.sin(y)
+    total = sg.sum(y)
+    at = np.linspace(-1, 1, 256, dtype=np.float32)
+    results, sizes = [], []
+    for budget in (None, 0.5, 0.2):
+        sess = sg.Session(g)
+        tape = sess.forward(total, {x: at}, memory_budget=budget)
+        sizes.append(tape.memory.saved_bytes)
+        tape.backward(total)
+        results.append(sess.grad(x))
+    assert sizes[1] <= 0.5 * sizes[0]
+    assert sizes[2] <= 0.2 * sizes[0]
+    for result in results[1:]:
+        np.testing.assert_allclose(result, results[0], rtol=1e-6, atol=1e-7)
