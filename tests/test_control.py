@@ -486,3 +486,108 @@ def test_bad_declarations(graph: sg.Graph) -> None:
     sg.scan(lambda c, v: (leaked.append(c), (c, None))[1], 0.0, x)
     with pytest.raises(sg.GraphError):
         leaked[0] + 1.0
+
+
+# -- recurrent layers ---------------------------------------------------------------------------------------------
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def lstm_by_hand(x: Array, p: dict[str, Array], suffix: str, size: int) -> tuple[Array, Array, Array]:
+    h = c = np.zeros((x.shape[1], size))
+    outputs = []
+    for row in x:
+        gates = row @ p["weight_ih" + suffix].T + p["bias_ih" + suffix] + h @ p["weight_hh" + suffix].T
+        i, f, g, o = np.split(gates + p["bias_hh" + suffix], 4, axis=1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        outputs.append(h)
+    return np.stack(outputs), h, c
+
+
+def gru_by_hand(x: Array, p: dict[str, Array], suffix: str, size: int) -> tuple[Array, Array]:
+    h = np.zeros((x.shape[1], size))
+    outputs = []
+    for row in x:
+        ar, az, an = np.split(row @ p["weight_ih" + suffix].T + p["bias_ih" + suffix], 3, axis=1)
+        br, bz, bn = np.split(h @ p["weight_hh" + suffix].T + p["bias_hh" + suffix], 3, axis=1)
+        z = sigmoid(az + bz)
+        h = (1 - z) * np.tanh(an + sigmoid(ar + br) * bn) + z * h
+        outputs.append(h)
+    return np.stack(outputs), h
+
+
+def first_values(module: Any) -> dict[str, Array]:
+    return {n: values(i, *v.shape) * 0.5 for i, (n, v) in enumerate(module.named_parameters())}
+
+
+def test_lstm(graph: sg.Graph) -> None:
+    lstm = sg.nn.LSTM(5, 4, num_layers=2, dtype=sg.float64)
+    x = sg.placeholder((6, 3, 5), sg.float64)
+    y, (h, c) = lstm(x)
+    assert [n for n, _ in lstm.named_parameters()][:4] == [
+        "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"
+    ]  # fmt: skip
+    p, data = first_values(lstm), values(20, 6, 3, 5)
+    with sg.Session() as session:
+        lstm.load_state_dict(session, p)
+        got = session.run([y, h, c], {x: data})
+    below, h0, c0 = lstm_by_hand(data, p, "_l0", 4)
+    want, h1, c1 = lstm_by_hand(below, p, "_l1", 4)
+    for a, b in zip(got, (want, np.stack([h0, h1]), np.stack([c0, c1])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_gru_both_ways_batch_first(graph: sg.Graph) -> None:
+    gru = sg.nn.GRU(5, 4, batch_first=True, bidirectional=True, dtype=sg.float64)
+    x = sg.placeholder((3, 6, 5), sg.float64)
+    y, h = gru(x)
+    p, data = first_values(gru), values(21, 3, 6, 5)
+    with sg.Session() as session:
+        gru.load_state_dict(session, p)
+        got = session.run([y, h], {x: data})
+    rows = data.swapaxes(0, 1)
+    there, h0 = gru_by_hand(rows, p, "_l0", 4)
+    back, h1 = gru_by_hand(rows[::-1], p, "_l0_reverse", 4)
+    want = np.concatenate([there, back[::-1]], axis=-1).swapaxes(0, 1)
+    np.testing.assert_allclose(got[0], want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(got[1], np.stack([h0, h1]), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_gradients_of_recurrent_layers(graph: sg.Graph, kind: str) -> None:
+    module = getattr(sg.nn, kind)(3, 4, dtype=sg.float64)
+    x = sg.placeholder((5, 2, 3), sg.float64)
+    first = sg.placeholder((1, 2, 4), sg.float64)
+    y, _ = module(x, (first, first * 0.5) if kind == "LSTM" else first)
+    loss = sg.sum(y * sg.sin(y))
+    leaves = [x, first, *module.parameters()]
+    slopes = sg.gradients(loss, leaves)
+    (slope,) = sg.jvp(loss, leaves, [sg.ones_like(v) for v in leaves])
+    total = sum(sg.sum(g) for g in slopes)  # type: ignore[misc]
+    p, feeds = first_values(module), {x: values(22, 5, 2, 3), first: values(23, 1, 2, 4)}
+    step = 1e-6
+    with sg.Session() as session:
+        module.load_state_dict(session, p)
+        forward, backward = session.run([slope, total], feeds)
+        ends = []
+        for by in (step, -step):
+            module.load_state_dict(session, {n: v + by for n, v in p.items()})
+            ends.append(session.run(loss, {k: v + by for k, v in feeds.items()}))
+    np.testing.assert_allclose(forward, backward, rtol=1e-10)
+    np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), backward, rtol=1e-6)
+
+
+def test_weights_that_turns_share_are_summed_in_one_product(graph: sg.Graph, setting: str) -> None:
+    if setting != "compiled":
+        return
+    w, x = sg.Variable(np.zeros((8, 8))), sg.placeholder((16, 4, 8), sg.float64)
+    last, _ = sg.scan(lambda h, row: (sg.tanh(h @ w + row), None), np.zeros((4, 8)), x)
+    (slope,) = sg.gradients(last, w)
+    with sg.Session() as session:
+        text = session.compile(slope, [x]).text("kernels")
+    turns = text.split("reversed")[1]
+    assert "4x8 · 8x8" in turns  # of the state's cotangent
+    assert "8x64 · 64x8" in turns.split("loop")[-1]  # of the weight, after the loop

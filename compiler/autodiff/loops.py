@@ -197,12 +197,12 @@ def _finish(
     made = BodyGraph(graph)
     tensors: dict[Tensor, Tensor] = {}
 
-    def parameters(xs: Iterable[Tensor]) -> list[Tensor]:
-        for x in xs:
+    def xs(items: Iterable[Tensor]) -> list[Tensor]:
+        found = list(items)
+        for x in found:
             tensors[x] = made.parameter(x.type, x.op.name)
-        return [tensors[x] for x in xs]
+        return [tensors[x] for x in found]
 
-    xs: Callable[[Iterable[Tensor]], list[Tensor]] = lambda items: parameters(list(items))
     with made, isolated():
         made.turn = xs([parts.turn])[0]
         carries = xs(seeds[0])
@@ -231,7 +231,7 @@ def _remember(body: Body, key: object, make: Callable[[], _Linear]) -> _Linear:
         known = make()
         if not known.fresh:
             body.memo[key] = known
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 # -- loops --------------------------------------------------------------------------------------------------------
@@ -260,11 +260,11 @@ def pull_back_loop(
         return result
     stacks = _stacks(graph, primal, linear)
     o = FUNCTIONS
-    carried = [last[j] if last[j] is not None else o.zeros_like(primal.outputs[j]) for j in linear.carries]
+    carried = [o.zeros_like(primal.outputs[j]) if (ct := last[j]) is None else ct for j in linear.carries]
     shared = primal.inputs[counted + attrs.carries + attrs.sequences :]
     sums = [o.zeros_like(shared[i]) for i in linear.shared]
     sequences = primal.inputs[counted + attrs.carries : counted + attrs.carries + attrs.sequences]
-    read = [*(rows[k] for k in linear.given), *(sequences[i] for i in linear.read_rows), *stacks]
+    read = [*(ct for k in linear.given if (ct := rows[k]) is not None), *(sequences[i] for i in linear.read_rows), *stacks]
     captured = [*(shared[i] for i in linear.read_shared), *linear.fresh]
     count = _count(primal)
     backward = LoopAttributes(
@@ -466,7 +466,6 @@ def pull_back_cond(
     graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]
 ) -> list[Maybe]:
     """The cotangents of a cond's operands: a cond of the branches' derivatives."""
-    attrs: CondAttributes = primal.attrs
     numbers = [k for k, ct in enumerate(cotangents) if ct is not None]
     wanted = [i for i, x in enumerate(primal.inputs[1:]) if needs[1 + i] and is_floating(x.dtype)]
 

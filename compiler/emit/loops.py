@@ -159,8 +159,8 @@ class LoopWriter:
     def _advance(self, step: Loop, feeds: dict[int, Value], fetches: dict[int, Value]) -> None:
         f, by = self.f, -1 if step.reverse else 1
         for place, change in ((step.turn, by), (step.taken, 1)):
-            word = self.place(place)
-            f.store(f.binary("add", f.load("i64", word), integer(change)), word)
+            counter = self.place(place)
+            f.store(f.binary("add", f.load("i64", counter), integer(change)), counter)
         for j in range(len(step.carries)):
             written, free = f.load("ptr", fetches[j]), self.place(step.free[j])
             f.store(f.load("ptr", free), fetches[j])
@@ -168,8 +168,8 @@ class LoopWriter:
             f.store(written, free)
         moving = [(feeds[1 + len(step.carries) + i], row) for i, row in enumerate(step.sequences)]
         moving += [(fetches[len(step.carries) + i], row) for i, row in enumerate(step.results)]
-        for place, row in moving:
-            f.store(f.offset(f.load("ptr", place), integer(by * row), "i8"), place)
+        for pointer, row in moving:
+            f.store(f.offset(f.load("ptr", pointer), integer(by * row), "i8"), pointer)
 
     def _end(self, step: Loop, feeds: dict[int, Value]) -> None:
         f = self.f

@@ -78,6 +78,13 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def behind_reshapes(x: Tensor) -> Tensor:
+    """The tensor whose memory is that of ``x`` too, if it is row-major."""
+    while x.op.op.name == "reshape":
+        x = x.op.inputs[0]
+    return x
+
+
 StridesOf = Callable[[Tensor], tuple[int, ...]]
 
 

@@ -21,6 +21,7 @@ from staticgrad.compiler.kernels.access import (
     ZERO,
     Affine,
     Path,
+    behind_reshapes,
     broadcast_map,
     dot_address,
     is_view,
@@ -682,7 +683,8 @@ class Lowering:
         for slot in lent:
             if slot not in self.slots:
                 self._slot(slot)
-        inputs, outputs = [self.memory(x) for x in node.inputs], [self.memory(y) for y in node.outputs]
+        inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
+        outputs = [self.memory(y) for y in node.outputs]
         scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
         step = Step(
             node.op.name, "loop", None, tuple(Operand(m) for m in (*inputs, *outputs, *lent)),

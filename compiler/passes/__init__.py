@@ -18,6 +18,7 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.simplify import simplify
+from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
 
 
@@ -32,8 +33,9 @@ class Pass:
 
 PASSES: tuple[Pass, ...] = (
     Pass("expand", expand, optional=False),
-    Pass("keepdims", keepdims, optional=False),
     Pass("bodies", bodies, optional=False),
+    Pass("sums", sums),
+    Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),
     Pass("simplify", simplify),
     Pass("cse", cse),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, broadcast_map, resolve
+from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, behind_reshapes, broadcast_map, resolve
 from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
 from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.region import Region, rebuild
@@ -59,6 +59,7 @@ def materialize(region: Region) -> Region:
         if name in ("print", "py_call"):
             return has_memory(x) and x not in orders
         if name in LOOPS | CONDS:
+            x = behind_reshapes(x)
             return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
         if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
             return len(users[x]) == 1 and x not in fetched and is_nest(x.op)

@@ -29,7 +29,7 @@ from staticgrad.errors import GraphError, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
-from staticgrad.types import Size, Symbol, TensorType, bind, bool_, int64, is_floating, is_weak
+from staticgrad.types import Size, Symbol, TensorType, bind, bind_size, bool_, int64, is_floating, is_weak
 
 CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # effects that a body has once a turn, used or not
 STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
@@ -222,7 +222,7 @@ RunBody = Callable[[Body, Sequence[Array]], Sequence[Array]]
 
 def run_loop(attrs: LoopAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
     """What a loop means. Rows of stacked results that no turn writes are zero."""
-    most = attrs.length
+    most = None if attrs.length is None else bind_size(attrs.length, {})
     if attrs.counted:
         most, inputs = int(inputs[0]), inputs[1:]
     carries = list(inputs[: attrs.carries])
@@ -233,7 +233,7 @@ def run_loop(attrs: LoopAttributes, inputs: Sequence[Array], run: RunBody) -> li
     stacked = [np.zeros((*length, *t.shape), t.dtype) for t in rows] if length else []
     taken = 0
     while most is None or taken < most:
-        turn = int(most) - 1 - taken if attrs.reverse and most is not None else taken  # type: ignore[arg-type]
+        turn = most - 1 - taken if attrs.reverse and most is not None else taken
         operands = [np.asarray(turn, np.int64), *carries, *(x[turn] for x in sequences), *captured]
         if attrs.condition is not None and not run(attrs.condition, operands)[0]:
             break

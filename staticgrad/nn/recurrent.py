@@ -1,0 +1,192 @@
+"""Recurrent layers on ``sg.scan``, with PyTorch's arguments, names of parameters and order of gates.
+
+The input's part of the gates is one product for all steps, before the scan; a step adds the state's part.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from staticgrad import init
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.nn import functional as F
+from staticgrad.nn.module import Module, Scope
+from staticgrad.optable import FUNCTIONS
+from staticgrad.types import DTypeLike, float32
+
+State = tuple[Tensor, ...]
+
+
+class _Recurrent(Module):
+    """Layers and directions of one kind of cell. Parameters are named ``weight_ih_l0``, ``weight_hh_l0``,
+    ``bias_ih_l0``, ``bias_hh_l0``, …, with ``_reverse`` for the direction back."""
+
+    gates = 1  # how many blocks of hidden_size the weights have
+    states = 1  # how many tensors a state is
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        if input_size < 1 or hidden_size < 1 or num_layers < 1:
+            raise GraphError(f"{type(self).__name__}: sizes and the number of layers are at least 1")
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        bound = 1 / math.sqrt(hidden_size)
+        first = init.uniform(-bound, bound)
+        scope = Scope(type(self).__name__.lower())
+        rows = self.gates * hidden_size
+        for layer in range(num_layers):
+            columns = input_size if layer == 0 else hidden_size * self.directions
+            for suffix in self._suffixes(layer):
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, columns), "weight_hh": (rows, hidden_size)}
+                if bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                for name, shape in shapes.items():
+                    setattr(self, name + suffix, scope.variable(name + suffix, first, shape, dtype))
+
+    @property
+    def directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
+
+    def _run(self, input: Any, initial: State | None) -> tuple[Tensor, State]:
+        x = lift(input, get_default_graph())
+        what = type(self).__name__
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            raise GraphError(f"{what}: expected an input (steps, [batch,] {self.input_size}), actual {x.shape}")
+        o = FUNCTIONS
+        batched = x.ndim == 3
+        if not batched:
+            x = o.expand_dims(x, axis=1)
+        elif self.batch_first:
+            x = o.swapaxes(x, 0, 1)
+        given = self._initial(x, initial, batched)
+        last: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.dropout:
+                x = F.dropout(x, self.dropout, self.training)
+            outputs = []
+            for direction, suffix in enumerate(self._suffixes(layer)):
+                place = layer * self.directions + direction
+                state, hidden = self._layer(x, tuple(s[place] for s in given), suffix, direction == 1)
+                outputs.append(hidden)
+                last.append(state)
+            x = outputs[0] if len(outputs) == 1 else o.concat(outputs, axis=-1)
+        ends = tuple(o.stack([state[i] for state in last]) for i in range(self.states))
+        if not batched:
+            return o.squeeze(x, axis=1), tuple(o.squeeze(s, axis=1) for s in ends)
+        return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
+
+    def _initial(self, x: Tensor, initial: State | None, batched: bool) -> State:
+        """The first states, (layers · directions, batch, hidden_size) each; zeros by default."""
+        o = FUNCTIONS
+        shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
+        if initial is None:
+            return tuple(o.zeros(shape, dtype=x.dtype) for _ in range(self.states))
+        given = tuple(lift(s, x.graph) for s in initial)
+        if not batched:
+            given = tuple(o.expand_dims(s, axis=1) for s in given)
+        for s in given:
+            if s.ndim != 3 or (s.shape[0], s.shape[2]) != (shape[0], shape[2]):
+                raise GraphError(f"{type(self).__name__}: expected a first state {shape}, actual {s.shape}")
+        return given
+
+    def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
+        """One layer in one direction: its last state, and its h at each step."""
+        raise TypeError(f"{type(self).__name__} does not define a layer")
+
+    def _parameters(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        names = [name + suffix for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        w, u, *biases = [getattr(self, name, None) for name in names]
+        return w, u, biases[0], biases[1]  # type: ignore[return-value]
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997, with forget gates), as ``torch.nn.LSTM``.
+
+    i, f, g, o = σ, σ, tanh, σ of ``x W_ihᵀ + b_ih + h W_hhᵀ + b_hh`` in this order; ``c' = f·c + i·g``,
+    ``h' = o·tanh(c')``.
+
+    Called with an input (steps, batch, input_size), or (batch, steps, input_size) with ``batch_first``, or without the
+    batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size). Gives the last layer's h
+    at each step and the last ``(h, c)``.
+    """
+
+    gates = 4
+    states = 2
+
+    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        output, (h, c) = self._run(input, hx)
+        return output, (h, c)
+
+    def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
+        w, u, b, d = self._parameters(suffix)
+        bias = None if b is None or d is None else b + d
+        projected = _projected(x, w, bias)
+
+        def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+            h, c = state
+            i, f, g, o = _split(row + F.linear(h, u), 4)
+            c = F.sigmoid(f) * c + F.sigmoid(i) * FUNCTIONS.tanh(g)
+            h = F.sigmoid(o) * FUNCTIONS.tanh(c)
+            return (h, c), h
+
+        return FUNCTIONS.scan(step, first, projected, reverse=reverse)  # type: ignore[no-any-return]
+
+
+class GRU(_Recurrent):
+    """Gated recurrent unit (Cho et al., 2014), as ``torch.nn.GRU``.
+
+    With a = ``x W_ihᵀ + b_ih`` and b = ``h W_hhᵀ + b_hh`` in three blocks r, z, n: r, z = σ(a + b),
+    ``n = tanh(a_n + r·b_n)``, ``h' = (1 - z)·n + z·h``. Called and answering as ``LSTM``, with h alone as its state.
+    """
+
+    gates = 3
+    states = 1
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
+        output, (h,) = self._run(input, None if hx is None else (hx,))
+        return output, h
+
+    def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
+        w, u, b, d = self._parameters(suffix)
+        projected = _projected(x, w, b)
+
+        def step(state: State, row: Tensor) -> tuple[State, Tensor]:
+            (h,) = state
+            ar, az, an = _split(row, 3)
+            br, bz, bn = _split(F.linear(h, u, d), 3)
+            r, z = F.sigmoid(ar + br), F.sigmoid(az + bz)
+            n = FUNCTIONS.tanh(an + r * bn)
+            h = n + z * (h - n)
+            return (h,), h
+
+        return FUNCTIONS.scan(step, first, projected, reverse=reverse)  # type: ignore[no-any-return]
+
+
+
+def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
+    """The input's part of the gates at all steps, as one product."""
+    rows = FUNCTIONS.reshape(x, (x.shape[0] * x.shape[1], x.shape[2]))
+    return FUNCTIONS.reshape(F.linear(rows, w, bias), (*x.shape[:2], w.shape[0]))  # type: ignore[no-any-return]
+
+
+def _split(x: Tensor, parts: int) -> list[Tensor]:
+    """Equal blocks of the last axis."""
+    return list(FUNCTIONS.split(x, parts, axis=-1))
