@@ -58,8 +58,8 @@ class Executable:
     """
 
     __slots__ = (
-        "__call__", "__weakref__", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places", "_plain", "_planning_seconds",
-        "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
+        "__call__", "__weakref__", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places", "_plain",
+        "_planning_seconds", "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
 
     def __init__(

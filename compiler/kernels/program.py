@@ -66,8 +66,8 @@ class ConstantSlot:
 
 @dataclass(frozen=True, slots=True)
 class KeySlot:
-    """int64[2]: the session's seed and the run number, from which random numbers follow. ``again``: of the forward whose
-    draws are repeated, where that was another run."""
+    """int64[2]: the session's seed and the run number, from which random numbers follow. ``again``: of the forward
+    whose draws are repeated, where that was another run."""
 
     again: bool = False
 

@@ -138,7 +138,7 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
 
 
 def _with_late_fills(order: Sequence[Step]) -> list[Step]:
-    """A buffer that is filled with a constant is filled right before it is first added to: until then it need not be."""
+    """A buffer that is filled with a constant is filled right before it is first added to, and lives from then on."""
     fills: dict[Memory, Step] = {step.writes[0]: step for step in order if step.fills and not step.reads}
     result: list[Step] = []
     late = set(fills.values())

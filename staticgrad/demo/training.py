@@ -28,7 +28,6 @@ from staticgrad.optable import Array
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.session import Session
 
-
 PLANNING_SECONDS = 0.5  # at most: the search ends when the placement reaches the lower bound
 
 
@@ -94,9 +93,7 @@ def declare(recipe: Recipe, batch: int, test_count: int) -> Declared:
         epochs_done = sg.Variable(0, name="epochs_done", dtype=sg.int64, trainable=False)
         test_images = sg.placeholder((test_count, 1, 8, 8), sg.float32, name="test_images")
         test_scores = net.eval()(test_images)
-    return Declared(
-        graph, net, images, labels, loss, accuracy, optimizer, train, epochs_done, test_images, test_scores
-    )
+    return Declared(graph, net, images, labels, loss, accuracy, optimizer, train, epochs_done, test_images, test_scores)
 
 
 @dataclass(slots=True)

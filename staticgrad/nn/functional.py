@@ -132,7 +132,7 @@ def pad(input: Any, pad: Sequence[int], mode: PadMode = "constant", value: float
 
 def _own(x: Tensor, operand: Any) -> Tensor:
     """``x``, or where it is the operand itself a view of it: a hook on the result is no hook on the operand."""
-    return FUNCTIONS.reshape(x, x.shape) if x is operand else x  # type: ignore[no-any-return]
+    return FUNCTIONS.reshape(x, x.shape) if x is operand else x
 
 
 def _pad_by_elements(x: Tensor, axis: int, low: int, high: int, mode: str) -> Tensor:

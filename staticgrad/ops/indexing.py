@@ -557,7 +557,7 @@ def getitem(x: Any, key: Any) -> Tensor:
         order = _placing(parsed, y.ndim)
         y = y if order == tuple(range(y.ndim)) else FUNCTIONS.permute_dims(y, order)
     own = y is not x and y.shape == parsed.shape
-    return y if own else FUNCTIONS.reshape(y, parsed.shape)  # type: ignore[no-any-return]
+    return y if own else FUNCTIONS.reshape(y, parsed.shape)
 
 
 @public
@@ -578,7 +578,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
     many = y.ndim - (x.ndim - 1)
     rest = list(range(many, y.ndim))
     order = (*rest[:place], *range(many), *rest[place:])
-    return y if place == 0 else FUNCTIONS.permute_dims(y, order)  # type: ignore[no-any-return]
+    return y if place == 0 else FUNCTIONS.permute_dims(y, order)
 
 
 @public

@@ -221,7 +221,7 @@ RANDOM_TURN = register(
         differentiable=False,
         dtypes=(int64,),
         cases=(
-            Case(((3,),) * 3, KeyAttributes(0, None, 0), (Range(0, 2.0**32 - 1), Range(0, 2.0**32 - 1), Range(0, 1000))),
+            Case(((3,),) * 3, KeyAttributes(0, None, 0), (*[Range(0, 2.0**32 - 1)] * 2, Range(0, 1000))),
             Case(((),) * 3, KeyAttributes(0, None, 1), (Range(0, 100), Range(0, 100), Range(2.0**33, 2.0**34))),
         ),
     )

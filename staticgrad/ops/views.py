@@ -111,15 +111,16 @@ def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
 @public
 def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
-    x = _lifted(x)
-    if x.ndim == 0:
-        return reshape(x, (1,))
-    first, last = normalize_axis(start_dim, x.ndim, "flatten"), normalize_axis(end_dim, x.ndim, "flatten")
+    tensor: Tensor = _lifted(x)
+    shape = tensor.shape
+    if not shape:
+        return reshape(tensor, (1,))
+    first, last = normalize_axis(start_dim, len(shape), "flatten"), normalize_axis(end_dim, len(shape), "flatten")
     if first > last:
         raise GraphError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
     if first == last:
-        return x
-    return reshape(x, (*x.shape[:first], product(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+        return tensor
+    return reshape(tensor, (*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :]))
 
 
 @public
