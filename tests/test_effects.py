@@ -470,6 +470,107 @@ def test_integer_traps_end_nothing(g: sg.Graph) -> None:
     sess.run(x.astype(sg.int32), {x: f32(np.nan, np.inf, -np.inf, 1e30)})
 
 
+class RandomProgram:
+    """Variables, writes in declared orders, calls and checks that fail when a flag says so; some of it is fetched."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.log: list[Any] = []
+        with sg.Graph() as self.graph:
+            start = np.arange(1.0, 7.0).reshape(2, 3)
+            self.variables = [sg.Variable(start * (k + 1)) for k in range(3)]
+            self.x, self.flag = sg.placeholder((2, 3), sg.float64), sg.placeholder((), sg.int64)
+            self.pool, self.ops = [self.x, *self.variables], list[Any]()
+            self.last: dict[int, Any] = {}
+            for _ in range(self.rng.integers(4, 16)):
+                self.declare(0)
+            self.fetches = [*self.some(self.pool, 4), *self.some(self.ops, 4)]
+
+    def some(self, items: list[Any], most: int) -> list[Any]:
+        order = self.rng.permutation(len(items))
+        return [items[i] for i in order[: self.rng.integers(1, most + 1)]]
+
+    def pick(self) -> Any:
+        return self.pool[self.rng.integers(len(self.pool))]
+
+    def pure(self) -> sg.Tensor:
+        a, b = self.pick(), self.pick()
+        forms = (
+            lambda: a + b, lambda: sg.flip(a, axis=1), lambda: a.reshape(3, 2).T, lambda: sg.tanh(a * 0.1),
+            lambda: (a @ b.T) @ b * 1e-2, lambda: a * sg.sum(b) * 1e-2,
+        )  # fmt: skip
+        return forms[self.rng.integers(len(forms))]()
+
+    def declare(self, depth: int) -> None:
+        kind = self.rng.integers(10)
+        if kind < 4:
+            self.pool.append(self.pure())
+        elif kind < 6:
+            number = int(self.rng.integers(3))
+            v = self.variables[number]
+            with sg.control_dependencies([self.last[number]] if number in self.last else []):
+                write = sg.assign(v, self.pick() * 0.5 + (v, self.pick(), sg.flip(v, axis=0))[kind % 3] * 0.25)
+            self.last[number] = write
+            self.ops.append(write)
+            self.pool.append(sg.identity(write))
+        elif kind == 6:
+            label = len(self.ops)
+            note = sg.py_call(lambda a: self.log.append((label, round(float(a.sum()), 5))), [self.pick()], [])
+            self.ops.append(note)
+        elif kind == 7:
+            self.pool += sg.py_call(self.fail, [self.pick(), self.flag], [(sg.float64, (2, 3))])
+        elif kind == 8:
+            declare = sg.assert_
+            check = declare(sg.logical_or(self.flag != 2, sg.sum(self.pick()) > 1e9), "the flag is two")
+            self.ops.append(check)
+            with sg.control_dependencies([check]):
+                self.pool.append(self.pick() + 1)
+        elif self.ops and depth < 2:
+            with sg.control_dependencies(self.some(self.ops, 2)):
+                for _ in range(self.rng.integers(1, 4)):
+                    self.declare(depth + 1)
+
+    @staticmethod
+    def fail(a: Array, flag: Array) -> Array:
+        if flag == 1:
+            raise KeyError("the flag is one")
+        return a
+
+    def run(self) -> list[Any]:
+        """What five runs gave, or the errors that they raised; the state after each; what was noted."""
+        sess = sg.Session(self.graph)
+        outcomes: list[Any] = []
+        for flag in (0, 1, 2, 0, 3):
+            before = [sess.get(v) for v in self.variables]
+            self.log.clear()
+            try:
+                results = sess.run(self.fetches, {self.x: np.linspace(-1, 1, 6).reshape(2, 3), self.flag: flag})
+                outcomes += [r for r in results if r is not None] + [list(self.log)]
+            except (KeyError, sg.StaticGradError) as error:
+                outcomes.append(type(error).__name__)
+                for v, value in zip(self.variables, before, strict=True):
+                    np.testing.assert_array_equal(sess.get(v), value)
+            outcomes += [sess.get(v) for v in self.variables]
+        return outcomes
+
+
+@pytest.mark.parametrize("backend", ["compiled"], indirect=True)
+@pytest.mark.parametrize("first", range(0, 40, 8))
+def test_random_programs_with_state_are_what_the_reference_says(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(first, first + 8):
+        program = RandomProgram(seed)
+        compiled = program.run()
+        with monkeypatch.context() as patch:
+            patch.setenv("STATICGRAD_BACKEND", "reference")
+            expected = program.run()
+        assert len(compiled) == len(expected), seed
+        for got, wanted in zip(compiled, expected, strict=True):
+            if isinstance(wanted, np.ndarray):
+                np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed}")
+            else:
+                assert str(got) == str(wanted), seed
+
+
 # -- state over runs --------------------------------------------------------------------------------------------------
 
 

@@ -481,6 +481,37 @@ def test_hooks_are_read_when_forward_is_called(g: sg.Graph) -> None:
     assert gradient(sess.forward(y, feeds)) == [2, 2]
 
 
+def test_retain_grad_is_read_when_forward_is_called(g: sg.Graph) -> None:
+    x = leaf(1)
+    h = x * 2
+    y = sg.sum(h * 3)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(1)})
+    h.retain_grad()
+    tape.backward(y)
+    assert sess.grad(h) is None
+    sess.forward(y, {x: f32(1)}).backward(y)
+    assert sess.grad(h) == 3
+
+
+def test_a_hook_may_return_an_array_and_be_registered_twice(g: sg.Graph) -> None:
+    x = leaf(2)
+    y = sg.sum(x * 1)
+
+    def double(grad: sg.Tensor) -> sg.Tensor:
+        return grad * 2
+
+    x.register_hook(lambda grad: f32(7, 8))
+    first, _ = x.register_hook(double), x.register_hook(double)
+    sess = sg.Session(g)
+    sess.forward(y, {x: f32(0, 0)}).backward(y)
+    assert sess.grad(x).tolist() == [28, 32]
+    first.remove()
+    sess.zero_grad()
+    sess.forward(y, {x: f32(0, 0)}).backward(y)
+    assert sess.grad(x).tolist() == [14, 16]
+
+
 def test_hooks_are_read_when_gradients_is_called(g: sg.Graph) -> None:
     x = leaf(2)
     y = sg.sum(x * 2)
@@ -687,6 +718,67 @@ def test_a_declared_order_keeps_each_value_to_its_last_use(g: sg.Graph) -> None:
     np.testing.assert_allclose(sess.grad(x), e * np.cos(e + 1) - 2 * e * e * np.sin(e * e), rtol=1e-4, atol=1e-4)
     with pytest.raises(sg.StaticGradError):
         tape.backward(a)
+
+
+def test_an_order_may_name_several_at_once_and_one_again(g: sg.Graph) -> None:
+    x = leaf(2)
+    h = sg.exp(x)
+    a, b, c = sg.sum(h * h), sg.sum(sg.sin(h)), sg.sum(h)
+    sess = sg.Session(g)
+    tape = sess.forward([a, b, c], {x: f32(0, 0)}, backward_order=[[a, b], c, a])
+    tape.backward([b, a])
+    tape.backward(c)
+    assert tape.memory.live_bytes > 0
+    tape.backward(a)
+    assert tape.memory.live_bytes == 0
+    np.testing.assert_allclose(sess.grad(x), np.full(2, 2 + 2 + 1 + np.cos(1)), rtol=1e-6)
+    for foreign in ([x], [sg.sum(h)]):
+        with pytest.raises(sg.StaticGradError):
+            sess.forward(a, {x: f32(0, 0)}, backward_order=foreign)
+
+
+def test_very_many_outputs(g: sg.Graph) -> None:
+    x = leaf(2)
+    h = sg.exp(x)
+    ys = [sg.sum(h * float(i + 1)) for i in range(60)]
+    sess = sg.Session(g)
+    tape = sess.forward(ys, {x: f32(0, 0)})
+    tape.backward(ys[3], retain_graph=True)
+    assert sess.grad(x).tolist() == [4, 4]
+    tape.backward(ys[4:10], retain_graph=True)
+    assert sess.grad(x).tolist() == [49, 49]
+    tape.backward(ys[10])
+    with pytest.raises(sg.BuffersFreedError):
+        tape.backward(ys[11])
+
+
+def test_outputs_of_every_kind(g: sg.Graph) -> None:
+    x, n = leaf(2), sg.placeholder((2,), sg.int64)
+    more, y = n + 1, sg.sum(x * x)
+    sess = sg.Session(g)
+    at = f32(1, 2)
+    tape = sess.forward([x, more, y, n], {x: at, n: [1, 2]})
+    at[...] = 0
+    assert [tape[v].tolist() for v in (x, more, y, n)] == [[1, 2], [2, 3], 5, [1, 2]]
+    tape.backward(y)
+    assert sess.grad(x).tolist() == [2, 4]
+    with pytest.raises(sg.GradientError, match="does not require grad"):
+        tape.backward(more)
+
+
+def test_a_backward_inside_a_run(g: sg.Graph) -> None:
+    x = leaf(2)
+    y = sg.sum(x * x)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(1, 2)})
+
+    def inside(value: Array) -> Array:
+        tape.backward(y)
+        return value
+
+    (z,) = sg.py_call(inside, [x], [(sg.float32, (2,))])
+    sess.run(z, {x: f32(0, 0)})
+    assert sess.grad(x).tolist() == [2, 4]
 
 
 def test_tapes_live_side_by_side(g: sg.Graph) -> None:
