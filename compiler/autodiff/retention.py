@@ -178,14 +178,9 @@ class Ledger(Generic[H]):
             raise GradientError(
                 f"backward: expected a gradient (or None) for each output: {len(outputs)}, actual {len(grad_shapes)}"
             )
-        for index, (y, given) in enumerate(zip(outputs, grad_shapes, strict=True)):
+        for y, given in zip(outputs, grad_shapes, strict=True):
             shape = self._shapes.get(y, y.shape)
-            if not y.requires_grad:
-                raise GradientError(
-                    f"element {index} of tensors does not require grad and does not have a grad_fn: {y.name!r}",
-                    source=y.source,
-                )
-            if given is None and product(shape) != 1:
+            if given is None and y.requires_grad and product(shape) != 1:
                 raise GradientError(
                     f"grad can be implicitly created only for scalar outputs: {y.name!r} has shape {shape};"
                     " pass grad= of that shape",
@@ -194,6 +189,12 @@ class Ledger(Generic[H]):
             if given is not None and tuple(given) != tuple(shape):
                 raise GradientError(
                     f"the gradient of output {y.name!r}: expected shape {shape}, actual {tuple(given)}", source=y.source
+                )
+        for index, y in enumerate(outputs):
+            if not y.requires_grad:
+                raise GradientError(
+                    f"element {index} of tensors does not require grad and does not have a grad_fn: {y.name!r}",
+                    source=y.source,
                 )
 
     def _check_order(self, outputs: Sequence[Tensor]) -> None:
