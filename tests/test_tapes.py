@@ -210,7 +210,7 @@ def test_grad_is_none_where_there_is_none(g: sg.Graph) -> None:
     sess.zero_grad()
     assert sess.grad(x) is None
     with pytest.raises(sg.FetchError):
-        sess.grad("x")  # type: ignore[arg-type]
+        sess.grad("x")
 
 
 def test_running_symbolic_gradients_changes_no_leafs_gradient(g: sg.Graph) -> None:
@@ -468,7 +468,7 @@ def test_hooks_are_read_when_forward_is_called(g: sg.Graph) -> None:
     def gradient(tape: sg.Tape) -> list[float]:
         sess.zero_grad()
         tape.backward(y)
-        values: list[float] = sess.grad(x).tolist()  # type: ignore[union-attr]
+        values: list[float] = sess.grad(x).tolist()
         return values
 
     plain = sess.forward(y, feeds)

@@ -392,9 +392,9 @@ def test_backward_nodes_are_walked(g: sg.Graph) -> None:
     assert f is not None
     assert f.name == "AccumulateGrad"
     assert f.next_functions == ()
-    assert z.grad_fn == out.grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+    assert z.grad_fn == out.grad_fn.next_functions[0][0]
     again = x * x
-    first, second = again.grad_fn.next_functions  # type: ignore[union-attr]
+    first, second = again.grad_fn.next_functions
     assert first == second
 
 

@@ -28,8 +28,6 @@ Unconnected = Literal["none", "zero", "error"]
 OnTensor = Callable[[Tensor, Tensor], Tensor]
 OnNode = Callable[[Node, Sequence[Node]], None]
 
-OPAQUE = frozenset({"py_call"})  # computes anything, and nobody knows its derivative
-
 
 # -- what the user calls ------------------------------------------------------------------------------------------
 
@@ -208,7 +206,7 @@ def _is_copy(x: Tensor, of: Tensor) -> bool:
 
 def passes_gradients(node: Node) -> bool:
     """Whether gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
-    return not node.blocked and (node.op.differentiable or node.op.name in OPAQUE)
+    return not node.blocked and node.op.differentiable
 
 
 def _summed(x: Tensor, first: int) -> Tensor:
