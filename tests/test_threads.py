@@ -65,6 +65,12 @@ def picked(x: Tensor) -> Tensor:
     return sg.take(x, sg.constant(np.arange(4000) % 13), 0)
 
 
+def convolved(x: tuple[int, ...], w: tuple[int, ...], **how: Any) -> Declared:
+    (images, x_value), (weights, w_value), (bias, b_value) = fed(*x), fed(*w), fed(w[0])
+    y = sg.nn.relu(sg.nn.conv2d(images, weights, bias, **how))
+    return [y], {images: x_value, weights: 0.1 * w_value, bias: b_value}
+
+
 DECLARED: dict[str, Callable[[], Declared]] = {
     "product": lambda: product((513, 700), (700, 600)),
     "product of doubles": lambda: product((200, 300), (300, 150), dtype=np.float64),
@@ -84,6 +90,16 @@ DECLARED: dict[str, Callable[[], Declared]] = {
     "sums": lambda: pointwise(lambda x: [sg.sum(x, 0), sg.sum(x, 1), sg.sum(x), sg.max(x), sg.mean(x * x)], 1500, 777),
     "transposed": lambda: pointwise(lambda x: sg.permute_dims(x, (1, 0)) * 2.0, 1040, 999),
     "picked": lambda: pointwise(picked, 13, 300),
+    "images": lambda: convolved((20, 16, 20, 22), (24, 16, 3, 3), padding=1),
+    "one image": lambda: convolved((1, 8, 90, 100), (40, 8, 3, 3), padding=1),
+    "three strided images": lambda: convolved((3, 8, 91, 70), (40, 8, 3, 3), stride=2, padding=1),
+    "strided images": lambda: convolved((12, 16, 33, 33), (32, 16, 3, 3), stride=2, padding=1),
+    "depthwise": lambda: convolved((10, 48, 40, 40), (48, 1, 3, 3), padding=1, groups=48),
+    "grouped": lambda: convolved((9, 24, 30, 30), (36, 8, 3, 3), padding=1, groups=3),
+    "dilated": lambda: convolved((9, 12, 30, 30), (40, 12, 3, 2), dilation=2),
+    "pixels": lambda: convolved((16, 64, 14, 14), (70, 64, 1, 1)),
+    "pixels of one image": lambda: convolved((1, 64, 40, 40), (70, 64, 1, 1)),
+    "many filters": lambda: convolved((6, 96, 8, 8), (150, 96, 3, 3), padding=1),
     "turned axes": lambda: pointwise(lambda x: sg.exp(sg.permute_dims(x, (2, 0, 1))), 33, 128, 77),
 }  # fmt: skip
 

@@ -55,8 +55,10 @@ from staticgrad.compiler.emit.parallel import (
     Table,
     chunk_range,
     cut,
+    divide,
     open_part,
     run_chunks,
+    unravel,
     wanted_chunks,
 )
 from staticgrad.compiler.emit.target import Target
@@ -600,7 +602,7 @@ class _Shared:
         part, emitter = self._open("points", whole=True)
         low, high = chunk_range(part.f, part.chunk, self.share.points, points)
         with span(part.f, low, high) as point:
-            emitter.point(_unravel(part.f, point, self.batch))
+            emitter.point(unravel(part.f, point, self.batch))
         return part.f.finish()
 
     def _packing(self) -> str:
@@ -622,12 +624,12 @@ class _Shared:
         plan = self.plan
         part, emitter = self._open("piece")
         f, block = part.f, part.table.word(0)
-        rest, group = _divide(f, part.chunk, plan.groups)
+        rest, group = divide(f, part.chunk, plan.groups)
         top = f.mul(group, plan.panels_per_group)
         bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
-        strip, point = _divide(f, rest, self._beside)
+        strip, point = divide(f, rest, self._beside)
         each = plan.pack_b and not plan.b_outside
-        batch = self._batch_of(part) if each else _unravel(f, point, self.batch)
+        batch = self._batch_of(part) if each else unravel(f, point, self.batch)
         if plan.dots:
             emitter.dot_group(batch, *emitter.dot_columns(batch, copied=True), top, bottom)
         else:
@@ -636,25 +638,6 @@ class _Shared:
             end = f.min(f.add(first, self.share.strip), block_end)
             emitter.piece(batch, block, (first, end), (top, bottom))
         return f.finish()
-
-
-def _divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
-    """Quotient and remainder."""
-    if by == 1:
-        return number, 0
-    if isinstance(number, int):
-        return divmod(number, by)
-    divisor = integer(by)
-    return f.binary("udiv", number, divisor), f.binary("urem", number, divisor)
-
-
-def _unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
-    """The indices of point number ``point`` of a grid, the last one running fastest."""
-    indices: list[Index] = []
-    for size in reversed(sizes[1:]):
-        point, index = _divide(f, point, size)
-        indices.append(index)
-    return [*([point] if sizes else []), *indices[::-1]]
 
 
 # -- dot products -----------------------------------------------------------------------------------------------

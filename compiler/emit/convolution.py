@@ -1,6 +1,6 @@
 """Convolution kernels: a ``Convolution`` comes in, a function of the module goes out.
 
-    void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch)
+    void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
 All three directions are batch-reduce products of the one microkernel over channels-last images in scratch memory
 (Georganas et al., "High-performance deep learning via a single building block", IPDPS 2020). The image that is read
@@ -23,11 +23,18 @@ weights rows of tiles are taps j, terms are columns q and blocks rows p.
 
 Results whose channels are contiguous are written where they belong; others are written to a scratch block and
 transposed from there. The epilogue is called for each block of output rows, or once for weights.
+
+A kernel that takes long is cut in chunks (``emit.parallel``): images, or blocks of rows where there are few of those;
+for weights first the images that are copied, then the tiles of the result, each over all these images, and at the end
+the filters that are stored. So no sum is cut.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,6 +55,17 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
+from staticgrad.compiler.emit.parallel import (
+    NO_POOL,
+    Part,
+    Table,
+    chunk_range,
+    cut,
+    open_part,
+    run_chunks,
+    unravel,
+    wanted_chunks,
+)
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
@@ -55,6 +73,9 @@ ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
+FLOPS_PER_LANE = 7e9  # a second: for deciding whether to share work, so roughly
+MANY_IMAGES = 8  # a kernel that takes long is cut between them
+ROW_BLOCKS = 16  # of all images, where it is cut within them
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
 
 
@@ -186,9 +207,20 @@ class _Forward:
     direct: bool  # tiles are written into the result
     row_block: int  # rows of the result between two epilogues, a multiple of the phases' spacing
     tile_pixel: int  # elements from pixel to pixel in the scratch block
+    share: int | None  # images of a chunk, 0 if blocks of rows are chunks, None if the work is not cut
     weight_bytes: int
     image_bytes: int
     tile_bytes: int
+
+    @property
+    def shared_bytes(self) -> int:
+        """The scratch memory that all workers use."""
+        return self.weight_bytes + (self.image_bytes if self.share == 0 else 0)
+
+    @property
+    def own_bytes(self) -> int:
+        """The scratch memory that each worker needs for itself."""
+        return self.tile_bytes + (0 if self.share == 0 else self.image_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +240,7 @@ class _WeightGrad:
     together: int  # images at a time
     x_pitch: int  # elements from one image to the next as they are read
     y_pitch: int
+    share: int | None  # tiles of a chunk, None if the work is not cut
     image_bytes: int
     y_bytes: int
     result_bytes: int
@@ -339,6 +372,12 @@ def _make_forward_plan(kernel: Convolution, target: Target) -> _Forward:
     lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
     tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
     most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
+    share: int | None = None
+    wanted = wanted_chunks(_seconds(kernel, target))
+    if wanted > 1 and (kernel.batch >= MANY_IMAGES or flat) and kernel.batch > 1:
+        share = cut(kernel.batch, wanted)[0]
+    elif wanted > 1 and not flat and rows > spacing:
+        share, most = 0, min(most, -(-rows * kernel.batch // ROW_BLOCKS))
     row_block = rows if flat else round_up(-(-rows // -(-rows // most)), spacing)
     block = 0 if direct else min(row_block, rows) * columns * tile_pixel
     return _Forward(
@@ -354,6 +393,7 @@ def _make_forward_plan(kernel: Convolution, target: Target) -> _Forward:
         direct=direct,
         row_block=row_block,
         tile_pixel=tile_pixel,
+        share=share,
         weight_bytes=aligned_bytes(packed, kernel.dtype),
         image_bytes=aligned_bytes(image.elements, kernel.dtype),
         tile_bytes=aligned_bytes(block, kernel.dtype),
@@ -388,6 +428,9 @@ def _make_weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
     together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
     x_pitch = image.strides[0] if image.in_place else image.elements
     y_pitch = kernel.y_strides[0] if y_in_place else y
+    taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
+    tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
+    wanted = wanted_chunks(_seconds(kernel, target) * together / max(1, kernel.batch))
     return _WeightGrad(
         image=image,
         depthwise=depthwise,
@@ -402,26 +445,39 @@ def _make_weight_grad_plan(kernel: Convolution, target: Target) -> _WeightGrad:
         together=together,
         x_pitch=x_pitch,
         y_pitch=y_pitch,
+        share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
         image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
         y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
         result_bytes=aligned_bytes(result, kernel.dtype),
     )
 
 
+def _seconds(kernel: Convolution, target: Target) -> float:
+    """About how long the kernel takes on one core."""
+    products = kernel.batch * kernel.filters * kernel.out_height * kernel.out_width
+    terms = kernel.channels // kernel.groups * kernel.kernel[0] * kernel.kernel[1]
+    rate = FLOPS_PER_LANE * tile_lanes(target, kernel.dtype)
+    return 2 * products * terms / (rate / 4 if _is_depthwise(kernel) or kernel.dtype.kind != "f" else rate)
+
+
 def is_shared(kernel: Convolution, target: Target) -> bool:
     """Whether the kernel is worth the threads of a pool."""
-    return False
+    if _empty(kernel):
+        return False
+    if kernel.direction == "weight_grad":
+        return _weight_grad_plan(kernel, target).share is not None
+    return _forward_plan(kernel, target).share is not None
 
 
 def scratch_bytes(kernel: Convolution, target: Target, workers: int = 1) -> int:
-    """The scratch memory that the kernel needs: a multiple of 64 bytes."""
+    """The scratch memory that the kernel needs, run by so many workers: a multiple of 64 bytes."""
     if _empty(kernel):
         return 0
     if kernel.direction == "weight_grad":
         back = _weight_grad_plan(kernel, target)
         return back.image_bytes + back.y_bytes + back.result_bytes
     plan = _forward_plan(kernel, target)
-    return plan.weight_bytes + plan.image_bytes + plan.tile_bytes
+    return plan.shared_bytes + (workers if plan.share is not None else 1) * plan.own_bytes
 
 
 def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int]:
@@ -440,31 +496,40 @@ def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int
 def emit_convolution(
     module: Module, kernel: Convolution, name: str, epilogue: str | None, shared: bool = False
 ) -> None:
-    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
+    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest. If
+    ``shared`` it takes a pool, else its chunks, where it has some, run one after the other."""
     extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
-    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1))
+    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1 + shared))
+    pointers, pool = (f.params[:-1], f.params[-1]) if shared else (f.params, NO_POOL)
     if not _empty(kernel):
-        writer = _Writer(f, kernel, epilogue)
         if kernel.direction == "weight_grad":
-            _emit_weight_grad(writer, _weight_grad_plan(kernel, module.target))
+            back = _weight_grad_plan(kernel, module.target)
+            if back.share is None:
+                _emit_weight_grad(_Writer(f, kernel, epilogue, pointers), back)
+            else:
+                _share_weight_grad(_Chunks(f, kernel, epilogue, pointers, pool, WEIGHT_WORDS), back, back.share)
         else:
-            _emit_forward(writer, _forward_plan(kernel, module.target))
+            plan = _forward_plan(kernel, module.target)
+            if plan.share is None:
+                _emit_forward(_Writer(f, kernel, epilogue, pointers), plan)
+            else:
+                _share_forward(_Chunks(f, kernel, epilogue, pointers, pool, FORWARD_WORDS), plan, plan.share)
     f.finish()
 
 
 class _Writer:
     """The function under construction and what all directions share."""
 
-    def __init__(self, f: Function, kernel: Convolution, epilogue: str | None) -> None:
+    def __init__(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: Sequence[Value]) -> None:
         self.f = f
         self.kernel = kernel
         self.dtype = kernel.dtype
         self.element = memory_type(kernel.dtype)
         self.epilogue = epilogue
-        self.first, self.second = f.params[:2]
-        self.result = f.params[2] if kernel.store_raw else None
-        self.extra = f.params[3 if kernel.store_raw else 2 : -1]
-        self.scratch = f.params[-1]
+        self.first, self.second = pointers[:2]
+        self.result = pointers[2] if kernel.store_raw else None
+        self.extra = pointers[3 if kernel.store_raw else 2 : -1]
+        self.scratch = pointers[-1]
 
     @property
     def result_pointer(self) -> Value:
@@ -480,7 +545,7 @@ class _Writer:
             total = self.f.add(total, self.f.mul(index, stride))
         return self.f.offset(base, total, self.element)
 
-    def area(self, offset: int) -> Value:
+    def area(self, offset: Index) -> Value:
         """The scratch area that starts ``offset`` bytes in."""
         return self.f.offset(self.scratch, offset, "i8")
 
@@ -517,31 +582,98 @@ class _Writer:
         return to
 
 
+class _Chunks:
+    """A function that has chunks run, and the functions of the chunks. The table has ``words`` words."""
+
+    def __init__(
+        self,
+        f: Function,
+        kernel: Convolution,
+        epilogue: str | None,
+        pointers: Sequence[Value],
+        pool: Value,
+        words: int,
+    ) -> None:
+        self.f = f
+        self.kernel = kernel
+        self.epilogue = epilogue
+        self.pool = pool
+        self.table = Table.fill(f, pointers, words)
+        self.own = _Writer(f, kernel, epilogue, pointers)
+
+    def open(self, suffix: str) -> tuple[Part, _Writer]:
+        part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
+        return part, _Writer(part.f, self.kernel, self.epilogue, part.table.pointers)
+
+    def run(self, part: str, chunks: Index) -> None:
+        run_chunks(self.f, self.pool, part, self.table, chunks)
+
+
 # -- forward and by data ----------------------------------------------------------------------------------------
+
+FORWARD_WORDS = 1  # the number of the image whose rows are shared
 
 
 def _emit_forward(writer: _Writer, plan: _Forward) -> None:
-    f, image = writer.f, plan.image
-    packed, frame = writer.area(0), writer.area(plan.weight_bytes)
-    tile = writer.area(plan.weight_bytes + plan.image_bytes)
+    frame, tile = writer.area(plan.weight_bytes), writer.area(plan.weight_bytes + plan.image_bytes)
+    _pack_phases(writer, plan)
+    _some_images(writer, plan, (0, plan.images), frame, tile)
+
+
+def _share_forward(chunks: _Chunks, plan: _Forward, share: int) -> None:
+    """Images in chunks of ``share``, or for 0 one image after the other, whose blocks of rows are the chunks."""
+    _pack_phases(chunks.own, plan)
+    part, writer = chunks.open("rows" if share == 0 else "images")
+    f = part.f
+    own = f.add(plan.shared_bytes, f.mul(part.worker, plan.own_bytes))
+    if share:
+        tile = writer.area(f.add(own, plan.image_bytes))
+        _some_images(writer, plan, chunk_range(f, part.chunk, share, plan.images), writer.area(own), tile)
+        chunks.run(f.finish(), -(-plan.images // share))
+        return
+    number, frame, image = part.table.word(0), plan.weight_bytes, plan.image
+    pixels = writer.at(writer.first, (number, image.strides[0])) if image.in_place else writer.area(frame)
+    rows = chunk_range(f, part.chunk, plan.row_block, plan.rows)
+    _image_rows(writer, plan, pixels, writer.area(own), number, rows)
+    name = f.finish()
+    chunks.own.clear_frame(image, chunks.own.area(frame))
+    with span(chunks.f, 0, plan.images) as each:
+        chunks.own.frame(image, chunks.own.first, each, chunks.own.area(frame))
+        chunks.table.set_word(0, each)
+        chunks.run(name, -(-plan.rows // plan.row_block))
+
+
+def _pack_phases(writer: _Writer, plan: _Forward) -> None:
     for phase in plan.phases:
-        _pack_weights(writer, plan, phase, f.offset(packed, phase.packed, writer.element))
+        _pack_weights(writer, plan, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
+
+
+def _some_images(writer: _Writer, plan: _Forward, images: tuple[Index, Index], frame: Value, tile: Value) -> None:
+    f, image = writer.f, plan.image
     writer.clear_frame(image, frame)
-    with span(f, 0, plan.images) as number:
+    with span(f, *images) as number:
         pixels = writer.frame(image, writer.first, number, frame)
         with span(f, 0, plan.rows, plan.row_block) as p0:
             p1 = f.min(f.add(p0, plan.row_block), plan.rows)
-            with span(f, 0, image.groups) as group:
-                for phase in plan.phases:
-                    weights = f.offset(packed, phase.packed, writer.element)
-                    _row_block(writer, plan, phase, pixels, weights, tile, number, group, (p0, p1))
-            raw = writer.result
-            if raw is None:
-                raw = writer.at(tile, (p0, -plan.columns * plan.tile_pixel))
-            elif not plan.direct:
-                _store_block(writer, plan, tile, number, (p0, p1))
-            outputs = plan.outputs * image.groups
-            writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), (p0, p1), (0, plan.columns)])
+            _image_rows(writer, plan, pixels, tile, number, (p0, p1))
+
+
+def _image_rows(
+    writer: _Writer, plan: _Forward, pixels: Value, tile: Value, number: Index, rows: tuple[Index, Index]
+) -> None:
+    """A block of rows of the result of one image."""
+    f, image, packed = writer.f, plan.image, writer.area(0)
+    with span(f, 0, image.groups) as group:
+        for phase in plan.phases:
+            weights = f.offset(packed, phase.packed, writer.element)
+            _row_block(writer, plan, phase, pixels, weights, tile, number, group, rows)
+    raw = writer.result
+    if raw is None:
+        raw = writer.at(tile, (rows[0], -plan.columns * plan.tile_pixel))
+    elif not plan.direct:
+        _store_block(writer, plan, tile, number, rows)
+    outputs = plan.outputs * image.groups
+    writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), rows, (0, plan.columns)])
 
 
 def _pack_weights(writer: _Writer, plan: _Forward, phase: _Phase, to: Value) -> None:
@@ -655,31 +787,116 @@ def _store_block(writer: _Writer, plan: _Forward, tile: Value, number: Index, bl
 
 # -- by weights -------------------------------------------------------------------------------------------------
 
+WEIGHT_WORDS = 2  # the images that are worked on, from and to
+WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
+
+
+def _weights_result(writer: _Writer, plan: _WeightGrad) -> tuple[Value, tuple[int, int, int, int]]:
+    """Where the tiles add up, and its strides of o, c, i, j."""
+    if plan.direct and writer.result is not None:
+        return writer.result, writer.kernel.w_strides
+    row, channels = plan.result_row, plan.channels
+    strides = (1, row, writer.kernel.kernel[1] * channels * row, channels * row)
+    return writer.area(plan.image_bytes + plan.y_bytes), strides
+
+
+def _share_weight_grad(chunks: _Chunks, plan: _WeightGrad, share: int) -> None:
+    """The images that are taken together are copied in parallel, then the tiles of the result are added to."""
+    f, kernel, table = chunks.f, chunks.kernel, chunks.table
+    copies = not (plan.image.in_place and plan.y_in_place)
+    copy, (tiles, count) = _copy_part(chunks, plan) if copies else None, _tiles_part(chunks, plan, share)
+    with span(f, 0, kernel.batch, plan.together) as start:
+        end = f.min(f.add(start, plan.together), kernel.batch)
+        table.set_word(0, start)
+        table.set_word(1, end)
+        if copy is not None:
+            chunks.run(copy, f.sub(end, start))
+        chunks.run(tiles, count)
+    weights = kernel.filters * plan.channels * kernel.kernel[0] * kernel.kernel[1]
+    if weights < WORTH_STORING or kernel.filters < 2 * STORE_FILTERS:
+        _finish_weights(chunks.own, plan)
+        return
+    part, writer = chunks.open("store")
+    whole = kernel.filters // STORE_FILTERS
+    if kernel.filters % STORE_FILTERS == 0:
+        _finish_filters(writer, plan, part.f.mul(part.chunk, STORE_FILTERS), STORE_FILTERS)
+    else:
+        with part.f.when(part.f.compare("icmp eq", part.chunk, integer(whole))):
+            _finish_filters(writer, plan, whole * STORE_FILTERS, kernel.filters % STORE_FILTERS)
+        with part.f.when(part.f.compare("icmp slt", part.chunk, integer(whole))):
+            _finish_filters(writer, plan, part.f.mul(part.chunk, STORE_FILTERS), STORE_FILTERS)
+    chunks.run(part.f.finish(), -(-kernel.filters // STORE_FILTERS))
+
+
+def _copy_part(chunks: _Chunks, plan: _WeightGrad) -> str:
+    """A chunk: one image of x and y, brought into the form that is read."""
+    part, writer = chunks.open("copy")
+    f, start = part.f, part.table.word(0)
+    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
+    with f.when(f.compare("icmp eq", start, integer(0))):
+        writer.clear_frame(plan.image, writer.at(frame, (part.chunk, plan.x_pitch)))
+        if not plan.y_in_place:
+            fill_zero(f, writer.dtype, writer.at(y_copy, (part.chunk, plan.y_pitch)), plan.y_pitch)
+    number = f.add(start, part.chunk)
+    _copy_image(writer, plan, frame, y_copy, start, (number, f.add(number, 1)))
+    return f.finish()
+
+
+def _tiles_part(chunks: _Chunks, plan: _WeightGrad, share: int) -> tuple[str, int]:
+    """A chunk: some tiles of the result. Returns the part and how many chunks there are."""
+    part, writer = chunks.open("tiles")
+    f, start, end = part.f, part.table.word(0), part.table.word(1)
+    pixels, y = _image_places(writer, plan, writer.area(0), writer.area(plan.image_bytes), start)
+    grid = _tile_grid(writer.kernel, plan)
+    count = math.prod(grid)
+    with span(f, *chunk_range(f, part.chunk, share, count)) as number:
+        _weight_tile(writer, plan, pixels, y, unravel(f, number, grid), (start, end))
+    return f.finish(), -(-count // share)
+
+
+def _tile_grid(kernel: Convolution, plan: _WeightGrad) -> tuple[int, ...]:
+    """How many groups, taps i and j, column panels and row panels the tiles of the result are."""
+    kh, kw = kernel.kernel
+    return plan.image.groups, kh, 1 if plan.run else kw, plan.tiling.column_panels, plan.tiling.row_panels
+
+
+def _finish_filters(writer: _Writer, plan: _WeightGrad, first: Index, count: int) -> None:
+    """Store some filters, and call the epilogue for them."""
+    source, _ = _weights_result(writer, plan)
+    if writer.result is not None and not plan.direct:
+        _store_filters(writer, plan, source, first, count)
+    ranges = [(first, writer.f.add(first, count)), (0, plan.channels), *((0, size) for size in writer.kernel.kernel)]
+    writer.finish(source if writer.result is None else writer.result, ranges)
+
+
+def _finish_weights(writer: _Writer, plan: _WeightGrad) -> None:
+    """Store all filters, and call the epilogue once."""
+    source, _ = _weights_result(writer, plan)
+    if writer.result is not None and not plan.direct:
+        _store_weights(writer, plan, source)
+    ranges: list[tuple[Index, Index]] = [(0, writer.kernel.filters), (0, plan.channels)]
+    ranges += [(0, size) for size in writer.kernel.kernel]
+    writer.finish(source if writer.result is None else writer.result, ranges)
+
 
 def _emit_weight_grad(writer: _Writer, plan: _WeightGrad) -> None:
     f, kernel, image = writer.f, writer.kernel, plan.image
     frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
-    result = writer.area(plan.image_bytes + plan.y_bytes)
-    (kh, kw), channels = kernel.kernel, plan.channels
-    row = plan.result_row
-    o, c, i, j = 1, row, kw * channels * row, channels * row
-    if plan.direct and writer.result is not None:
-        result, (o, c, i, j) = writer.result, kernel.w_strides
     if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
-        _zero_weights(writer, plan, result, (c, i, j))
+        result, strides = _weights_result(writer, plan)
+        _zero_weights(writer, plan, result, strides[1:])
     else:
         writer.clear_frame(image, frame, plan.together)
         if not plan.y_in_place:
             fill_zero(f, writer.dtype, y_copy, plan.together * plan.y_pitch)
         with span(f, 0, kernel.batch, plan.together) as start:
             end = f.min(f.add(start, plan.together), kernel.batch)
-            pixels, y = _images(writer, plan, frame, y_copy, start, end)
-            with span(f, 0, image.groups) as group:
-                _group_weights(writer, plan, pixels, y, result, (o, c, i, j), (start, end), group)
-    if writer.result is not None and not plan.direct:
-        _store_weights(writer, plan, result)
-    ranges: list[tuple[Index, Index]] = [(0, kernel.filters), (0, channels), (0, kh), (0, kw)]
-    writer.finish(result if writer.result is None else writer.result, ranges)
+            _copy_image(writer, plan, frame, y_copy, start, (start, end))
+            pixels, y = _image_places(writer, plan, frame, y_copy, start)
+            with contextlib.ExitStack() as stack:
+                tile = [stack.enter_context(span(f, 0, size)) for size in _tile_grid(writer.kernel, plan)]
+                _weight_tile(writer, plan, pixels, y, tile, (start, end))
+    _finish_weights(writer, plan)
 
 
 def _zero_weights(writer: _Writer, plan: _WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:
@@ -691,81 +908,95 @@ def _zero_weights(writer: _Writer, plan: _WeightGrad, result: Value, strides: tu
         fill_zero(f, writer.dtype, row, writer.kernel.filters)
 
 
-def _images(
-    writer: _Writer, plan: _WeightGrad, frame: Value, y_copy: Value, start: Index, end: Index
-) -> tuple[Value, Value]:
-    """Bring images ``start`` to ``end`` of x and y into the form that is read; returns where the first ones are."""
-    f, kernel, image = writer.f, writer.kernel, plan.image
-    s_n, s_o, s_p, s_q = kernel.y_strides
-    pixels, y = frame, y_copy
-    if image.in_place:
-        pixels = writer.at(writer.first, (start, image.strides[0]))
-    else:
-        with span(f, start, end) as number:
-            to = writer.at(frame, (f.sub(number, start), plan.x_pitch))
-            writer.frame(image, writer.first, number, to)
-    if plan.y_in_place:
-        return pixels, writer.at(writer.second, (start, s_n))
-    with span(f, start, end) as number, span(f, 0, kernel.out_height) as p:
-        to = writer.at(y_copy, (f.sub(number, start), plan.y_pitch), (p, plan.y_row))
-        base = writer.at(writer.second, (number, s_n), (p, s_p))
-        writer.copy(Matrix(to, plan.y_pixel, 1), Matrix(base, s_q, s_o), kernel.out_width, kernel.filters)
+def _image_places(writer: _Writer, plan: _WeightGrad, frame: Value, y_copy: Value, start: Index) -> tuple[Value, Value]:
+    """Where image ``start`` of x and y is read, the first of those that are taken together."""
+    image = plan.image
+    pixels = writer.at(writer.first, (start, image.strides[0])) if image.in_place else frame
+    y = writer.at(writer.second, (start, writer.kernel.y_strides[0])) if plan.y_in_place else y_copy
     return pixels, y
 
 
-def _group_weights(
-    writer: _Writer, plan: _WeightGrad, pixels: Value, y: Value, result: Value, strides: tuple[int, int, int, int],
-    images: tuple[Index, Index], group: Index,
-) -> None:  # fmt: skip
-    """Add what images give to the weights of one group."""
+def _copy_image(
+    writer: _Writer, plan: _WeightGrad, frame: Value, y_copy: Value, start: Index, images: tuple[Index, Index]
+) -> None:
+    """Bring some images of x and y into the form that is read, ``start`` being the first of those taken together."""
+    f, kernel, image = writer.f, writer.kernel, plan.image
+    s_n, s_o, s_p, s_q = kernel.y_strides
+    if not image.in_place:
+        with span(f, *images) as number:
+            to = writer.at(frame, (f.sub(number, start), plan.x_pitch))
+            writer.frame(image, writer.first, number, to)
+    if plan.y_in_place:
+        return
+    with span(f, *images) as number, span(f, 0, kernel.out_height) as p:
+        to = writer.at(y_copy, (f.sub(number, start), plan.y_pitch), (p, plan.y_row))
+        base = writer.at(writer.second, (number, s_n), (p, s_p))
+        writer.copy(Matrix(to, plan.y_pixel, 1), Matrix(base, s_q, s_o), kernel.out_width, kernel.filters)
+
+
+def _weight_tile(
+    writer: _Writer, plan: _WeightGrad, pixels: Value, y: Value, tile: Sequence[Index], images: tuple[Index, Index]
+) -> None:
+    """Add what images give to one tile: of a group, for a tap (i, j), in a column panel, a row panel."""
     f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
-    (kh, kw), outputs = kernel.kernel, kernel.filters // image.groups
-    o, c, i_stride, j_stride = strides
+    group, i, j, panel, row_panel = tile
+    outputs = kernel.filters // image.groups
+    result, (o, c, i_stride, j_stride) = _weights_result(writer, plan)
     # Rows of tiles are runs of (j, c), of c alone, or the taps j of every channel.
     layout: Layout = "lanes" if plan.depthwise else "columns"
     a_row, c_row = (kernel.dilation[1] * image.pixel, j_stride) if plan.depthwise else (1, c)
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
-    b_base = writer.at(y, (group, outputs))
-    c_base = writer.at(result, (group, outputs * o))
-    with span(f, 0, kh) as i, span(f, 0, 1 if plan.run else kw) as j:
-        a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
-        c_tap = writer.at(c_base, (i, i_stride), (j, j_stride))
-        with span(f, 0, tiling.column_panels) as panel:
-            a_panel = writer.at(a_tap, (panel, tiling.width * plan.depthwise))
-            b, c_panel = writer.at(b_base, (panel, tiling.width)), writer.at(c_tap, (panel, tiling.width))
-            with span(f, 0, tiling.row_panels) as row_panel, span(f, *images) as number:
-                m, local = tiling.row_start(f, row_panel), f.sub(number, images[0])
-                at = TileOperands(
-                    writer.at(a_panel, (m, a_row), (local, plan.x_pitch)), a_row, kernel.stride[1] * image.pixel,
-                    writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
-                    writer.at(c_panel, (m, c_row)), c_row, kernel.out_width, number, kernel.out_height,
-                    kernel.stride[0] * image.row, plan.y_row,
-                )  # fmt: skip
-                call_tile(f, tiling, layout, row_panel, panel, at)
+    a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
+    a_panel = writer.at(a_tap, (panel, tiling.width * plan.depthwise))
+    b = writer.at(y, (group, outputs), (panel, tiling.width))
+    c_panel = writer.at(result, (group, outputs * o), (i, i_stride), (j, j_stride), (panel, tiling.width))
+    m = tiling.row_start(f, row_panel)
+    with span(f, *images) as number:
+        local = f.sub(number, images[0])
+        at = TileOperands(
+            writer.at(a_panel, (m, a_row), (local, plan.x_pitch)), a_row, kernel.stride[1] * image.pixel,
+            writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
+            writer.at(c_panel, (m, c_row)), c_row, kernel.out_width, number, kernel.out_height,
+            kernel.stride[0] * image.row, plan.y_row,
+        )  # fmt: skip
+        call_tile(f, tiling, layout, row_panel, panel, at)
 
 
 def _store_weights(writer: _Writer, plan: _WeightGrad, source: Value) -> None:
     """Copy the scratch result to the strides of w."""
-    f, (kh, kw), channels = writer.f, writer.kernel.kernel, plan.channels
-    o, c, i, j = writer.kernel.w_strides
-    row, filters = plan.result_row, writer.kernel.filters
-    taps = _Weights(0, 0, o, c, i, j).taps((kh, kw))
-    if taps is not None and kh * kw > 1 and c != 1 and o != 1:
-        # For each channel, a matrix of taps × filters; few filters at a time, whose lines of w stay in the cache.
-        def store(first: Index, count: int) -> None:
-            with span(f, 0, channels) as channel:
-                to = Matrix(writer.at(writer.result_pointer, (first, o), (channel, c)), taps, o)
-                origin = writer.at(source, (channel, row), (first, 1))
-                writer.copy(to, Matrix(origin, channels * row, 1), kh * kw, count)
+    f, filters = writer.f, writer.kernel.filters
+    if _stored_taps(writer.kernel) is None:
+        _store_filters(writer, plan, source, 0, filters)
+        return
+    # Few filters at a time, whose lines of w stay in the cache.
+    whole = filters // STORE_FILTERS * STORE_FILTERS
+    if whole:
+        with span(f, 0, whole, STORE_FILTERS) as first:
+            _store_filters(writer, plan, source, first, STORE_FILTERS)
+    if whole < filters:
+        _store_filters(writer, plan, source, whole, filters - whole)
 
-        whole = filters // STORE_FILTERS * STORE_FILTERS
-        if whole:
-            with span(f, 0, whole, STORE_FILTERS) as first:
-                store(first, STORE_FILTERS)
-        if whole < filters:
-            store(whole, filters - whole)
+
+def _stored_taps(kernel: Convolution) -> int | None:
+    """The stride of the taps in w, where for each channel a matrix of taps × filters is transposed."""
+    (kh, kw), (o, c, i, j) = kernel.kernel, kernel.w_strides
+    taps = _Weights(0, 0, o, c, i, j).taps((kh, kw))
+    return taps if kh * kw > 1 and c != 1 and o != 1 else None
+
+
+def _store_filters(writer: _Writer, plan: _WeightGrad, source: Value, first: Index, count: int) -> None:
+    """Copy some filters of the scratch result to the strides of w."""
+    f, (kh, kw), channels, row = writer.f, writer.kernel.kernel, plan.channels, plan.result_row
+    o, c, i, j = writer.kernel.w_strides
+    origin = writer.at(source, (first, 1))
+    result = writer.at(writer.result_pointer, (first, o))
+    taps = _stored_taps(writer.kernel)
+    if taps is not None:
+        with span(f, 0, channels) as channel:
+            to = Matrix(writer.at(result, (channel, c)), taps, o)
+            writer.copy(to, Matrix(writer.at(origin, (channel, row)), channels * row, 1), kh * kw, count)
         return
     with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
-        to = Matrix(writer.at(writer.result_pointer, (tap_i, i), (tap_j, j)), c, o)
-        origin = writer.at(source, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
-        writer.copy(to, Matrix(origin, row, 1), channels, filters)
+        to = Matrix(writer.at(result, (tap_i, i), (tap_j, j)), c, o)
+        lines = writer.at(origin, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
+        writer.copy(to, Matrix(lines, row, 1), channels, count)

@@ -86,6 +86,25 @@ def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index
     return low, f.min(f.add(low, size), units)
 
 
+def divide(f: Function, number: Index, by: int) -> tuple[Index, Index]:
+    """Quotient and remainder."""
+    if by == 1:
+        return number, 0
+    if isinstance(number, int):
+        return divmod(number, by)
+    divisor = integer(by)
+    return f.binary("udiv", number, divisor), f.binary("urem", number, divisor)
+
+
+def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
+    """The indices of point number ``point`` of a grid, the last one running fastest."""
+    indices: list[Index] = []
+    for size in reversed(sizes[1:]):
+        point, index = divide(f, point, size)
+        indices.append(index)
+    return [*([point] if sizes else []), *indices[::-1]]
+
+
 def run_chunks(f: Function, pool: Value, part: str, table: Table, chunks: Index) -> None:
     """Do all chunks of ``part``."""
     count = chunks if isinstance(chunks, Value) else integer(chunks)
