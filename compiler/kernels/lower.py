@@ -636,7 +636,8 @@ class Lowering:
         size = node.attrs.size if kind == "bounds" else 0
         message = node.attrs.what if kind == "bounds" else node.attrs.message
         step = self._add_nest(builder, f"check_{kind}", "reduce", [node])
-        check = Check(kind, message, node.source, size)  # type: ignore[arg-type]
+        wraps = kind == "bounds" and node.attrs.wraps
+        check = Check(kind, message, node.source, size, wraps=wraps)  # type: ignore[arg-type]
         tested = Step(f"test_{kind}", "check", None, (Operand(found),), (found,), (), check=check, source=node.source,
                       serial=node.serial)  # fmt: skip
         tested.after.append(step)
