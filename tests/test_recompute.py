@@ -253,8 +253,7 @@ def resnet() -> nets.Training:
 @pytest.mark.usefixtures("planned")
 @pytest.mark.parametrize("declare", [deep_mlp, resnet])
 def test_training_in_two_fifths_of_the_memory(declare: Callable[[], nets.Training]) -> None:
-    """The same bits, and few kernels twice: at most an eighth more operations for the chain of 24 layers, where all of
-    the forward would be a third."""
+    """The same bits, and less than the forward, a third of the operations, twice."""
     whole, small = Trained(declare, None), Trained(declare, 0.4)
     assert small.exe.memory.arena_bytes <= 0.4 * whole.exe.memory.arena_bytes
     assert small.losses == whole.losses
