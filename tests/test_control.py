@@ -266,7 +266,7 @@ def test_tapes_through_a_scan(graph: sg.Graph) -> None:
 
 
 def test_training_in_a_loop(graph: sg.Graph) -> None:
-    step, (w, x, h), feeds = rnn()
+    step, (_, x, h), feeds = rnn()
     last, _ = sg.scan(step, h, x)
     loss = sg.sum(last * last)
     train = sg.optim.SGD(lr=0.1).minimize(loss)
@@ -295,9 +295,7 @@ def test_each_turn_draws_its_own(graph: sg.Graph) -> None:
 
 def test_the_backward_sees_what_was_drawn(graph: sg.Graph) -> None:
     w = sg.Variable(np.ones(50))
-    last, masks = sg.scan(
-        lambda c, _: (c + (y := sg.nn.dropout(w, 0.5)), y), np.zeros(50), length=6
-    )
+    last, masks = sg.scan(lambda c, _: (c + (y := sg.nn.dropout(w, 0.5)), y), np.zeros(50), length=6)
     total, slope, rows = run([last, sg.gradients(last, w)[0], masks])
     np.testing.assert_allclose(slope, total)
     np.testing.assert_allclose(rows.sum(0), total)
@@ -343,7 +341,7 @@ def test_checks_in_a_body_end_the_run(graph: sg.Graph) -> None:
     w = sg.Variable(np.zeros(()))
 
     def step(c: Any, v: Any) -> Any:
-        sg.assert_(v > 0, "all positive")
+        sg.assert_(v > 0, "all positive")  # noqa: PT009
         return c + v, None
 
     last, _ = sg.scan(step, sg.zeros((), dtype=sg.float64), x)
@@ -591,3 +589,68 @@ def test_weights_that_turns_share_are_summed_in_one_product(graph: sg.Graph, set
     turns = text.split("reversed")[1]
     assert "4x8 · 8x8" in turns  # of the state's cotangent
     assert "8x64 · 64x8" in turns.split("loop")[-1]  # of the weight, after the loop
+
+
+# -- what is compiled ---------------------------------------------------------------------------------------------
+
+
+def kernels(fetches: Any, feeds: list[Any]) -> str:
+    with sg.Session() as session:
+        text = session.compile(fetches, feeds).text("kernels")
+    return "\n".join(line.split("  # ")[0] for line in text.split("\n"))  # without the lines of this file
+
+
+def test_what_is_the_same_in_every_turn_is_computed_before(graph: sg.Graph, setting: str) -> None:
+    w, v = sg.placeholder((8, 8), sg.float64), sg.placeholder((8, 8), sg.float64)
+    x = sg.placeholder((5, 8), sg.float64)
+
+    def step(c: Any, row: Any) -> Any:
+        return sg.tanh(c @ (w @ v).T + row * sg.exp(sg.sum(v))), sg.sum(w, 0) + c
+
+    last, ys = sg.scan(step, np.zeros(8), x)
+    expected, rows = unrolled(step, sg.constant(np.zeros(8)), [x[i] for i in range(5)])
+    feeds = {w: values(30, 8, 8), v: values(31, 8, 8) * 0.1, x: values(32, 5, 8)}
+    found = [[a, b, sg.gradients(sg.sum(a) + sg.sum(b), [w, v, x])] for a, b in ((last, ys), (expected, rows))]
+    same(*found, feeds)
+    if setting == "compiled":
+        before, inside = kernels([last, ys], [w, v, x]).split("turns")
+        assert "8x8 · 8x8" in before
+        assert "8x8 · 8x8" not in inside
+
+
+def test_what_nobody_uses_is_not_computed(graph: sg.Graph, setting: str) -> None:
+    x, w = sg.placeholder((5, 8), sg.float64), sg.placeholder((8,), sg.float64)
+
+    def step(c: Any, row: Any) -> Any:
+        a, b, n = c
+        return (a * row, b + sg.exp(a * w), n), (sg.sin(b), a)
+
+    (a, b, _), (sines, _) = sg.scan(step, (np.ones(8), np.zeros(8), 1.0), x)
+    data, weights = values(33, 5, 8), values(34, 8)
+    np.testing.assert_allclose(run(a, {x: data, w: weights}), data.prod(0))
+    powers = np.concatenate([np.ones((1, 8)), np.cumprod(data, 0)[:-1]])
+    totals = np.cumsum(np.exp(powers * weights), 0)
+    got = run([b, sines], {x: data, w: weights})
+    np.testing.assert_allclose(got[0], totals[-1])
+    np.testing.assert_allclose(got[1], np.sin(np.concatenate([np.zeros((1, 8)), totals[:-1]])))
+    if setting == "compiled":
+        assert "exp" not in kernels(a, [x, w])
+        assert "sin" not in kernels(b, [x, w])
+
+
+def test_sums_start_where_the_carry_did(graph: sg.Graph) -> None:
+    x, y = sg.placeholder((6, 4, 3), sg.float64), sg.placeholder((6, 4, 5), sg.float64)
+    first = sg.placeholder((3, 5), sg.float64)
+
+    def step(c: Any, row: tuple[Any, Any]) -> Any:
+        a, b = row
+        return (c[0] + a.T @ b, c[1] + sg.sum(a, 0)), None
+
+    for reverse in (False, True):
+        (products, totals), _ = sg.scan(step, (first, np.ones(3)), (x, y), reverse=reverse)
+        p, q, r = values(35, 6, 4, 3), values(36, 6, 4, 5), values(37, 3, 5)
+        got = run([products, totals, sg.gradients(products, [x, first])], {x: p, y: q, first: r})
+        np.testing.assert_allclose(got[0], r + np.einsum("tbi,tbj->ij", p, q))
+        np.testing.assert_allclose(got[1], 1 + p.sum((0, 1)))
+        np.testing.assert_allclose(got[2][0], np.broadcast_to(q.sum(2, keepdims=True), p.shape))
+        np.testing.assert_allclose(got[2][1], np.ones((3, 5)))

@@ -237,9 +237,7 @@ def _remember(body: Body, key: object, make: Callable[[], _Linear]) -> _Linear:
 # -- loops --------------------------------------------------------------------------------------------------------
 
 
-def pull_back_loop(
-    graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]
-) -> list[Maybe]:
+def pull_back_loop(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]) -> list[Maybe]:
     """The cotangents of a loop's operands from those of its results.
 
     Raises:
@@ -264,7 +262,11 @@ def pull_back_loop(
     shared = primal.inputs[counted + attrs.carries + attrs.sequences :]
     sums = [o.zeros_like(shared[i]) for i in linear.shared]
     sequences = primal.inputs[counted + attrs.carries : counted + attrs.carries + attrs.sequences]
-    read = [*(ct for k in linear.given if (ct := rows[k]) is not None), *(sequences[i] for i in linear.read_rows), *stacks]
+    read = [
+        *(ct for k in linear.given if (ct := rows[k]) is not None),
+        *(sequences[i] for i in linear.read_rows),
+        *stacks,
+    ]
     captured = [*(shared[i] for i in linear.read_shared), *linear.fresh]
     count = _count(primal)
     backward = LoopAttributes(
@@ -444,9 +446,7 @@ def _push_while(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> 
     test_feeds = (*old[: 1 + attrs.carries], *ignored[:split], *old[1 + attrs.carries :], *ignored[split:])
     condition = Body(test, test_feeds, attrs.condition.fetches, attrs.condition.effects)
     o = FUNCTIONS
-    first = [
-        o.zeros_like(primal.inputs[j]) if (t := tangents[j]) is None else t for j in linear.carries
-    ]
+    first = [o.zeros_like(primal.inputs[j]) if (t := tangents[j]) is None else t for j in linear.carries]
     directions = [t for t in tangents[attrs.carries :] if t is not None]
     inputs = [
         *primal.inputs[: attrs.carries], *first, *primal.inputs[attrs.carries :], *directions, *(x for x, _ in fresh)
@@ -462,9 +462,7 @@ def _push_while(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> 
 # -- cond ---------------------------------------------------------------------------------------------------------
 
 
-def pull_back_cond(
-    graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]
-) -> list[Maybe]:
+def pull_back_cond(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]) -> list[Maybe]:
     """The cotangents of a cond's operands: a cond of the branches' derivatives."""
     numbers = [k for k, ct in enumerate(cotangents) if ct is not None]
     wanted = [i for i, x in enumerate(primal.inputs[1:]) if needs[1 + i] and is_floating(x.dtype)]
@@ -513,9 +511,7 @@ def push_forward_cond(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe
 _Derive = Callable[[Body, BodyGraph, Sequence[Tensor]], list[Tensor]]
 
 
-def _derived_cond(
-    graph: Graph, primal: PrimalNode, given: Sequence[Tensor], derive: _Derive
-) -> tuple[Tensor, ...]:
+def _derived_cond(graph: Graph, primal: PrimalNode, given: Sequence[Tensor], derive: _Derive) -> tuple[Tensor, ...]:
     attrs: CondAttributes = primal.attrs
     written: list[tuple[BodyGraph, list[Tensor], list[Tensor]]] = []
     for branch in (attrs.then, attrs.otherwise):

@@ -1,6 +1,6 @@
 """Loops as steps: the parts of a program that run once a turn, and the memory that a loop needs beside them.
 
-Comes in: a node that runs bodies. Goes out: a step whose kernel is a ``Loop`` or a ``Branch`` over ``Part``s, which were
+Comes in: a node that runs bodies. Goes out: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
 lowered, scheduled and planned like programs of their own. A part is called with a table of pointers in the order of its
 slots, as ``main`` is. Rows are read and written where they lie; what a turn carries to the next lies in turn in the
 result and in a spare buffer of the loop's scratch memory, such that the last turn writes the result.

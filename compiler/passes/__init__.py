@@ -17,6 +17,7 @@ from staticgrad.compiler.passes.expand import expand
 from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.pads import pads
+from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
@@ -34,6 +35,8 @@ class Pass:
 PASSES: tuple[Pass, ...] = (
     Pass("expand", expand, optional=False),
     Pass("bodies", bodies, optional=False),
+    Pass("trim", trim),
+    Pass("hoist", hoist),
     Pass("sums", sums),
     Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),

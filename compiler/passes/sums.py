@@ -4,12 +4,13 @@
     carry' = carry + Σ X        =>   after the loop  carry + Σ X over the turns too, where X is stacked anyway
 
 The gradient of a weight that every turn shares is such a sum; one large product takes a fraction of the time of many
-small ones that each pass over the whole weight. Comes in: a region of primitives, bodies too. Left alone: loops that may
-end early, and products whose factors would take more memory than what they save.
+small ones that each pass over it. Comes in: a region of primitives, bodies too. Left alone: loops that may
+end early, and products whose factors would take more memory than is saved.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,7 @@ from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import Body, LoopAttributes
 from staticgrad.optable import FUNCTIONS as o
-from staticgrad.types import product, sizes
+from staticgrad.types import sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +121,8 @@ class _Rewriter:
             return None
         (a, a_transposed), (b, b_transposed) = map(_without_transpose, x.op.inputs)
         known = {*self.rows, *self.stacked}
-        more = sum(int(product(f.shape)) for f in {a, b} if f not in known)  # type: ignore[call-overload]
-        if more > int(product(x.shape)):  # type: ignore[call-overload]
+        more = sum(math.prod(sizes(f.shape)) for f in {a, b} if f not in known)
+        if more > math.prod(sizes(x.shape)):
             return None
         return _Product(a, b, a_transposed, b_transposed, views)
 

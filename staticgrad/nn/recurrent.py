@@ -180,7 +180,6 @@ class GRU(_Recurrent):
         return FUNCTIONS.scan(step, first, projected, reverse=reverse)  # type: ignore[no-any-return]
 
 
-
 def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """The input's part of the gates at all steps, as one product."""
     rows = FUNCTIONS.reshape(x, (x.shape[0] * x.shape[1], x.shape[2]))
