@@ -506,5 +506,3 @@ class Sample:
 )  # fmt: skip
 def test_fields_take_only_their_types(sample: Sample) -> None:
     assert literals.fits(sample.value, sample.hint) == sample.fits
-
-

@@ -554,12 +554,12 @@ class _Shared:
             self.own.dot_columns([0] * len(self.batch))
             self._run_pieces(0, 1)
         elif plan.pack_b and not plan.b_outside:
-            pack, pieces = self._packing(), self._pieces()
+            packing, pieces = self._packing(), self._pieces()
             with nested_spans(f, self.batch) as batch:
                 for number, index in enumerate(batch):
                     self.table.set_word(1 + number, index)
                 with self.own.column_blocks() as (first, end):
-                    self._block(first, end, pack, pieces)
+                    self._block(first, end, packing, pieces)
         else:
             pack, pieces = self._packing() if plan.pack_b else None, self._pieces()
             with self.own.column_blocks() as (first, end):

@@ -672,7 +672,8 @@ class Lowering:
         if isinstance(attrs, LoopAttributes):
             first, last = attrs.counted + attrs.carries, attrs.counted + attrs.carries + attrs.sequences
             kernel = Loop(
-                parts[0], parts[1] if len(parts) > 1 else None, tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
+                parts[0], parts[1] if len(parts) > 1 else None,
+                tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
                 tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
                 len(node.inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
                 attrs.length, attrs.reverse, attrs.counted,  # type: ignore[arg-type]

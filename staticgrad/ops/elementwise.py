@@ -99,7 +99,6 @@ multiply_zeros = binary(
 )  # fmt: skip
 
 
-
 def _divide_dividend(o: Namespace, t: Any, y: Any, a: Any, b: Any) -> Any:
     values = constant_value(b)
     if values is not None and np.isfinite(values).all() and (values != 0).all():

@@ -54,9 +54,7 @@ def Variable(
     key = name if name is not None else _free_name(graph)
     attrs = _attributes(key, value, dtype, shape)
     if trainable and not is_floating(attrs.dtype):
-        raise GraphError(
-            f"only floating-point tensors can require gradients: variable {key!r} is {attrs.dtype.name}"
-        )
+        raise GraphError(f"only floating-point tensors can require gradients: variable {key!r} is {attrs.dtype.name}")
     trains = is_floating(attrs.dtype) if trainable is None else bool(trainable)
     attrs = VariableAttributes(attrs.key, attrs.shape, attrs.dtype, attrs.initial, trains)
     x = graph.add(VARIABLE, (), attrs, name=key).outputs[0]
