@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from bisect import bisect_left
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,19 @@ from hypothesis import strategies as st
 
 from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
+from staticgrad.compiler.memory.fitting import Buffer, Fitting, Outcome
 from staticgrad.compiler.memory.placement import Interval, Placement, PlanError, lower_bound, place
 from staticgrad.compiler.memory.problems import format_csv, parse_csv, read_csv, write_csv
-from staticgrad.compiler.memory.search import improve
+from staticgrad.compiler.memory.search import improve, luby
 from staticgrad.errors import FormatError, StaticGradError
 
 DATA = Path(__file__).parent / "data" / "placement"
 
 
-def checked(intervals: list[Interval], *, alignment: int = 64, seconds: float = 0.0) -> Placement:
-    plan = place(intervals, alignment=alignment, seconds=seconds)
+def checked(
+    intervals: list[Interval], *, alignment: int = 64, seconds: float = 0.0, capacity: int | None = None
+) -> Placement:
+    plan = place(intervals, alignment=alignment, seconds=seconds, capacity=capacity)
     check(intervals, plan.offsets, plan.arena_bytes, alignment=alignment)
     assert plan.lower_bound_bytes == lower_bound(intervals, alignment=alignment) <= plan.arena_bytes
     return plan
@@ -125,11 +129,110 @@ def test_greedy_on_adversarial_problems(name: str) -> None:
     assert plan.arena_bytes <= 1.42 * plan.lower_bound_bytes
 
 
+CAPACITY = 1 << 20
+
+
+@pytest.mark.parametrize("name", ["B", "C", "D"])
+def test_search_fits_the_capacity(name: str) -> None:
+    """No greedy order gets there; problem B has no byte to waste at twenty of its times."""
+    assert checked(read_csv(DATA / f"{name}.1048576.csv"), seconds=60, capacity=CAPACITY).arena_bytes <= CAPACITY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["A", "B", "C", "D", "E"])
+def test_search_fits_the_capacity_of_them_all(name: str) -> None:
+    assert checked(read_csv(DATA / f"{name}.1048576.csv"), seconds=60, capacity=CAPACITY).arena_bytes <= CAPACITY
+
+
 def test_search_finds_a_perfect_packing() -> None:
-    """No byte is wasted at the tightest time of problem C; no greedy order gets there. It takes a few seconds."""
-    intervals = read_csv(DATA / "C.1048576.csv")
-    plan = checked(intervals, seconds=60)
+    """No byte is wasted at the tightest time of problem C."""
+    plan = checked(read_csv(DATA / "C.1048576.csv"), seconds=60)
     assert plan.arena_bytes == plan.lower_bound_bytes
+
+
+def test_a_capacity_is_enough() -> None:
+    """The first plan that fits is taken, even if the search could find a smaller one."""
+    intervals = read_csv(DATA / "D.1048576.csv")
+    greedy = checked(intervals)
+    assert checked(intervals, seconds=60, capacity=2 * greedy.arena_bytes).arena_bytes >= greedy.arena_bytes
+
+
+def fitting_of(intervals: list[Interval]) -> Fitting:
+    """Of the buffers that are not fixed, each birth a section."""
+    free = [interval for interval in intervals if interval.fixed is None]
+    births = sorted({interval.first for interval in free})
+    buffers = []
+    for one in free:
+        beside = [two for two in intervals if two.first < one.last and one.first < two.last]
+        obstacles = sorted((two.fixed, two.fixed + two.nbytes) for two in beside if two.fixed is not None)
+        sections = bisect_left(births, one.first), bisect_left(births, one.last)
+        buffers.append(Buffer(one.nbytes, *sections, tuple(obstacles)))
+    return Fitting(buffers, len(births))
+
+
+def smallest_top(intervals: list[Interval]) -> int:
+    """Where the highest buffer that is not fixed ends at best, by brute force: in each order, each as low as it can."""
+    tops = []
+    for order in itertools.permutations([interval for interval in intervals if interval.fixed is None]):
+        placed = [(interval, interval.fixed) for interval in intervals if interval.fixed is not None]
+        top = 0
+        for buffer in order:
+            beside = [
+                (low, low + two.nbytes)
+                for two, low in placed
+                if max(buffer.first, two.first) < min(buffer.last, two.last)
+            ]
+            starts = [0, *(high for _, high in beside)]
+            offset = min(at for at in starts if all(high <= at or at + buffer.nbytes <= low for low, high in beside))
+            placed.append((buffer, offset))
+            top = max(top, offset + buffer.nbytes)
+        tops.append(top)
+    return min(tops)
+
+
+lives = st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(1, 6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(lives, min_size=1, max_size=6), st.none() | st.tuples(lives, st.integers(0, 9)), st.integers())
+def test_what_is_impossible_has_no_plan(
+    rows: list[tuple[int, int, int]], fixed: tuple[tuple[int, int, int], int] | None, seed: int
+) -> None:
+    """Under any order of preference the search fits what brute force fits, and knows that nothing fits less."""
+    intervals = [Interval(str(k), first, first + length, nbytes) for k, (first, length, nbytes) in enumerate(rows)]
+    order = random.Random(seed).sample(range(len(rows)), len(rows))
+    if fixed is not None:
+        (first, length, nbytes), offset = fixed
+        intervals.append(Interval("fixed", first, first + length, nbytes, offset))
+    top = smallest_top(intervals)
+    fitting = fitting_of(intervals)
+    outcome, offsets = fitting.search(order, top, 100_000, lambda: False)
+    assert outcome is Outcome.FITS
+    assert all(offset + interval.nbytes <= top for interval, offset in zip(intervals, offsets))
+    if fixed is not None:
+        offsets.append(fixed[1])
+    check(intervals, offsets, 100, alignment=1)
+    assert fitting.search(order, top - 1, 100_000, lambda: False)[0] is Outcome.IMPOSSIBLE
+
+
+def test_search_knows_when_nothing_is_smaller() -> None:
+    """The best plan is above the lower bound: the search ends by itself, long before its time."""
+    rows = [(0, 2, 2), (1, 4, 2), (3, 6, 3), (5, 7, 2), (0, 1, 3), (2, 3, 3), (4, 5, 2), (6, 7, 3)]
+    intervals = [Interval(str(k), first, last, 64 * size) for k, (first, last, size) in enumerate(rows)]
+    assert checked(intervals, seconds=1e9).arena_bytes >= lower_bound(intervals)
+
+
+@pytest.mark.parametrize(("tries", "asked"), [(0, 0), (150, 2), (10_000, 3)])
+def test_an_attempt_ends_in_time(tries: int, asked: int) -> None:
+    intervals = read_csv(DATA / "E.1048576.csv")
+    count = itertools.count()
+    outcome, _ = fitting_of(intervals).search(range(len(intervals)), CAPACITY, tries, lambda: next(count) >= 2)
+    assert outcome is Outcome.UNKNOWN
+    assert next(count) == asked
+
+
+def test_the_sequence_of_tries() -> None:
+    assert [luby(number) for number in range(1, 16)] == [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]
 
 
 def test_search_stops_at_once_at_the_bound() -> None:

@@ -146,7 +146,7 @@ class _Run:
     def search(self, tries: int, stop: Callable[[], bool]) -> Outcome:
         """``FITS`` if ``offsets`` are a plan."""
         task = self._start()
-        if min(task.state.limit) < 0:
+        if task is None:
             return Outcome.IMPOSSIBLE
         stack: list[_Node] = []
         for count in range(tries):
@@ -163,7 +163,8 @@ class _Run:
                 return Outcome.FITS
         return Outcome.UNKNOWN
 
-    def _start(self) -> _Task:
+    def _start(self) -> _Task | None:
+        """All that is to do, or None if that cannot end well."""
         lowest = [buffer.over_obstacles(0) for buffer in self._buffers]
         limit = [self._capacity - sum([self._sizes[k] for k in members]) for members in self._members]
         joins = [0] * len(self._members)
@@ -173,6 +174,8 @@ class _Run:
         state = _State(lowest, limit, joins)
         end = _Task(_Part([], 0, 0), state, [], -1, None)
         everything = _Part(list(range(len(self._buffers))), 0, len(self._members))
+        if not self._may_fit(lowest, limit, [], everything):
+            return None
         cuts = [section + 1 for section, count in enumerate(joins[:-1]) if not count]
         return self._parted(everything, cuts, _Task(everything, state, [], -1, end))
 
@@ -197,7 +200,9 @@ class _Run:
             if not joins[section]:
                 cuts.append(section + 1)
         remaining = _Part([k for k in part.buffers if k != number], part.first, part.last)
-        return self._parted(remaining, cuts, _Task(remaining, _State(lowest, limit, joins), passed, depth, node.task.rest))
+        return self._parted(
+            remaining, cuts, _Task(remaining, _State(lowest, limit, joins), passed, depth, node.task.rest)
+        )
 
     def _lifted(self, lowest: list[int], number: int, end: int) -> list[int]:
         """The lowest offsets once a buffer ends at ``end``."""

@@ -45,9 +45,9 @@ def place(
     """Offsets, multiples of ``alignment``, at which no two buffers alive at one time overlap.
 
     Greedy orders are always tried; then a seeded search goes on for at most ``seconds``, unless the lower bound is
-    reached or it is known that nothing less than the best plan is. With a ``capacity`` in bytes the first plan that is
-    no larger is good enough; that there is one is not promised. Buffers with a fixed offset stay there; two that clash, an empty live range or a negative size are
-    a ``PlanError``. Buffers of no bytes get offset 0.
+    reached or nothing smaller is known to exist. With a ``capacity`` in bytes the first plan that is no larger is good
+    enough; that there is one is not promised. Buffers with a fixed offset stay there; two that clash, an empty live
+    range or a negative size are a ``PlanError``. Buffers of no bytes get offset 0.
     """
     validate(intervals, alignment)
     sizes = [_round_up(interval.nbytes, alignment) for interval in intervals]
@@ -88,8 +88,9 @@ def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) 
     if seconds > 0 and best_bytes is not None:
         deadline = time.monotonic() + seconds
         ranges = [(interval.first, interval.last) for interval in problem.intervals]
-        stop = lambda: time.monotonic() > deadline  # noqa: E731
-        return improve(ranges, problem.sizes, best, problem.fixed, target, stop, capacity)
+        return improve(
+            ranges, problem.sizes, best, problem.fixed, target, lambda: time.monotonic() > deadline, capacity
+        )
     return best
 
 

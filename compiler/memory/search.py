@@ -23,13 +23,14 @@ from staticgrad.compiler.memory.fitting import Buffer, Fitting, Outcome
 
 Range = tuple[int, int]
 
-ATTEMPTS = 12  # before each beam
-TRIES = 8  # of the shortest attempts, for every buffer
+ATTEMPTS = 2  # before each beam
+TRIES = 4  # of the shortest attempts, for every buffer
+NAMED = 16  # times as many tries as the shortest: from here on a named order is worth another attempt
 MOST = 1000  # beyond so many buffers an attempt takes too long, and its stack too many bytes
-SHARES = (0.0, 0.0, 0.1, 0.3, 0.6, 0.9)  # where between the target and the best plan an attempt aims
-# by the letters of the features, the most telling first; largest first
-ORDERS = ("total area life", "total life area", "total beside", "birth", "sections")
-NOISY = ("total", "area", "life", "beside", "sections", "nbytes")
+WIDER = 1.2  # by so much an attempt aims closer to the best plan if the last one failed
+ORDERS = ("total area life", "total life area", "total beside", "birth", "sections")  # largest first
+NOISY = ("area", "life", "beside")
+NOISES = (0.02, 0.05, 0.1, 0.2)  # of the logarithm
 
 
 def improve(
@@ -91,7 +92,8 @@ class _Attempts:
         self.worthwhile = len(self._numbers) <= MOST
         self.unit = math.gcd(*sizes, *(offsets[number] for number in fixed))  # of all offsets worth a look
         self._offsets, self._rng = offsets, rng
-        self._count = 0
+        self._count = self._named = 0
+        self._share = 0.5
         if not self.worthwhile:
             return
         first = np.array([ranges[number][0] for number in self._numbers])
@@ -122,20 +124,25 @@ class _Attempts:
         }
 
     def aim(self, target: int, best: int) -> int:
-        """A capacity below the best plan, as often as not the target itself."""
-        share = float(self._rng.choice(SHARES))
+        """A capacity below the best plan: every other time the target, else a part of the way back from there."""
+        share = self._share if self._count % 2 else 0.0
         return target + int(share * (best - self.unit - target))
 
     def attempt(self, capacity: int, stop: Callable[[], bool]) -> tuple[Outcome, list[int] | None]:
         """One attempt, and the offsets if it fits."""
         self._count += 1
         length = luby(self._count)
-        longer = length > 1 or self._count <= len(ORDERS)
-        order = self._order(ORDERS[self._count % len(ORDERS)]) if longer else self._any_order()
         tries = TRIES * length * len(self._numbers)
+        if self._count <= len(ORDERS) or length >= NAMED:
+            order = self._order(ORDERS[self._named % len(ORDERS)])
+            self._named += 1
+        else:
+            order = self._any_order()
         outcome, found = self._fitting.search(order, capacity, tries, stop)
         if outcome is not Outcome.FITS:
+            self._share = min(self._share * WIDER, 1.0)
             return outcome, None
+        self._share /= 2
         result = list(self._offsets)
         for number, offset in zip(self._numbers, found, strict=True):
             result[number] = offset
@@ -145,19 +152,11 @@ class _Attempts:
         return self._sorted([self._features[name] for name in names.split()])
 
     def _any_order(self) -> list[int]:
-        """One or two features on a logarithmic scale with noise, by themselves or after the total."""
-        one, two = self._rng.choice(NOISY, 2, replace=False)
-        key = self._scaled(one) + self._scaled(two) * max(self._rng.uniform(-1, 1), 0)
-        key += 0.5 * self._rng.random() * self._rng.standard_normal(len(key))
-        if self._rng.random() < 0.6:
-            return self._sorted([key])
-        total = self._features["total"]
-        step = float(self._rng.choice([0, 0.05, 0.1, 0.2, 0.4])) * total.max()  # totals as near as that are alike
-        return self._sorted([np.floor(total / step) if step else total, key])
-
-    def _scaled(self, name: str) -> np.ndarray:
-        feature = np.log(np.maximum(self._features[name], 1))
-        return (feature - feature.mean()) / (feature.std() or 1)
+        """A feature, or the product of two, times noise of a few percent, by itself or after the total."""
+        names = self._rng.choice(NOISY, 2 if self._rng.random() < 0.2 else 1, replace=False)
+        key = np.sum([np.log(np.maximum(self._features[name], 1)) for name in names], axis=0)
+        key += float(self._rng.choice(NOISES)) * self._rng.standard_normal(len(key))
+        return self._sorted([key] if self._rng.random() < 0.5 else [self._features["total"], key])
 
     def _sorted(self, keys: Sequence[np.ndarray]) -> list[int]:
         """Largest first by the first key, then by the next."""
