@@ -3,7 +3,7 @@
     cut          user's graph    -> region                       (cut.py, before this)
     passes       region          -> region of primitives         (passes/)
     materialize  values that need memory of their own get it     (passes/materialize.py)
-    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py)
+    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py, kernels/split.py)
     schedule     steps           -> steps in order               (kernels/schedule.py)
     recompute    steps, a budget -> steps, some of them repeated (recompute.py)
     place        live ranges     -> offsets                      (memory/)
@@ -26,6 +26,7 @@ from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import RawStrides, lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
+from staticgrad.compiler.kernels.split import split_reductions
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
@@ -65,14 +66,13 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options, strides))
     lowered = lower(region, strides, part, fusion="fuse" not in options.disabled)
-    add_scratch(lowered.steps, options.target, options.workers)
-    steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
+    split = split_reductions(lowered.steps, options.target)
+    add_scratch(split, options.target, options.workers)
+    steps = schedule(split, greedy="schedule" not in options.disabled)
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
-    plan = plan_memory(
-        steps, share=options.memory == "plan", seconds=options.planning_seconds, fixed=fixed, held=held
-    )
+    plan = plan_memory(steps, share=options.memory == "plan", seconds=options.planning_seconds, fixed=fixed, held=held)
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
     entry = emit_entry(steps, lowered.slots, plan, options.target, poison=options.memory == "poison")
@@ -100,8 +100,9 @@ def _part(options: Options, strides: RawStrides, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
     region = materialize(region)
     lowered = lower(region, strides, functools.partial(_part, options, strides), fusion="fuse" not in options.disabled)
-    add_scratch(lowered.steps, options.target, options.workers)
-    steps = schedule(lowered.steps, greedy="schedule" not in options.disabled)
+    split = split_reductions(lowered.steps, options.target)
+    add_scratch(split, options.target, options.workers)
+    steps = schedule(split, greedy="schedule" not in options.disabled)
     return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory == "plan"))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import random_graphs
 from support.nets import Training, mlp, resnet20, training
 
 import staticgrad as sg
@@ -184,6 +185,25 @@ def test_training_gives_the_same_bits(name: str) -> None:
             assert a.tobytes() == b.tobytes(), f"value {number} with {count} threads"
 
 
+LARGE = ((240, 360), (360,), (240, 1), (1, 360), (3, 240, 360), (2, 3, 120, 120), (500,), (240, 240), (30, 1700))
+
+
+def test_random_graphs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_graphs, "SHAPES", LARGE)
+    shared = 0
+    for seed in range(3000, 3008):
+        found = []
+        for count in (1, 2):
+            case = random_graphs.random_graph(seed)
+            with case.graph, np.errstate(all="ignore"):
+                fetches = [case.results, sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")]
+                exe = sg.Session(case.graph, num_threads=count).compile(fetches, list(case.feeds))
+                found.append([x.tobytes() for x in sg.nest.flatten(exe(*case.feeds.values()))])
+                shared += exe._program().workers == 2
+        assert found[0] == found[1], f"seed {seed}"
+    assert shared >= 4
+
+
 # -- the pool ---------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +311,39 @@ def test_how_work_is_cut_does_not_depend_on_the_threads() -> None:
         return llvm
 
     assert text(1) == text(2) == text(8)
+
+
+# -- reductions that are split ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1_000_003,), (700_000,), (40_000, 16), (3, 200_003), (4, 50_000, 3)])
+@pytest.mark.parametrize("kind", ["sum", "max", "prod", "any"])
+def test_long_reductions_are_split(shape: tuple[int, ...], kind: str) -> None:
+    value = normal(*shape, dtype=np.float64)
+    axis = 0 if len(shape) == 1 or shape[1] == 16 else 1
+    with Graph() as graph:
+        x = sg.placeholder(shape, sg.float64)
+        scaled = 1.0 + x * 1e-4 if kind == "prod" else x
+        y = sg.any(scaled > 4.9, axis) if kind == "any" else getattr(sg, kind)(scaled, axis)
+        exe = sg.Session(graph, num_threads=2).compile([y, sg.sum(sg.exp(x), axis) * 2.0], [x])
+        got = exe(value)
+    assert "_parts" in exe.text("kernels")
+    scaled_value = 1.0 + value * 1e-4 if kind == "prod" else value
+    want = (value > 4.9).any(axis) if kind == "any" else getattr(np, kind)(scaled_value, axis)
+    np.testing.assert_allclose(got[0], want, rtol=1e-11)
+    np.testing.assert_allclose(got[1], np.exp(value).sum(axis) * 2.0, rtol=1e-12)
+
+
+def test_a_split_reduction_that_counts_along_what_is_split() -> None:
+    count = 400_007
+    with Graph() as graph:
+        x = sg.placeholder((count,), sg.float64)
+        weights = sg.astype(sg.arange(count), sg.float64)
+        exe = sg.Session(graph, num_threads=2).compile(sg.sum(sg.sin(x) * weights), [x])
+        value = normal(count, dtype=np.float64)
+        got = exe(value)
+    assert "_parts" in exe.text("kernels")
+    np.testing.assert_allclose(got, (np.sin(value) * np.arange(count)).sum(), rtol=1e-10)
 
 
 # -- what may be cut --------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
-from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operands
+from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operands, literals_of
 from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
 from staticgrad.compiler.emit.nest_plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
 from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
@@ -57,13 +57,7 @@ def is_shared(nest: Nest, target: Target) -> bool:
 def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:
     """The name of the function that runs ``nest``; equal nests of one module share it."""
     form = "ranged" if ranged else form
-    # Constants and attributes count by their text: 0.0 equals -0.0, and 1 equals True.
-    literals = tuple(
-        repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
-        for i in nest.body
-        if isinstance(i, Constant | Compute)
-    )
-    key = ("nest", nest, literals, form)
+    key = ("nest", nest, literals_of(nest), form)
     name = module.shared(key)
     if name is None:
         name = module.unique("nest")

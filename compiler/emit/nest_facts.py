@@ -31,6 +31,15 @@ _NOTHING = Constant(0, np.dtype(np.int64))
 # -- instructions ---------------------------------------------------------------------------------------------------
 
 
+def literals_of(nest: Nest) -> tuple[str, ...]:
+    """What tells equal nests apart: constants and attributes count by their text, as 0.0 equals -0.0, and 1 True."""
+    return tuple(
+        repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
+        for i in nest.body
+        if isinstance(i, Constant | Compute)
+    )
+
+
 def access_of(instr: Instr) -> Access | None:
     return instr.access if isinstance(instr, Load | Store) else None
 

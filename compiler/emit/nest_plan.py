@@ -10,6 +10,7 @@ A value's *level* is the number of loops around the place where it is computed.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from staticgrad.compiler.emit.nest_facts import (
     cost_of,
     dtype_of,
     is_divisible,
+    literals_of,
     operands,
     simplify,
     split_outer,
@@ -275,6 +277,11 @@ class NestPlan:
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
     """The plan of a whole nest; None where there is nothing to do."""
+    return _planned(nest, literals_of(nest), target)
+
+
+@functools.lru_cache(maxsize=512)
+def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan | None:
     simple = simplify(nest)
     if simple is None:
         return None
@@ -294,6 +301,12 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None) -> Nest:
     if size % TRANSPOSED_CHUNK or size == TRANSPOSED_CHUNK:
         return nest
     return split_outer(nest, across, TRANSPOSED_CHUNK)
+
+
+def seconds_of(nest: Nest, target: Target) -> float:
+    """About how long a simplified nest takes on one core."""
+    facts = analyse(nest)
+    return _Planner(nest, facts, target, *choose_vector(nest, facts, target)).seconds()
 
 
 def plan_ranged(nest: Nest, target: Target) -> NestPlan:
