@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit import nest as nests
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
-from staticgrad.compiler.emit.nest_facts import is_all_divisible
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
+from staticgrad.compiler.emit.nest_facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution

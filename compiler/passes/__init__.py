@@ -16,8 +16,8 @@ from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.passes.expand import expand
 from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
-from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.loops import hoist, trim
+from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
