@@ -150,6 +150,12 @@ def test_search_finds_a_perfect_packing() -> None:
     assert plan.arena_bytes == plan.lower_bound_bytes
 
 
+def test_search_takes_a_training_step_to_the_bound() -> None:
+    intervals = read_csv(DATA / "resnet50.csv")
+    plan = checked(intervals, seconds=60)
+    assert plan.arena_bytes == plan.lower_bound_bytes
+
+
 def test_a_capacity_is_enough() -> None:
     """The first plan that fits is taken, even if the search could find a smaller one."""
     intervals = read_csv(DATA / "D.1048576.csv")
