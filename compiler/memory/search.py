@@ -5,10 +5,10 @@
     beam ::= a way to judge partial plans, a width               see ``beam.py``
 
 An attempt lives or dies by the first choices it makes, so many short ones under many orders do better than a long one:
-the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993). The
-longer ones go to the orders that serve best as they are (MiniMalloc's, and births); the short ones to orders drawn at
-random around them. An attempt that is through with all plans raises the target. The generator is seeded: as many turns
-give the same plan.
+the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993). First
+come the orders that serve best as they are (among them those of MiniMalloc), then orders with a little noise, and now
+and then one of the first again with many tries. An attempt that is through with all plans raises the target. The
+generator is seeded: as many turns give the same plan.
 """
 
 from __future__ import annotations
