@@ -1,4 +1,4 @@
-# make demo | test | test-all | bench | clean
+# make demo | test | test-all | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
@@ -14,7 +14,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS)
 
 .NOTPARALLEL:
-.PHONY: demo test test-all check bench clean
+.PHONY: demo test test-all check bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -32,6 +32,9 @@ check: $(VENV)/.has-test
 
 bench: $(VENV)/.has-bench
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+oracle: $(VENV)/.has-bench
+	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
