@@ -3,7 +3,7 @@
     cut          user's graph    -> region                       (cut.py, before this)
     passes       region          -> region of primitives         (passes/)
     materialize  values that need memory of their own get it     (passes/materialize.py)
-    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py, kernels/split.py)
+    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py, split.py)
     schedule     steps           -> steps in order               (kernels/schedule.py)
     recompute    steps, a budget -> steps, some of them repeated (recompute.py)
     place        live ranges     -> offsets                      (memory/)
@@ -26,12 +26,12 @@ from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import RawStrides, lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
-from staticgrad.compiler.kernels.split import split_reductions
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.recompute import fit
 from staticgrad.compiler.region import Region
+from staticgrad.compiler.split import split_reductions
 from staticgrad.compiler.stages import Stages
 from staticgrad.text import print_nodes
 
