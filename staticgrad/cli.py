@@ -3,7 +3,7 @@
     staticgrad demo      train a small classifier of handwritten digits
     staticgrad ops       the op table
     staticgrad info      versions, the machine, the switches
-    staticgrad plan      place the buffers of a problem
+    staticgrad plan      place the buffers of a saved graph or a problem
     staticgrad cache     what is kept of compiled programs
     staticgrad inspect   what a checkpoint holds
 
@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from staticgrad import config
 from staticgrad.errors import StaticGradError
 from staticgrad.optable import OPS, Op
 from staticgrad.types import DTYPES
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.memory.problems import Interval
 
 BAD_INPUT = 2
 DEMO_NEEDS = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm"}  # packages by module
@@ -103,8 +106,10 @@ def _commands() -> argparse.ArgumentParser:
     _demo_arguments(command("demo", _demo, "train a small classifier of handwritten digits"))
     command("ops", _ops, "print the op table: name, kind, dtypes, what it does")
     command("info", _info, "print versions, the machine and the switches")
-    plan = command("plan", _plan, "place the buffers of a problem in an arena")
-    plan.add_argument("file", metavar="FILE", type=Path, help="CSV of id,lower,upper,size; upper exclusive")
+    plan = command("plan", _plan, "place the buffers of a graph or problem in an arena")
+    plan.add_argument(
+        "file", metavar="FILE", type=Path, help="text of a graph, or CSV of id,lower,upper,size; upper exclusive"
+    )
     plan.add_argument("--seconds", type=_seconds, default=0.0, metavar="N", help="search for a better plan so long")
     plan.add_argument("--alignment", type=_alignment, default=1, metavar="N", help="of offsets, default 1")
     plan.add_argument("--json", action="store_true", help="print arena_bytes, lower_bound_bytes and offsets by id")
@@ -234,10 +239,9 @@ def _info(_: argparse.Namespace) -> None:
 def _plan(arguments: argparse.Namespace) -> None:
     from staticgrad.compiler.memory.checker import check
     from staticgrad.compiler.memory.placement import place
-    from staticgrad.compiler.memory.problems import read_csv
     from staticgrad.runtime.reports import byte_text, table
 
-    intervals = read_csv(arguments.file)
+    intervals = _intervals(arguments.file)
     plan = place(intervals, alignment=arguments.alignment, seconds=arguments.seconds)
     check(intervals, plan.offsets, plan.arena_bytes, alignment=arguments.alignment)
     placed = list(zip(intervals, plan.offsets, strict=True))
@@ -253,6 +257,28 @@ def _plan(arguments: argparse.Namespace) -> None:
         f"\narena {plan.arena_bytes} bytes ({byte_text(plan.arena_bytes)}), {above:.1%} above the lower bound"
         f" of {plan.lower_bound_bytes}; {len(placed)} buffers"
     )
+
+
+def _intervals(path: Path) -> Sequence[Interval]:
+    """The buffers of a CSV problem, or of the program that computes every result of a saved graph's text."""
+    from staticgrad.compiler.cut import cut
+    from staticgrad.compiler.memory.problems import Interval, read_csv
+    from staticgrad.compiler.pipeline import Options, compile_region
+    from staticgrad.parser import parse
+
+    with path.open("rb") as file:
+        if file.read(1) != b"%":  # how the text of a graph begins
+            return read_csv(path)
+    graph = parse(path.read_text(encoding="utf-8"))
+    feeds = {y: y.type for node in graph.nodes if node.op.name == "placeholder" for y in node.outputs}
+    for x in feeds:
+        if not x.type.static:
+            raise StaticGradError(f"{path}: {x.name!r} has a size that feeds bind ({x.type}): no plan without it")
+    used = {x for node in graph.nodes for x in node.inputs}
+    results = [y for node in graph.nodes for y in node.outputs if y not in used and y not in feeds]
+    effects = [node for node in graph.nodes if node.op.effect]
+    program = compile_region(cut(graph, [*results, *effects], feeds).region, Options.from_environment())
+    return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
 
 
 def _inspect(arguments: argparse.Namespace) -> None:

@@ -180,3 +180,26 @@ def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("op ")
     assert done.stderr == ""
+
+
+def test_plan_places_the_buffers_of_a_saved_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((8, 16), name="x")
+        w = sg.Variable(np.zeros((16, 4), np.float32), name="w")
+        loss = sg.sum(sg.nn.softmax(sg.exp(x) @ w, -1) ** 2)
+        sg.optim.SGD(lr=0.1).minimize(loss)
+    file = tmp_path / "graph.txt"
+    file.write_text(str(graph))
+    assert cli.main(["plan", str(file), "--json", "--alignment", "64"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["offsets"]
+    assert plan["lower_bound_bytes"] <= plan["arena_bytes"]
+
+
+def test_plan_of_a_graph_with_an_open_size_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sg.Graph() as graph:
+        sg.exp(sg.placeholder((None, 3), name="rows"))
+    file = tmp_path / "graph.txt"
+    file.write_text(str(graph))
+    assert cli.main(["plan", str(file)]) == 2
+    assert "'rows'" in capsys.readouterr().err
