@@ -72,7 +72,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
-    plan = plan_memory(steps, share=options.memory == "plan", seconds=options.planning_seconds, fixed=fixed, held=held)
+    plan = plan_memory(steps, share=options.memory != "none", seconds=options.planning_seconds, fixed=fixed, held=held)
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
     entry = emit_entry(steps, lowered.slots, plan, options.target, poison=options.memory == "poison")
@@ -103,7 +103,7 @@ def _part(options: Options, strides: RawStrides, region: Region) -> Part:
     split = split_reductions(lowered.steps, options.target)
     add_scratch(split, options.target, options.workers)
     steps = schedule(split, greedy="schedule" not in options.disabled)
-    return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory == "plan"))
+    return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory != "none"))
 
 
 def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:

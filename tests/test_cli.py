@@ -64,6 +64,7 @@ def test_ops_lists_every_op(capsys: pytest.CaptureFixture[str]) -> None:
 def test_info_says_versions_target_cores_and_switches(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("STATICGRAD_MEMORY", raising=False)
     monkeypatch.setenv("STATICGRAD_TARGET", "generic")
     printed = output(capsys, "info")
     assert f"staticgrad  {sg.__version__}\n" in printed
