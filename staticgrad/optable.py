@@ -2,10 +2,10 @@
 
     Op ::= name, doc, type rule, NumPy reference,
            how it is computed    (scalar: one element over a ScalarBuilder | expand: into others | primitive: a kernel)
-           how it is derived     (partials | linear vjp | vjp and jvp | through its expansion | not differentiable)
+           how it is derived     (rules | linear vjp | vjp and jvp | through its expansion | not differentiable)
            cases                 where tests may sample it
 
-Four forms carry all ops. *Elementwise*: ``scalar`` and ``partials``; vjp and jvp follow from the partials.
+Four forms carry all ops. *Elementwise*: ``scalar`` and a rule for each operand, from which vjp and jvp follow.
 *Linear*: the vjp is given, the jvp is the op itself. *Composed*: an expansion, optionally with a vjp of its own.
 *Primitive*: vjp and jvp written out. "Not differentiable" is said (``differentiable=False``), never omitted.
 
@@ -129,8 +129,8 @@ class Op:
     ``infer(attrs, *types)``, ``reference(attrs, *arrays)``, ``scalar(builder, attrs, *values)``; derivative rules take
     the namespace and the primal node: ``vjp(o, node, *cotangents)`` gives a cotangent or None for each input (an
     output that nobody needs has the cotangent None), ``jvp(o, node, *tangents)`` gives a tangent or None for each
-    output (an input that does not vary has the tangent None), ``partials(o, node)`` gives dy/dx for each input as a
-    zero-argument callable, or None where it is zero; ``expand(o, node)`` gives the outputs in terms of other ops.
+    output (an input that does not vary has the tangent None); ``expand(o, node)`` gives the outputs in terms of other
+    ops.
     """
 
     name: str
@@ -139,7 +139,6 @@ class Op:
     reference: Callable[..., Any]
     scalar: Callable[[ScalarBuilder[Any], Any, Any], Any] | Callable[..., Any] | None = None
     expand: Callable[[Namespace, Primal], Sequence[Any]] | None = None
-    partials: Callable[[Namespace, Primal], Sequence[Callable[[], Any] | None]] | None = None
     vjp: Callable[..., Sequence[Any]] | None = None
     jvp: Callable[..., Sequence[Any]] | None = None
     differentiable: bool = True
@@ -164,6 +163,8 @@ class Op:
         return f"{stem}Backward0"
 
 
+PRIMITIVE = frozenset({"primitive"})  # the tags of an op that a kernel of its own computes
+
 OPS: dict[str, Op] = {}
 
 
@@ -171,7 +172,7 @@ def register(op: Op) -> Op:
     """Add an entry to the table; its name must be new."""
     if op.name in OPS:
         raise ValueError(f"op {op.name} is defined twice")
-    derived = op.partials or op.vjp or op.jvp or op.expand or "loop" in op.tags  # whose bodies are derived
+    derived = op.vjp or op.jvp or op.expand or "loop" in op.tags  # whose bodies are derived
     if op.differentiable and not derived:
         raise ValueError(f"op {op.name}: give a derivative, or say differentiable=False")
     if not (op.scalar or op.expand or "primitive" in op.tags):

@@ -1,13 +1,13 @@
 """Forward mode: tangents are carried from the operands of each node to its results; again by writing more graph.
 
 Comes in: tensors of a graph and tangents of those that vary. Goes out: the tangents of what is asked for. A rule is,
-in this order of preference: the entry's ``jvp``; its ``partials``; the op itself, where it is linear; its ``expand``,
-walked; its ``vjp``, transposed (the vjp is linear in the cotangent, and its transpose is the jvp).
+in this order of preference: the entry's ``jvp``; the op itself, where it is linear; its ``expand``, walked; its
+``vjp``, transposed (the vjp is linear in the cotangent, and its transpose is the jvp).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from staticgrad.compiler.autodiff.reverse import (
     passes_gradients,
     primal_of,
     pull_back,
-    scaled,
     tensor_list,
 )
 from staticgrad.errors import GradientError, GraphError, at_source
@@ -186,8 +185,6 @@ def push_forward(
         return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)
     if op.jvp is not None:
         return op.jvp(FUNCTIONS, primal, *tangents)
-    if op.partials is not None:
-        return [_combine(op.partials(FUNCTIONS, primal), primal, tangents)]
     if op.linear:
         return _apply(graph, op, primal, tangents)
     if op.expand is not None:
@@ -202,21 +199,6 @@ def push_forward(
         f"op {op.name!r} has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
         source=primal.outputs[0].source if primal.outputs else None,
     )
-
-
-def _combine(
-    partials: Sequence[Callable[[], Any] | None], primal: PrimalNode, tangents: Sequence[Tensor | None]
-) -> Tensor | None:
-    """The sum of dy/dx times the tangent of each operand, in the shape of the result."""
-    total: Tensor | None = None
-    for partial, t in zip(partials, tangents, strict=True):
-        if partial is not None and t is not None:
-            term = scaled(t, partial())
-            total = term if total is None else FUNCTIONS.add(total, term)
-    (y,) = primal.outputs
-    if total is not None and total.shape != y.shape:
-        total = FUNCTIONS.broadcast_to(total, y.shape)
-    return total
 
 
 def _apply(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:

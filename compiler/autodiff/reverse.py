@@ -5,7 +5,7 @@ the graph that is current; so they can be derived again. Every derived node carr
 
 One step of the walk settles a tensor: the cotangents that its users gave it are summed in the order in which they
 come, hooks see the sum, then the rule of the op that made the tensor gives the cotangents of its operands. A rule is,
-in this order of preference: the entry's ``vjp``; its ``partials``; its ``jvp``, transposed; its ``expand``, walked.
+in this order of preference: the entry's ``vjp``; its ``jvp``, transposed; its ``expand``, walked.
 No rule is ever asked for a tensor that no target depends on.
 
 The walk is reverse accumulation as in A. Griewank and A. Walther, "Evaluating Derivatives", 2nd edition, chapter 3.
@@ -299,10 +299,6 @@ def pull_back(
         return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)
     if op.vjp is not None:
         return op.vjp(FUNCTIONS, replace(primal, needs=tuple(needs)), *cotangents)
-    if op.partials is not None:
-        (ct,) = cotangents
-        assert ct is not None
-        return _weigh(op.partials(FUNCTIONS, primal), primal, ct, needs)
     if op.jvp is not None:
         return _transpose(graph, op.jvp, primal, cotangents, needs)
     if op.expand is not None:
@@ -313,26 +309,6 @@ def pull_back(
         f"op {op.name!r} has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
         source=primal.outputs[0].source if primal.outputs else None,
     )
-
-
-def _weigh(
-    partials: Sequence[Callable[[], Any] | None], primal: PrimalNode, ct: Tensor, needs: Sequence[bool]
-) -> list[Tensor | None]:
-    """dy/dx times the cotangent for each operand, summed over the axes along which the operand was broadcast."""
-    result: list[Tensor | None] = []
-    for x, partial, need in zip(primal.inputs, partials, needs, strict=True):
-        if partial is None or not need:
-            result.append(None)
-        else:
-            result.append(FUNCTIONS.unbroadcast(scaled(ct, partial()), x.shape))
-    return result
-
-
-def scaled(ct: Tensor, partial: Any) -> Tensor:
-    """``ct * partial`` without a multiplication by 1 or -1, where the partial is that number."""
-    if isinstance(partial, (int, float)) and abs(partial) == 1:
-        return ct if partial == 1 else FUNCTIONS.negative(ct)
-    return FUNCTIONS.multiply(ct, partial)  # type: ignore[no-any-return]
 
 
 def _walk_back(

@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, graph_of, lift_all
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
     Shape,
@@ -30,7 +30,6 @@ from staticgrad.types import (
     product,
 )
 
-PRIMITIVE = frozenset({"primitive"})
 NUMERIC = (float32, float64, int32, int64)
 
 

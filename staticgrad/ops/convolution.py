@@ -19,10 +19,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes
-
-PRIMITIVE = frozenset({"primitive"})
 
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]

@@ -17,7 +17,7 @@ from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsEr
 from staticgrad.graph import Node, Tensor, graph_of, lift
 from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTYPES,
     Size,
@@ -30,7 +30,6 @@ from staticgrad.types import (
     is_weak,
 )
 
-PRIMITIVE = frozenset({"primitive"})
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
 
 

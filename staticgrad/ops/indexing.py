@@ -21,7 +21,7 @@ from staticgrad.ops.declare import declare, operands, require_number
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.reductions import size_value
 from staticgrad.ops.views import SliceAttributes, declare_slice, inverse, slice_length, unslice
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTYPES,
     Dim,
@@ -43,7 +43,6 @@ from staticgrad.types import (
     product,
 )
 
-PRIMITIVE = frozenset({"primitive"})
 SUMMABLE = (float32, float64, int32, int64)
 
 # -- the primitives: indices are in range ---------------------------------------------------------------------------

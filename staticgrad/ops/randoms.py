@@ -28,7 +28,7 @@ import numpy.typing as npt
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import (
     DTypeLike,
@@ -43,8 +43,6 @@ from staticgrad.types import (
     is_floating,
     is_weak,
 )
-
-PRIMITIVE = frozenset({"primitive"})
 
 Words = npt.NDArray[np.uint32]
 

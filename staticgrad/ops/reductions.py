@@ -17,7 +17,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
 from staticgrad.ops.declare import NUMERIC, declare, operands
-from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
@@ -37,7 +37,6 @@ from staticgrad.types import product as size_of
 
 Axis = int | tuple[int, ...] | None
 
-PRIMITIVE = frozenset({"primitive"})
 NUMBERS = NUMERIC.value
 FLOATS = (float32, float64)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from staticgrad.errors import FeedError, GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
-from staticgrad.optable import Array, Case, Op, public, register
+from staticgrad.optable import PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
@@ -25,8 +25,6 @@ from staticgrad.types import (
     scalar_dtype,
     sizes,
 )
-
-PRIMITIVE = frozenset({"primitive"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import (
     DTYPES,
     Dim,
@@ -33,8 +33,6 @@ from staticgrad.types import (
     product,
     sizes,
 )
-
-PRIMITIVE = frozenset({"primitive"})
 
 
 def _lifted(x: Any) -> Tensor:

@@ -18,10 +18,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
 from staticgrad.ops.convolution import Padding, Pair, pair, window_count
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
-
-PRIMITIVE = frozenset({"primitive"})
 
 
 @dataclass(frozen=True, slots=True)
