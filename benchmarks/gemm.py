@@ -11,8 +11,8 @@ Then the peers take turns; of each turn the fastest block of calls counts, and t
 the best peer's time over staticgrad's: above 1 staticgrad is faster. Results go into kept memory (JAX has no such way);
 with ``--fresh`` every call makes a new one. Operands of PyTorch and JAX are tensors of their own, made beforehand. Goes
 out: a line for each shape, slowest ratio first, then the geometric mean, the worst and, for each way of transposing,
-its mean. On a busy machine repeat what looks slow with ``--shape``. An OpenBLAS that takes the processor for one without
-AVX-512 is told better by the environment: ``OPENBLAS_CORETYPE=SkylakeX``.
+its mean. On a busy machine repeat what looks slow with ``--shape``. An OpenBLAS that takes the processor for one
+without AVX-512 is told better by the environment: ``OPENBLAS_CORETYPE=SkylakeX``.
 """
 
 from __future__ import annotations
