@@ -61,7 +61,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     stages.region("cut", region)
     for step in PASSES:
         if not step.optional or step.name not in options.disabled:
-            region = stages.region(step.name, step.run(region))
+            region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options, strides))

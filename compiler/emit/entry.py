@@ -23,6 +23,7 @@ from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import Check, Slot
 from staticgrad.compiler.kernels.steps import Kernel, Memory, Operand, Step, Temp
 from staticgrad.compiler.memory.plan import Plan
+from staticgrad.phases import phase
 
 POISON = 0xFF
 
@@ -104,8 +105,12 @@ class _Main:
         self.checks: list[Check] = []
         self.shares = False
         self._bases: dict[Slot, Value] = {}
+        self._pointers: Value | None = None  # on the stack: what a call out is handed
 
     def write(self, steps: Sequence[Step]) -> None:
+        operands = [len(step.operands) for step in steps if step.callback is not None]
+        if operands:
+            self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {max(1, *operands)}, align 8")
         self._load_bases(steps)
         if self.poison:
             for temp in self.plan.temps:
@@ -173,10 +178,10 @@ class _Main:
 
     def _call_out(self, step: Step) -> None:
         f, check, slot = self.f, step.check, step.callback
+        table = self._pointers
         assert check is not None
         assert slot is not None
-        assert step.scratch is not None
-        table = self._address(step.scratch)
+        assert table is not None
         for position, operand in enumerate(step.operands):
             f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
         status = f.emit("i32", f"call i32 {self._bases[slot].text}({table})")
@@ -203,6 +208,7 @@ class _Main:
             self.f.block(self.f.label("unreachable"))
 
 
+@phase("emit text")
 def emit_entry(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool) -> Entry:
     """The text of the module that runs ``steps`` over ``plan``."""
     module = Module(target)

@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.target import Target
+from staticgrad.phases import phase
 
 CODEGEN_LEVEL = 2
 
@@ -51,6 +52,7 @@ def _jit() -> llvm.LLJIT:
 class LoadedObject:
     """A relocatable object in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
 
+    @phase("load")
     def __init__(self, code: bytes, exports: Sequence[str]) -> None:
         with _lock:
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
@@ -83,6 +85,7 @@ class NativeModule:
         self.object_code, self.exports = known.code, known.exports
         self._loaded = LoadedObject(self.object_code, self.exports)
 
+    @phase("machine code")
     def _compile(self) -> cache.CachedObject:
         with _lock:
             machine, module = self._parsed()
@@ -91,6 +94,7 @@ class NativeModule:
             )
             return cache.CachedObject(machine.emit_object(module), exports)
 
+    @phase("parse LLVM")
     def _parsed(self) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
         machine = target_machine(self.target)
         module = llvm.parse_assembly(self._text)

@@ -18,6 +18,7 @@ from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
 from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
+from staticgrad.phases import phase
 from staticgrad.types import sizes
 
 Kind = Literal["nest", "matrix", "write", "effect"]
@@ -256,6 +257,7 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
     return result
 
 
+@phase("fuse")
 def fuse(region: Region, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of a region. With ``enabled=False`` every node has a kernel of its own."""
     fuser = Fuser(region)

@@ -49,6 +49,7 @@ from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
 from staticgrad.ops.control import CONDS, LOOPS, LoopAttributes, bodies_of
+from staticgrad.phases import phase
 from staticgrad.types import TensorType, bool_, int64, sizes
 
 RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
@@ -375,11 +376,10 @@ class Lowering:
         self._slot(slot)
         message = f"{node.op.name} ({node.name!r}) raised"
         memories = (*inputs, *outputs)
-        table = Temp(f"{node.name}.operands", 8 * max(len(memories), 1), "pointers for a call out", node.source)
         step = Step(
             node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
-            tuple(outputs), check=Check("callback", message, node.source), callback=slot, scratch=table,
-            source=node.source, serial=node.serial,
+            tuple(outputs), check=Check("callback", message, node.source), callback=slot, source=node.source,
+            serial=node.serial,
         )  # fmt: skip
         self._append(step, [node])
 
@@ -510,6 +510,7 @@ def _state_key(node: Node) -> tuple[str, str]:
     return node.op.name, node.attrs.key
 
 
+@phase("lower")
 def lower(region: Region, raw_strides: RawStrides, part: LowerPart, *, fusion: bool = True) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
     groups, group_of = fuse(region, enabled=fusion)

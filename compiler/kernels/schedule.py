@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from staticgrad.compiler.kernels.program import GradSlot, StateSlot
 from staticgrad.compiler.kernels.steps import Memory, Step, Temp
+from staticgrad.phases import phase
 
 
 def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
@@ -88,6 +89,7 @@ def unordered(steps: Sequence[Step]) -> set[Step]:
     return set(steps) - done
 
 
+@phase("schedule")
 def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
     """The order in which the steps run; without ``greedy`` as they were declared, as far as that is possible."""
     before = dependencies(steps)

@@ -14,6 +14,7 @@ from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import lower_bound, place
 from staticgrad.compiler.memory.problems import Interval
+from staticgrad.phases import phase
 
 ALIGNMENT = 64
 
@@ -65,6 +66,7 @@ def use_up(steps: Sequence[Step], held: Sequence[Held]) -> tuple[list[Step], dic
     return [placed(step, memories) for step in steps], offsets
 
 
+@phase("place")
 def plan_memory(
     steps: Sequence[Step],
     *,

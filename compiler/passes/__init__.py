@@ -21,6 +21,7 @@ from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
+from staticgrad.phases import phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Pass:
     name: str
     run: Callable[[Region], Region]
     optional: bool = True
+
+    def apply(self, region: Region) -> Region:
+        """Run it, as a phase of its name."""
+        with phase(self.name):
+            return self.run(region)
 
 
 PASSES: tuple[Pass, ...] = (

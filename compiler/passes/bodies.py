@@ -32,5 +32,5 @@ def _rewritten(body: Body) -> Body:
     region = Region(body.graph, body.feeds, body.fetches, body.effects)
     for step in PASSES:
         if not step.optional or step.name not in disabled:
-            region = step.run(region)
+            region = step.apply(region)
     return Body(region.graph, region.feeds, region.fetches, region.effects)

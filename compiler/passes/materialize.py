@@ -17,6 +17,7 @@ from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.phases import phase
 from staticgrad.types import sizes
 
 
@@ -25,6 +26,7 @@ def has_memory(x: Tensor) -> bool:
     return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS or x.op.op.name == "py_call"
 
 
+@phase("materialize")
 def materialize(region: Region) -> Region:
     region = _own_fetches(region)
     orders = layouts(region)

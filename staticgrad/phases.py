@@ -1,0 +1,54 @@
+"""How long each phase of a compilation takes, for whoever watches.
+
+    with watched() as seconds:           # a dict: phase -> seconds, in the order in which the phases first ended
+        session.compile(...)
+
+Functions that are phases are decorated with ``phase(name)``, or run inside ``with phase(name):``. A phase inside
+another one counts for itself alone, so the seconds of all phases add up to the time that was spent in any. Nobody
+watching costs a look at a thread's variable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Watch(threading.local):
+    seconds: dict[str, float] | None = None
+    inner: list[float] = field(default_factory=list)  # for each open phase the seconds of those inside it
+
+
+_watch = _Watch()
+
+
+@contextlib.contextmanager
+def phase(name: str) -> Iterator[None]:
+    """Count what runs inside, without the phases in it, as time of ``name``. Decorates functions too."""
+    seconds = _watch.seconds
+    if seconds is None:
+        yield
+        return
+    begun = time.perf_counter()
+    _watch.inner.append(0.0)
+    try:
+        yield
+    finally:
+        spent = time.perf_counter() - begun
+        seconds[name] = seconds.get(name, 0.0) + spent - _watch.inner.pop()
+        if _watch.inner:
+            _watch.inner[-1] += spent
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[dict[str, float]]:
+    """The seconds of the phases that end inside, in this thread."""
+    before, _watch.seconds = _watch.seconds, {}
+    try:
+        yield _watch.seconds
+    finally:
+        _watch.seconds = before
