@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Module, Value, integer
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
+from staticgrad.runtime import results
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Word(IntEnum):
 API = (
     "PyArray_Type", "PyList_Type", "Py_None", "out", "PyArray_NewFromDescr", "Py_IncRef", "Py_DecRef", "PyList_New",
     "PyList_SetItem", "PyObject_Vectorcall", "PyObject_CallOneArg", "PyLong_FromLong", "PyEval_SaveThread",
-    "PyEval_RestoreThread",
+    "PyEval_RestoreThread", "PyDataMem_SetHandler", "PyErr_Clear", "PyErr_NoMemory",
 )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ class Field(IntEnum):
     NDIM = 2
     DIMS = 3  # address
     NBYTES = 4
+    HANDLER = 5  # of a large result: the memory handler with which it is made, else null
 
 
 RECORD = len(Field)
@@ -336,6 +337,35 @@ class _Writer:
         f.block(done)
 
     def _new_array(self, record: Value) -> Value:
+        """A new array, or null with an exception set. A large one is made with its memory handler in force."""
+        f = self.f
+        handler = self.field(record, Field.HANDLER, "ptr")
+        null = Value("null", "ptr")
+        small, large, in_force, made = f.label("small"), f.label("large"), f.label("in_force"), f.label("array")
+        f.branch_if(self.is_null(handler), small, large)
+        f.block(small)
+        from_numpy = self._array_of(record)
+        f.branch(made)
+        f.block(large)
+        before = self.call("PyDataMem_SetHandler", "ptr", handler)
+        f.branch_if(self.is_null(before), made, in_force)
+        f.block(in_force)
+        recycled = self._array_of(record)
+        with f.when(self.is_null(recycled)):
+            self.call("PyErr_Clear", "void")  # what follows wants no exception set
+        self.call("Py_DecRef", "void", self.call("PyDataMem_SetHandler", "ptr", before))
+        self.call("Py_DecRef", "void", before)
+        with f.when(self.is_null(recycled)):
+            self.call("PyErr_NoMemory", "ptr")
+        last = f.label("recycled")
+        f.branch(last)
+        f.block(last)
+        f.branch(made)
+        f.block(made)
+        arrays = ((from_numpy, small), (null, large), (recycled, last))
+        return f.emit("ptr", "phi ptr " + ", ".join(f"[ {array.text}, %{label} ]" for array, label in arrays))
+
+    def _array_of(self, record: Value) -> Value:
         f, null = self.f, Value("null", "ptr")
         dtype = self.field(record, Field.DTYPE, "ptr")
         self.call("Py_IncRef", "void", dtype)  # NumPy takes over a reference
@@ -450,15 +480,6 @@ class _Machinery:
     api: np.ndarray[Any, np.dtype[np.uint64]]
 
 
-def _numpy_api(index: int) -> int:
-    """The address of entry ``index`` of NumPy's C API, whose numbers never change."""
-    umath = importlib.import_module("numpy._core._multiarray_umath")
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    functions = get(umath._ARRAY_API, None)
-    return ctypes.c_void_p.from_address(functions + 8 * index).value or 0
-
-
 NEW_FROM_DESCR = 94  # PyArray_NewFromDescr
 
 
@@ -468,7 +489,8 @@ def _machinery() -> _Machinery | None:
         return None
     objects = {"PyArray_Type": np.ndarray, "PyList_Type": list, "Py_None": None, "out": _OUT}
     addresses = {name: id(value) for name, value in objects.items()}
-    addresses["PyArray_NewFromDescr"] = _numpy_api(NEW_FROM_DESCR)
+    addresses["PyArray_NewFromDescr"] = results.numpy_api(NEW_FROM_DESCR)
+    addresses["PyDataMem_SetHandler"] = results.numpy_api(results.SET_HANDLER)
     for name in API:
         if name not in addresses:
             addresses[name] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
@@ -521,8 +543,8 @@ def make_entry(spec: EntrySpec) -> Callable[..., Any] | None:
     machinery = _machinery()
     if machinery is None or len(spec.leaves) > MOST_LEAVES:
         return None
-    feeds, feed_dims = _records(spec.feeds)
-    leaves, leaf_dims = _records(spec.leaves)
+    feeds, feed_dims = _records(spec.feeds, made=False)
+    leaves, leaf_dims = _records(spec.leaves, made=True)
     versions = np.array(list(spec.versions) or [0], np.uint64)
     words = np.zeros(Word.FIRST_API + len(API), np.uint64).view(_Descriptor)
     values = {
@@ -546,8 +568,8 @@ def make_entry(spec: EntrySpec) -> Callable[..., Any] | None:
 _Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def _records(specs: Sequence[ArraySpec]) -> tuple[_Words, list[object]]:
-    """The records of arrays, and what they point to."""
+def _records(specs: Sequence[ArraySpec], *, made: bool) -> tuple[_Words, list[object]]:
+    """The records of arrays that the entry is given or makes, and what they point to."""
     records = np.zeros((max(len(specs), 1), RECORD), np.int64)
     kept: list[object] = []
     for record, spec in zip(records, specs, strict=False):
@@ -556,7 +578,8 @@ def _records(specs: Sequence[ArraySpec]) -> tuple[_Words, list[object]]:
         shape = sizes(spec.type.shape)
         dims = np.array(shape or (0,), np.int64)
         dtype = np.dtype(spec.type.dtype.name)
-        kept += [dims, dtype]
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        record[:] = spec.slot, id(dtype), len(shape), dims.ctypes.data, nbytes
+        handler = results.handler() if made and nbytes >= results.RECYCLED_FROM else None
+        kept += [dims, dtype, handler]
+        record[:] = spec.slot, id(dtype), len(shape), dims.ctypes.data, nbytes, 0 if handler is None else id(handler)
     return records, kept

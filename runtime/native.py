@@ -33,6 +33,7 @@ from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
 from staticgrad.runtime.kept import Kept
+from staticgrad.runtime.results import empty
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.runtime.threads import pool_address
 from staticgrad.types import TensorType, sizes
@@ -194,10 +195,10 @@ class NativeRunner:
             frame = self._new_frame()
         try:
             if outs is None:
-                results = list(map(np.empty, self._shapes, self._dtypes))
+                results = list(map(empty, self._shapes, self._dtypes))
             else:
                 results = [
-                    np.empty(shape, dtype) if out is None else out
+                    empty(shape, dtype) if out is None else out
                     for out, shape, dtype in zip(outs, self._shapes, self._dtypes, strict=True)
                 ]
             table = frame.table
