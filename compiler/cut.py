@@ -15,6 +15,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from staticgrad.compiler.interventions import Intervention
 from staticgrad.compiler.merge import merged
 from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
@@ -22,6 +23,7 @@ from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE, NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.phases import phase
 from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
 
 ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
@@ -35,6 +37,7 @@ class Cut:
     tensors: dict[Tensor, Tensor]
 
 
+@phase("cut")
 def cut(
     graph: Graph,
     fetches: Sequence[Tensor | Node],
@@ -42,8 +45,9 @@ def cut(
     *,
     check_numerics: bool = False,
     known: Mapping[Symbol, int] | None = None,
+    without: Intervention | None = None,
 ) -> Cut:
-    """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``.
+    """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``, as though ``without`` had not been declared.
 
     Raises:
         FetchError, FeedError: something of another graph, a placeholder that is needed and not fed, sizes that
@@ -54,13 +58,18 @@ def cut(
         if not isinstance(fetch, (Tensor, Node)) or not graph.holds(fetch):
             raise FetchError(f"{fetch!r} is no tensor or op of this graph")
     bindings = bind_feeds(graph, feeds, known)
-    needed = _needed(fetches, feeds)
+    if without is not None:
+        fetches = [f if isinstance(f, Node) else without.standing_for(f) for f in fetches if f not in without.nodes]
+        feeds = {**feeds, **{y: TensorType(bind(y.shape, bindings), y.dtype) for y in without.fed}}
+    needed = _needed(fetches, feeds, without)
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
     maker = _Copier(feeds, bindings, writes, check_numerics)
     for node in graph.nodes:
         if node in needed or any(y in feeds for y in node.outputs):
             maker.copy(node, node in needed)
+        elif without is not None:
+            maker.pass_over(node, without)
     tensors = maker.tensors
     outputs = tuple(tensors[f] for f in fetches if isinstance(f, Tensor))
     fed = tuple(tensors[x] for x in feeds)
@@ -98,13 +107,23 @@ def bind_feeds(
     return bindings
 
 
-def _needed(fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> set[Node]:
+def needed_for(graph: Graph, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> list[Node]:
+    """The declared nodes that ``fetches`` need, in order."""
+    needed = _needed(fetches, feeds, None)
+    return [node for node in graph.nodes if node in needed]
+
+
+def _needed(
+    fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], without: Intervention | None
+) -> set[Node]:
     stack = [f if isinstance(f, Node) else f.op for f in fetches if not (isinstance(f, Tensor) and f in feeds)]
     seen = set(stack)
     while stack:
         node = stack.pop()
-        before = [x.op for x in node.inputs if x not in feeds]
-        for other in (*before, *node.control):
+        operands = node.inputs if without is None else [without.standing_for(x) for x in node.inputs]
+        before = [x.op for x in operands if x not in feeds]
+        before += [other for other in node.control if without is None or other not in without.nodes]
+        for other in before:
             if other not in seen:
                 seen.add(other)
                 stack.append(other)
@@ -203,6 +222,13 @@ class _Copier:
                     fed = self.graph.add(PLACEHOLDER, (), attrs, name=y.name)
                 self._nodes.setdefault(node, fed)
                 self.tensors[y] = fed.outputs[0]
+
+    def pass_over(self, node: Node, without: Intervention) -> None:
+        """Where the results of what is left out are read, other tensors are."""
+        for y in node.outputs:
+            x = without.standing_for(y)
+            if x is not y and x in self.tensors:
+                self.tensors[y] = self.tensors[x]
 
     def _copy_op(self, node: Node) -> None:
         if node.op is LATEST_VALUE:

@@ -16,10 +16,13 @@ from staticgrad.compiler.kernels.program import (
     KeySlot,
     StateSlot,
 )
+from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.kernels.steps import Kernel, Memory, Step, Temp
 from staticgrad.compiler.memory.plan import Plan
+from staticgrad.phases import phase
 
 
+@phase("describe")
 def describe_steps(steps: Sequence[Step], plan: Plan) -> str:
     """A paragraph a step: its kernel, its operands and where they lie."""
     parts = []
@@ -62,6 +65,8 @@ def _memory(memory: Memory, plan: Plan) -> str:
 def describe_kernel(kernel: Kernel) -> str:
     if isinstance(kernel, Nest):
         return _nest(kernel)
+    if isinstance(kernel, Batch):
+        return f"{kernel.count} × {kernel.routine.text}"
     if isinstance(kernel, Contraction):
         lines = [
             f"contraction {kernel.dtype.name} batch {kernel.batch} {kernel.m}x{kernel.k} · {kernel.k}x{kernel.n},"
@@ -124,8 +129,7 @@ def memory_bytes(memory: Memory) -> int:
         case Temp():
             return memory.nbytes
         case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
-            size = memory.type.size
-            return (size if isinstance(size, int) else 0) * memory.type.dtype.itemsize
+            return memory.type.nbytes
         case ConstantSlot():
             return int(memory.value.nbytes)
         case _:

@@ -40,13 +40,14 @@ from typing import Any, Literal
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, gradient_key
 from staticgrad.compiler.autodiff.saves import saves
-from staticgrad.compiler.cut import bind_feeds, cut
+from staticgrad.compiler.cut import bind_feeds, cut, needed_for
+from staticgrad.compiler.interventions import Intervention, interventions
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import TensorType, bind, product, sizes
+from staticgrad.types import TensorType, bind
 
 __all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape"]
 
@@ -85,7 +86,7 @@ class SavedTensor:
 
     @property
     def nbytes(self) -> int:
-        return product(sizes(self.type.shape)) * self.type.dtype.itemsize  # type: ignore[return-value]
+        return self.type.nbytes
 
     @property
     def reason(self) -> str:
@@ -127,6 +128,7 @@ def plan_tape(
     *,
     check_numerics: bool = False,
     memory_budget: int | float | None = None,
+    without: Intervention | None = None,
 ) -> TapePlan:
     """Plan a forward of ``outputs`` and everything that their backwards will read.
 
@@ -134,11 +136,12 @@ def plan_tape(
         memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
             otherwise; where they would, more is computed again in the backward instead of being kept, chosen by
             minimum cut.
+        without: plan as though this hook, retained gradient, print or callback had not been declared.
 
     Raises:
         FetchError, FeedError, GraphError: as ``cut``.
     """
-    return TapePlan(graph, outputs, feeds, check_numerics, memory_budget)
+    return TapePlan(graph, outputs, feeds, check_numerics, memory_budget, without)
 
 
 class TapePlan:
@@ -151,8 +154,12 @@ class TapePlan:
         feeds: Mapping[Tensor, TensorType],
         check_numerics: bool,
         memory_budget: int | float | None,
+        without: Intervention | None = None,
     ) -> None:
         self.outputs = tuple(outputs)
+        self._base = graph
+        self._feeds = dict(feeds)
+        self._budget = memory_budget
         self._check_numerics = check_numerics
         self._lock = threading.RLock()
         self._graph = Derivation(graph)
@@ -161,6 +168,8 @@ class TapePlan:
         tensors = [y for node in self._graph.nodes for y in node.outputs]
         self._hooks = {x: x.hooks for x in tensors if x.hooks}
         self._retained = {x for x in tensors if x.retains_grad}
+        if without is not None:
+            self._leave_out(without)
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
@@ -171,7 +180,7 @@ class TapePlan:
         wanted = self._reads.of(derived)
         store = self._choose(wanted, feeds, memory_budget)
         fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
-        made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics)
+        made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics, without=without)
         self.forward: Region = made.region
         self._saved = self._place(store, wanted, fetched, feeds)
         self._store = store
@@ -179,6 +188,22 @@ class TapePlan:
         self.variables: tuple[str, ...] = tuple(
             x.op.attrs.key for x in store.base_of(wanted) if x.op.op.name == "variable" and store.is_free(x)
         )
+
+    def _leave_out(self, what: Intervention) -> None:
+        self._retained.discard(what.retained)
+        if what.hooked in self._hooks:
+            self._hooks[what.hooked] = tuple(h for h in self._hooks[what.hooked] if h is not what.hook)
+
+    def interventions(self) -> list[Intervention]:
+        """The hooks, retained gradients, prints and callbacks of the forward and of the backward of all outputs."""
+        ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
+        with self._lock:
+            sinks = (self._known.get(ys) or self._derive(ys)).sinks if ys else ()
+            return interventions(self._graph, needed_for(self._graph, [*self.outputs, *sinks], self._feeds))
+
+    def without(self, what: Intervention) -> TapePlan:
+        """The plan as though ``what`` had not been declared."""
+        return TapePlan(self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what)
 
     def ledger(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[SavedTensor]:
         """What a new tape's backwards have spent: nothing yet. ``order`` is a declared ``backward_order``."""
@@ -334,16 +359,16 @@ class TapePlan:
 
         def store(level: int, before: int) -> _Store:
             made = _Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level, before)
-            made.choose(wanted, self._bytes)
+            made.choose(wanted, self.nbytes)
             return made
 
         def fits(made: _Store) -> bool:
-            return budget is None or sum(map(self._bytes, made.saved)) <= budget
+            return budget is None or sum(map(self.nbytes, made.saved)) <= budget
 
         everything = self._graph.first
         best = store(0, 0)
         if isinstance(budget, float):
-            budget = int(budget * sum(map(self._bytes, best.saved)))
+            budget = int(budget * sum(map(self.nbytes, best.saved)))
         for level in (1, 2):
             if fits(best):
                 return best
@@ -359,8 +384,9 @@ class TapePlan:
                         low = middle
         return best
 
-    def _bytes(self, x: Tensor) -> int:
-        return product(bind(x.shape, self._sizes)) * x.dtype.itemsize  # type: ignore[return-value]
+    def nbytes(self, x: Tensor) -> int:
+        """The bytes of a declared tensor with the sizes of the feeds."""
+        return TensorType(bind(x.shape, self._sizes), x.dtype).nbytes
 
     def _place(
         self,

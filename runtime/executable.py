@@ -6,6 +6,7 @@ the same nest of arrays. For each new combination of sizes it asks the session f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -23,6 +24,7 @@ from staticgrad.types import Shape, TensorType, sizes
 
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.program import Program
+    from staticgrad.compiler.prices import Price
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.reports import CostReport, MemoryReport
     from staticgrad.runtime.session import Session
@@ -215,8 +217,23 @@ class Executable:
         """The memory plan of the latest program."""
         from staticgrad.runtime.reports import MemoryReport
 
-        program = self._program()
-        return MemoryReport(program.arena_bytes, program.lower_bound_bytes, program.buffers)
+        program, runner = self._program(), self._latest
+        assert runner is not None
+        prices = functools.cache(functools.partial(self._prices, runner))
+        return MemoryReport(program.arena_bytes, program.lower_bound_bytes, program.buffers, prices)
+
+    def _prices(self, runner: Runner) -> tuple[Price, ...]:
+        from staticgrad.compiler.prices import program_prices
+
+        shapes = next(known for known, other in self._runners.items() if other is runner)
+        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
+        compile_region = functools.partial(
+            self.session.program, planning_seconds=self._planning_seconds, memory_budget=self._memory_budget
+        )
+        return program_prices(
+            self.session.graph, self.leaves, dict(zip(self.feeds, types, strict=True)), compile_region,
+            check_numerics=self.session.check_numerics,
+        )  # fmt: skip
 
     @property
     def cost(self) -> CostReport:

@@ -5,13 +5,16 @@ Comes in: the plan and the costs of a Program. Goes out: ``exe.memory`` and ``ex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.kernels.program import BufferPlan, KernelCost
 from staticgrad.errors import StaticGradError
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.prices import Price
 
 
 def byte_text(count: float) -> str:
@@ -46,6 +49,20 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[
     return "\n".join(texts)
 
 
+def no_prices() -> tuple[Price, ...]:
+    return ()
+
+
+def price_table(prices: Sequence[Price]) -> str:
+    """What each hook, retained gradient, print and callback adds, in bytes, kernels and bytes moved."""
+    rows = [
+        (p.what, *(f"{n:+d}" for n in (p.kept_bytes, p.arena_bytes, p.kernels, p.moved_bytes)), str(p.source or ""))
+        for p in prices
+    ]
+    header = ("adds", "kept bytes", "arena bytes", "kernels", "moved bytes", "source")
+    return "\n" + table(header, rows, right=(1, 2, 3, 4)) if rows else ""
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
     """The planned memory of a program.
@@ -57,6 +74,13 @@ class MemoryReport:
     arena_bytes: int
     lower_bound_bytes: int
     buffers: tuple[BufferPlan, ...]
+    find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """What each hook, ``retain_grad``, print and ``py_call`` adds: each is left out in turn and the rest compiled
+        again, when first asked for."""
+        return self.find_prices()
 
     def __str__(self) -> str:
         head = f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
@@ -64,9 +88,10 @@ class MemoryReport:
             (b.name, str(b.nbytes), str(b.offset), f"[{b.first}, {b.last})", b.reason, str(b.source or ""))
             for b in sorted(self.buffers, key=lambda b: (b.first, b.offset))
         ]
+        prices = price_table(self.prices)
         if not rows:
-            return f"{head}, no buffers"
-        return head + "\n" + table(("buffer", "bytes", "offset", "steps", "why", "source"), rows, right=(1, 2))
+            return f"{head}, no buffers{prices}"
+        return head + "\n" + table(("buffer", "bytes", "offset", "steps", "why", "source"), rows, right=(1, 2)) + prices
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Write a picture of the plan to ``path`` (any format of matplotlib): steps across, bytes upwards."""

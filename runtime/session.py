@@ -24,6 +24,7 @@ from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.kernels.program import Program
     from staticgrad.compiler.memory.plan import Held
     from staticgrad.compiler.region import Region
     from staticgrad.runtime.tape import Tape, TapePrograms
@@ -294,13 +295,24 @@ class Session:
             self.compile_count += 1
             if config.get("BACKEND") == "reference":
                 return ReferenceRunner(region, self.store)
-            from staticgrad.compiler.pipeline import Options, compile_region
             from staticgrad.runtime.native import NativeRunner
 
-            options = Options.from_environment(
-                planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
-            )
-            return NativeRunner(compile_region(region, options, held), self.store)
+            return NativeRunner(self.program(region, planning_seconds, memory_budget, held), self.store)
+
+    def program(
+        self,
+        region: Region,
+        planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
+        held: Sequence[Held] = (),
+    ) -> Program:
+        """Compile a region with this session's options, without loading it."""
+        from staticgrad.compiler.pipeline import Options, compile_region
+
+        options = Options.from_environment(
+            planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
+        )
+        return compile_region(region, options, held)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,10 @@ read is a buffer that dies like others, and its temporaries take that place. The
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from staticgrad import config
 from staticgrad.compiler.autodiff.retention import Passage
 from staticgrad.compiler.kernels.program import BufferPlan
 from staticgrad.compiler.memory.plan import Held
+from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
 from staticgrad.graph import Tensor
@@ -29,7 +31,7 @@ from staticgrad.runtime.binding import as_array
 from staticgrad.runtime.executable import Runner
 from staticgrad.runtime.kept import Blocks
 from staticgrad.runtime.reference import ReferenceRunner
-from staticgrad.runtime.reports import byte_text, plot_buffers, table
+from staticgrad.runtime.reports import byte_text, no_prices, plot_buffers, price_table, table
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -132,6 +134,13 @@ class TapeMemory:
     retain_bytes: int
     peak_bytes: int
     buffers: tuple[SavedBuffer, ...]
+    find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """What each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining backward of all
+        outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
+        return self.find_prices()
 
     def __str__(self) -> str:
         head = (
@@ -142,7 +151,8 @@ class TapeMemory:
             (b.name, str(b.nbytes), "live" if b.live else "given back", b.reason, str(b.source or ""))
             for b in self.buffers
         ]
-        return head + ("\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else "")
+        text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
+        return head + text + price_table(self.prices)
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Write a picture: the saved values stacked by size, from the forward (0) to when they are given back (1)
@@ -377,4 +387,10 @@ class Tape:
             retain_bytes=sum(s.nbytes for s in live if s.readers),
             peak_bytes=self._peak,
             buffers=buffers,
+            find_prices=functools.cache(self._prices),
         )
+
+    def _prices(self) -> tuple[Price, ...]:
+        if isinstance(self._programs.forward, ReferenceRunner):
+            return ()  # the interpreter plans nothing
+        return tape_prices(self._programs.plan, self._session.program)

@@ -130,6 +130,17 @@ class HookHandle:
             self._tensor.graph.touch()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HookCall:
+    """One run of a hook while a gradient was derived: what it was given and gave, and what it declared."""
+
+    tensor: Tensor
+    hook: Hook
+    before: Tensor
+    after: Tensor
+    nodes: tuple[Node, ...]
+
+
 _COMMUTATIVE = frozenset({"add", "multiply"})
 
 
@@ -414,6 +425,7 @@ class Graph:
         self.finalized = False
         self.random_ops = 0
         self.variables: dict[str, Tensor] = {}
+        self.hook_calls: list[HookCall] = []
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
         self._lock = threading.RLock()
@@ -570,6 +582,7 @@ class Derivation(Graph):
         with base._lock:
             self.nodes = list(base.nodes)
             self.variables = dict(base.variables)
+            self.hook_calls = list(base.hook_calls)
             self.random_ops = base.random_ops
             self._names = dict(base._names)
             self._lifted = dict(base._lifted)

@@ -10,6 +10,7 @@ Dtypes are NumPy's. Promotion is NumPy 2's (NEP 50): Python scalars are weak, ev
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeGuard
@@ -269,6 +270,15 @@ class TensorType:
     @property
     def static(self) -> bool:
         return all(isinstance(size, int) for size in self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, row after row without gaps.
+
+        Raises:
+            GraphError: a size is not bound.
+        """
+        return math.prod(sizes(self.shape)) * self.dtype.itemsize
 
     def __str__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

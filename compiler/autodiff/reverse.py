@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.graph import Graph, Hook, Node, Tensor, control_dependencies, graph_of, isolated, lift
+from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.ops.control import LOOPS
 from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import Shape, is_floating
@@ -372,9 +372,11 @@ def finisher(
     def finish(x: Tensor, ct: Tensor) -> Tensor:
         for hook in hooks(x):
             start = len(graph.nodes)
-            ct = _call_hook(graph, hook, x, ct)
+            before, ct = ct, _call_hook(graph, hook, x, ct)
+            made = tuple(graph.nodes[start:])
+            graph.hook_calls.append(HookCall(x, hook, before, ct, made))
             if on_hook is not None:
-                on_hook(x.op, graph.nodes[start:])
+                on_hook(x.op, made)
         return accumulated(x, ct) if retained(x) else ct
 
     return finish

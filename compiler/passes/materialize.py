@@ -10,20 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, behind_reshapes, broadcast_map, resolve
 from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
 from staticgrad.compiler.kernels.layout import layouts, strides_with
+from staticgrad.compiler.kernels.routines import ROUTINES
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.ops.sources import FULL
+from staticgrad.optable import FUNCTIONS
 from staticgrad.phases import phase
 from staticgrad.types import sizes
+
+CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the program
 
 
 def has_memory(x: Tensor) -> bool:
     """Whether a kernel writes ``x``."""
-    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS or x.op.op.name == "py_call"
+    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS | ROUTINES or x.op.op.name == "py_call"
 
 
 @phase("materialize")
@@ -58,9 +65,11 @@ def materialize(region: Region) -> Region:
         """Whether operand number ``position`` of an op can be used as it is."""
         if name in MATRIX:
             return plain(x)
-        if name in ("print", "py_call"):
+        if name == "py_call":  # not a feed's or a variable's own memory: Python could write there
             return has_memory(x) and x not in orders
-        if name in LOOPS | CONDS:
+        if name == "print":
+            return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
+        if name in LOOPS | CONDS | ROUTINES:
             x = behind_reshapes(x)
             return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
         if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
@@ -69,7 +78,9 @@ def materialize(region: Region) -> Region:
             return has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY
         return True
 
-    def copied(x: Tensor) -> Tensor:
+    def copied(x: Tensor, name: str) -> Tensor:
+        if name == "print" and x.op.op is FULL and x.type.nbytes <= CONSTANT_BYTES:
+            return FUNCTIONS.constant(np.full(sizes(x.shape), x.op.attrs.value, x.dtype))  # type: ignore[no-any-return]
         return get_default_graph().add(IDENTITY, (x,)).outputs[0]
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
@@ -77,7 +88,7 @@ def materialize(region: Region) -> Region:
         new = list(inputs)
         for position, (x, y) in enumerate(zip(node.inputs, inputs, strict=True)):
             if not fits(name, position, x) or (name == "reshape" and x in need):
-                new[position] = copied(y)
+                new[position] = copied(y, name)
         changed = any(a is not b for a, b in zip(new, inputs, strict=True))
         return get_default_graph().clone(node, new).outputs if changed else None
 

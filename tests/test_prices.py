@@ -1,0 +1,145 @@
+"""What each hook, retained gradient, print and callback adds, in the reports of programs and tapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.prices import Price
+
+Priced = Callable[[sg.Tensor, sg.Tensor], tuple[Price, ...]]
+SIZE = 64
+BYTES = SIZE * SIZE * 4
+FEED = np.ones((SIZE, SIZE), np.float32)
+
+
+@pytest.fixture
+def g() -> Iterator[sg.Graph]:
+    with sg.Graph() as graph:
+        yield graph
+
+
+def deep(depth: int = 4) -> tuple[sg.Tensor, sg.Tensor, list[sg.Tensor]]:
+    """A net of square layers, and what lies between them."""
+    x = sg.placeholder((SIZE, SIZE), requires_grad=True)
+    y, between = x, []
+    for number in range(depth):
+        w = sg.Variable(np.random.default_rng(number).normal(size=(SIZE, SIZE)).astype(np.float32) / 8)
+        y = sg.tanh(y @ w)
+        between.append(y)
+    return x, y, between
+
+
+def tape_prices(x: sg.Tensor, loss: sg.Tensor) -> tuple[Price, ...]:
+    return sg.Session(x.graph).forward(loss, {x: FEED}).memory.prices
+
+
+def program_prices(x: sg.Tensor, loss: sg.Tensor) -> tuple[Price, ...]:
+    (dx,) = sg.gradients(loss, [x])
+    return sg.Session(x.graph).compile([loss, dx], [x]).memory.prices
+
+
+BOTH = pytest.mark.parametrize("price_all", [tape_prices, program_prices])
+
+
+@BOTH
+def test_without_interventions_nothing_is_priced(g: sg.Graph, price_all: Priced) -> None:
+    x, y, _ = deep()
+    assert price_all(x, sg.sum(y * y)) == ()
+
+
+@BOTH
+def test_a_symbolic_hook_is_fused(g: sg.Graph, price_all: Priced) -> None:
+    x, y, between = deep()
+
+    def doubled(grad: sg.Tensor) -> sg.Tensor:
+        return grad * 2
+
+    between[2].register_hook(doubled)
+    (price,) = price_all(x, sg.sum(y * y))
+    assert "doubled" in price.what
+    assert between[2].name in price.what
+    assert (price.kept_bytes, price.arena_bytes, price.kernels, price.moved_bytes) == (0, 0, 0, 0)
+    assert price.source is not None
+    assert "def doubled" in price.source.text
+
+
+@BOTH
+def test_a_retained_gradient_costs_its_tensor(g: sg.Graph, price_all: Priced) -> None:
+    x, y, between = deep()
+    between[1].retain_grad()
+    (price,) = price_all(x, sg.sum(y * y))
+    assert price.what == f"retain_grad of {between[1].name!r}"
+    assert price.kept_bytes == BYTES
+    assert price.arena_bytes <= 0
+    assert price.moved_bytes >= BYTES  # it is written where it was not before
+    assert price.source == between[1].source
+
+
+@BOTH
+def test_a_hook_that_prints_costs_no_arena(g: sg.Graph, price_all: Priced, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y, between = deep()
+    loss = sg.sum(y * y)
+    loss.register_hook(lambda grad: sg.print(grad, "loss"))
+    between[1].register_hook(lambda grad: sg.print(grad, "between"))
+    prices = price_all(x, loss)
+    assert len(prices) == 2  # a print inside a hook belongs to the hook
+    assert [price.arena_bytes for price in prices] == [0, 0]
+    assert [price.kept_bytes for price in prices] == [0, 0]
+
+
+def test_a_hook_that_reads_the_forward_keeps_what_it_reads(g: sg.Graph) -> None:
+    x, y, between = deep()
+    kept, read = between[0], sg.exp(between[1])
+    between[3].register_hook(lambda grad: grad * kept)
+    between[2].register_hook(lambda grad: grad * read)
+    assert [p.kept_bytes for p in tape_prices(x, sg.sum(y * y))] == [0, BYTES]
+
+
+def test_a_callback_is_compared_with_fed_results(g: sg.Graph) -> None:
+    x = sg.placeholder((SIZE, SIZE))
+
+    def squared(a: np.ndarray) -> np.ndarray:
+        return a * a
+
+    (z,) = sg.py_call(squared, [sg.exp(x)], [(sg.float32, (SIZE, SIZE))])
+    (price,) = sg.Session(g).compile(sg.sum(z), [x]).memory.prices
+    assert price.what == "py_call of squared"
+    assert price.arena_bytes >= 2 * BYTES - 64  # what it is given and gives; the sum's place is needed anyway
+    assert price.kernels == 1  # exp
+
+
+def test_a_print_between_two_fused_ops_parts_them(g: sg.Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    x = sg.placeholder((SIZE, SIZE))
+    y = sg.print(sg.exp(x), "middle") * 2
+    exe = sg.Session(g).compile(y, [x])
+    (price,) = exe.memory.prices
+    assert price.kernels == 1
+    assert price.arena_bytes == BYTES
+    assert price.moved_bytes == 2 * BYTES
+    assert price.what in str(exe.memory)
+    np.testing.assert_allclose(exe(FEED), np.exp(FEED) * 2, rtol=1e-6)
+
+
+def test_hooks_of_one_tensor_are_priced_one_by_one(g: sg.Graph) -> None:
+    x, y, between = deep()
+    between[2].register_hook(lambda grad: grad * 2)
+    between[2].register_hook(lambda grad: sg.sum(grad, axis=0) + grad)
+    assert len(tape_prices(x, sg.sum(y * y))) == 2
+
+
+def test_pricing_changes_nothing(g: sg.Graph) -> None:
+    x, y, between = deep()
+    between[1].retain_grad()
+    loss = sg.sum(y * y)
+    sess = sg.Session(g)
+    tape = sess.forward(loss, {x: FEED})
+    nodes, compiled = len(g.nodes), sess.compile_count
+    before = tape.memory
+    assert "retain_grad" in str(before)
+    assert (len(g.nodes), sess.compile_count) == (nodes, compiled)
+    tape.backward(loss)
+    assert sess.grad(between[1]) is not None
