@@ -56,6 +56,10 @@ if TYPE_CHECKING:
     from staticgrad.ops.control import (
         map_ as map,
     )
+    from staticgrad.ops.cumulative import (
+        cumulative_prod,
+        cumulative_sum,
+    )
     from staticgrad.ops.effects import (
         assert_,
         assign,
@@ -300,6 +304,8 @@ __all__ = [
     "cos",
     "cosh",
     "count_nonzero",
+    "cumulative_prod",
+    "cumulative_sum",
     "digamma",
     "dim",
     "divide",

@@ -16,11 +16,13 @@ from staticgrad.compiler.emit import nest as nests
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.nest_facts import is_all_divisible
+from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import Check, Slot
+from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.kernels.steps import Kernel, Memory, Operand, Step, Temp
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.phases import phase
@@ -48,6 +50,8 @@ def is_shared(kernel: Kernel, target: Target) -> bool:
     """Whether a kernel is handed the pool: it takes long, and pieces of it may run at once."""
     if isinstance(kernel, Nest):
         return nests.is_shared(kernel, target)
+    if isinstance(kernel, Batch):
+        return routines.is_shared(kernel, target)
     if not is_all_divisible(kernel.epilogue):
         return False
     if isinstance(kernel, Contraction):
@@ -61,6 +65,8 @@ def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
         workers = 1
     if isinstance(kernel, Nest):
         return nests.scratch_bytes(kernel, target, workers)
+    if isinstance(kernel, Batch):
+        return routines.scratch_bytes(kernel, target, workers)
     if isinstance(kernel, Contraction):
         return contraction.scratch_bytes(kernel, target, workers)
     return convolution.scratch_bytes(kernel, target, workers)
@@ -81,6 +87,10 @@ def kernel_function(module: Module, kernel: Kernel, name: str, shared: bool) -> 
     known = module.shared(kernel)
     if known is not None:
         return known
+    if isinstance(kernel, Batch):
+        unique = module.unique(name)
+        routines.emit_batch(module, kernel, unique, shared)
+        return module.share(kernel, unique)
     epilogue = nests.nest_function(module, kernel.epilogue, ranged=True) if kernel.epilogue is not None else None
     unique = module.unique(name)
     if isinstance(kernel, Contraction):

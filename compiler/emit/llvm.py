@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -431,6 +431,48 @@ class Function:
         yield
         self.branch(done)
         self.block(done)
+
+    @contextlib.contextmanager
+    def repeat(self, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]) -> Iterator[Loop]:
+        """``while goes_on(carried)``: as ``loop``, but a condition (i1) ends it, and there is no index."""
+        before, head, body, done = self._block, self.label("while"), self.label("turn"), self.label("left")
+        carried = [Value(self._name(), value.type) for value in carry]
+        self.branch(head)
+        self.block(head)
+        at = len(self._lines)
+        self.branch_if(goes_on(carried), body, done)
+        self.block(body)
+        loop = Loop(integer(0), carried, carried)
+        yield loop
+        following = loop._next if loop._next is not None else []
+        if len(following) != len(carried):
+            raise ValueError("the loop carries values but its body did not set the next ones")
+        end = self._block
+        self.branch(head)
+        self._lines[at:at] = [
+            f"  {phi.text} = phi {phi.type} [ {initial.text}, %{before} ], [ {value.text}, %{end} ]"
+            for phi, initial, value in zip(carried, carry, following, strict=True)
+        ]
+        self.block(done)
+
+    def choose(
+        self, condition: Value, then: Callable[[], Sequence[Value]], otherwise: Callable[[], Sequence[Value]]
+    ) -> list[Value]:
+        """The values of ``then`` where ``condition`` (i1) holds, else those of ``otherwise``; only one of them runs."""
+        labels, done = (self.label("then"), self.label("else")), self.label("endif")
+        self.branch_if(condition, *labels)
+        ends: list[tuple[str, Sequence[Value]]] = []
+        for label, write in zip(labels, (then, otherwise), strict=True):
+            self.block(label)
+            values = write()
+            ends.append((self._block, values))
+            self.branch(done)
+        self.block(done)
+        (first, ones), (second, others) = ends
+        return [
+            self.emit(a.type, f"phi {a.type} [ {a.text}, %{first} ], [ {b.text}, %{second} ]")
+            for a, b in zip(ones, others, strict=True)
+        ]
 
 
 def _align(type_: str) -> int:

@@ -27,7 +27,7 @@ from staticgrad.compiler.kernels.access import (
 )
 from staticgrad.compiler.kernels.builder import NestBuilder, Raw
 from staticgrad.compiler.kernels.families import STORED, WRITES, users_of
-from staticgrad.compiler.kernels.fuse import Group, escaping, fuse
+from staticgrad.compiler.kernels.fuse import CostOf, Group, escaping, fuse
 from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.kernels.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
@@ -43,6 +43,7 @@ from staticgrad.compiler.kernels.program import (
     Slot,
     StateSlot,
 )
+from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.kernels.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.region import Region
@@ -332,6 +333,8 @@ class Lowering:
             self._call(node)
         elif name in LOOPS | CONDS:
             self._run_parts(node)
+        elif name in ROUTINES:
+            self._routine(node)
         elif name not in (*STORED, "group"):
             raise AssertionError(f"op {name} has no lowering")
 
@@ -380,6 +383,17 @@ class Lowering:
             node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
             tuple(outputs), check=Check("callback", message, node.source), callback=slot, source=node.source,
             serial=node.serial,
+        )  # fmt: skip
+        self._append(step, [node])
+
+    def _routine(self, node: Node) -> None:
+        """A kernel over plain row-major memory, with all results of the node."""
+        batch = batch_of(node)
+        inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
+        outputs = [self.memory(y) for y in node.outputs]
+        step = Step(
+            node.op.name, "routine", batch, tuple(Operand(m) for m in (*inputs, *outputs)),
+            tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=batch.flops,
         )  # fmt: skip
         self._append(step, [node])
 
@@ -511,9 +525,11 @@ def _state_key(node: Node) -> tuple[str, str]:
 
 
 @phase("lower")
-def lower(region: Region, raw_strides: RawStrides, part: LowerPart, *, fusion: bool = True) -> Steps:
+def lower(
+    region: Region, raw_strides: RawStrides, part: LowerPart, cost_of: CostOf, *, fusion: bool = True
+) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
-    groups, group_of = fuse(region, enabled=fusion)
+    groups, group_of = fuse(region, cost_of, enabled=fusion)
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}

@@ -14,6 +14,7 @@ from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.program import CallbackSlot, Check, Slot
+from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.errors import SourceLine
 
 
@@ -28,7 +29,7 @@ class Temp:
 
 
 Memory = Slot | Temp
-Kernel = Nest | Contraction | Convolution
+Kernel = Nest | Contraction | Convolution | Batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from staticgrad.ops import (
     contraction,
     control,
     convolution,
+    cumulative,
     effects,
     elementwise,
     indexing,
@@ -23,6 +24,6 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "checkpointing", "contraction", "control", "convolution", "effects", "elementwise", "indexing", "losses", "neural",
+    "checkpointing", "contraction", "control", "convolution", "cumulative", "effects", "elementwise", "indexing", "losses", "neural",
     "randoms", "reductions", "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip

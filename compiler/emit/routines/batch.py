@@ -1,0 +1,105 @@
+"""A batch: a routine on each of many pieces that lie one after the other.
+
+Comes in: a ``Batch`` of routines, whose pieces lie in row-major memory. Goes out: a function of the kernel's arguments,
+scratch memory and, if the batch takes long, the pool. Each routine is a function ``void(ptr, …, ptr scratch)`` of one
+piece; here it is called for all of them, and a long batch is cut in chunks between pieces. Which routine is written how
+is in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
+from staticgrad.compiler.emit.parallel import NO_POOL, Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
+from staticgrad.compiler.emit.routines import cumulation
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.routines import Batch, Cumulation, Routine
+
+FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece."""
+
+    write: Callable[[Function, Any, Sequence[Value]], None]
+    scratch_bytes: Callable[[Any, Target], int] = lambda routine, target: 0
+
+
+WRITERS: dict[type, Writer] = {
+    Cumulation: Writer(cumulation.write),
+}
+
+
+def _chunks(batch: Batch) -> tuple[int, int]:
+    """Pieces a chunk, and chunks."""
+    return cut(batch.count, wanted_chunks(batch.flops / FLOPS_PER_SECOND))
+
+
+def is_shared(batch: Batch, target: Target) -> bool:
+    """Whether the batch is worth the threads of a pool."""
+    return not batch.is_empty and _chunks(batch)[1] > 1
+
+
+def _own_bytes(batch: Batch, target: Target) -> int:
+    nbytes = WRITERS[type(batch.routine)].scratch_bytes(batch.routine, target)
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def scratch_bytes(batch: Batch, target: Target, workers: int) -> int:
+    """Memory that the batch needs while so many workers run it."""
+    return 0 if batch.is_empty else _own_bytes(batch, target) * min(workers, _chunks(batch)[1])
+
+
+def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
+    """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
+    arguments = len(batch.routine.blocks)
+    piece = "" if batch.is_empty else _piece(module, batch.routine, name)
+    f = module.function(name, ["ptr"] * (arguments + 1 + shared))
+    if piece:
+        if shared:
+            _run_shared(f, batch, piece)
+        else:
+            _run_range(f, batch, piece, f.params[:arguments], f.params[arguments], 0, batch.count)
+    f.finish()
+
+
+def _piece(module: Module, routine: Routine, name: str) -> str:
+    """The function of one piece; shared by batches of any number of them."""
+    known = module.shared(routine)
+    if known is not None:
+        return known
+    f = module.function(module.unique(f"{name}.piece"), ["ptr"] * (len(routine.blocks) + 1))
+    WRITERS[type(routine)].write(f, routine, f.params)
+    return module.share(routine, f.finish())
+
+
+def _run_range(
+    f: Function, batch: Batch, piece: str, pointers: Sequence[Value], scratch: Value, low: Index, high: Index
+) -> None:
+    first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))
+    with f.loop(first, last) as loop:
+        places = [
+            f.offset(pointer, f.mul(loop.index, block.elements * block.dtype.itemsize), "i8")
+            for pointer, block in zip(pointers, batch.routine.blocks, strict=True)
+        ]
+        f.call(piece, "void", *places, scratch)
+
+
+def _run_shared(f: Function, batch: Batch, piece: str) -> None:
+    *pointers, pool = f.params
+    size, chunks = _chunks(batch)
+    table = Table.fill(f, pointers)
+    part = open_part(f.module, f"{f.name}.pieces", len(pointers))
+    low, high = chunk_range(part.f, part.chunk, size, batch.count)
+    *places, scratch = part.table.pointers
+    own = part.f.offset(scratch, part.f.mul(part.worker, _own_bytes(batch, f.target)), "i8")
+    _run_range(part.f, batch, piece, places, own, low, high)
+    run_chunks(f, pool, part.f.finish(), table, chunks)
+
+
+__all__ = ["NO_POOL", "emit_batch", "is_shared", "scratch_bytes"]

@@ -1,0 +1,120 @@
+"""Routines: kernels that are no nest and no product, as each element depends on others: scans, sorts, factorisations.
+
+    Batch   ::= count × Routine                   the routine on each of ``count`` pieces that lie one after the other
+    Routine ::= Cumulation | …                    constants all: sizes, dtype, variant
+    piece   ::= for each operand a block of ``Operands`` elements, row-major
+
+Operands and results are plain row-major memory: ``materialize`` copies what is not. Arguments of the kernel: the
+operands in the order of the op, then its results. Emitting is ``emit.routines``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from staticgrad.graph import Node
+from staticgrad.types import sizes
+
+Cumulated = Literal["sum", "prod", "recurrence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one piece has of one operand or result: so many elements of a dtype."""
+
+    dtype: np.dtype
+    elements: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+
+class Routine(Protocol):
+    """What a batch knows of its routine."""
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The operands and results of one piece, in the order of the kernel's arguments."""
+        ...
+
+    @property
+    def flops(self) -> int:
+        """Operations on one piece, about."""
+        ...
+
+    @property
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cumulation:
+    """Running sums, products, or s[k] = a[k]·s[k−1] + b[k], over the first axis of (length, width) blocks.
+
+    With ``reverse`` from the last element to the first. Operands: x, or a and b; result: of the same block.
+    """
+
+    kind: Cumulated
+    dtype: np.dtype
+    length: int
+    width: int
+    reverse: bool
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (Block(self.dtype, self.length * self.width),) * (3 if self.kind == "recurrence" else 2)
+
+    @property
+    def flops(self) -> int:
+        return self.length * self.width * (2 if self.kind == "recurrence" else 1)
+
+    @property
+    def text(self) -> str:
+        return (
+            f"cumulative {self.kind} {self.dtype.name} over {self.length} × {self.width}" + " reversed" * self.reverse
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The kernel: a routine on ``count`` pieces."""
+
+    routine: Routine
+    count: int
+
+    @property
+    def flops(self) -> int:
+        return self.count * self.routine.flops
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to write."""
+        return self.count == 0 or not any(block.elements for block in self.routine.blocks)
+
+
+def _cumulation(node: Node) -> Batch:
+    kinds: dict[str, Cumulated] = {
+        "cumulative_sum": "sum", "cumulative_prod": "prod", "linear_recurrence": "recurrence",
+    }  # fmt: skip
+    x, attrs = node.inputs[-1], node.attrs
+    shape = sizes(x.shape)
+    width = math.prod(shape[attrs.axis + 1 :])
+    routine = Cumulation(kinds[node.op.name], x.dtype, shape[attrs.axis], width, attrs.reverse)
+    return Batch(routine, math.prod(shape[: attrs.axis]))
+
+
+_MAKERS = {
+    "cumulative_sum": _cumulation,
+    "cumulative_prod": _cumulation,
+    "linear_recurrence": _cumulation,
+}
+ROUTINES = frozenset(_MAKERS)
+
+
+def batch_of(node: Node) -> Batch:
+    """The kernel of a node whose op is one of ``ROUTINES``."""
+    return _MAKERS[node.op.name](node)

@@ -1,0 +1,253 @@
+"""Running sums and products along an axis, and the recurrence that their derivatives are made of.
+
+``cumulative_sum cumulative_prod linear_recurrence`` are primitives. The derivative of a running sum is a running sum
+from the other end. With P the running product of x and cotangents g,
+
+    dx[k] = P[k−1] · S[k],    S[k] = g[k] + x[k+1]·S[k+1]
+
+which needs no division, so it is right where elements are zero. S is a first-order linear recurrence; its own
+derivatives are again recurrences, so all orders follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, operands
+from staticgrad.ops.views import concat, slice_axis
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import (
+    DTypeLike,
+    TensorType,
+    dtype_of,
+    float32,
+    float64,
+    int32,
+    int64,
+    is_floating,
+    normalize_axis,
+)
+
+SUMMABLE = (float32, float64, int32, int64)
+
+
+@dataclass(frozen=True, slots=True)
+class CumulativeAttributes:
+    """The axis along which elements follow each other, and whether from its end."""
+
+    axis: int
+    reverse: bool
+
+
+def _same_type(name: str) -> Callable[..., TensorType]:
+    def infer(attrs: CumulativeAttributes, *types: TensorType) -> TensorType:
+        first = types[0]
+        if not 0 <= attrs.axis < first.ndim or first.dtype not in SUMMABLE or any(t != first for t in types):
+            listed = ", ".join(map(str, types))
+            raise GraphError(f"{name}: expected numbers of one type with an axis {attrs.axis}, actual {listed}")
+        return first
+
+    return infer
+
+
+def _running(accumulate: Callable[..., Any]) -> Callable[..., Array]:
+    """Along an axis, from its end where asked for; floats are computed in float64 and rounded once."""
+
+    def reference(attrs: CumulativeAttributes, x: Array) -> Array:
+        wide = x.astype(np.float64) if is_floating(x.dtype) else x
+        turned = np.flip(wide, attrs.axis) if attrs.reverse else wide
+        with np.errstate(all="ignore"):
+            y = accumulate(turned, axis=attrs.axis, dtype=wide.dtype)
+        return np.asarray(np.flip(y, attrs.axis) if attrs.reverse else y).astype(x.dtype)
+
+    return reference
+
+
+def _recurrence_reference(attrs: CumulativeAttributes, a: Array, b: Array) -> Array:
+    wide = np.float64 if is_floating(b.dtype) else b.dtype
+    factors, terms = (np.moveaxis(x.astype(wide), attrs.axis, 0) for x in (a, b))
+    result = np.zeros_like(terms)
+    state = np.zeros_like(terms[:1].sum(0))
+    places = range(len(terms))
+    with np.errstate(all="ignore"):
+        for k in reversed(places) if attrs.reverse else places:
+            state = factors[k] * state + terms[k]
+            result[k] = state
+    return np.moveaxis(result, 0, attrs.axis).astype(b.dtype)
+
+
+def _before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
+    """What comes before each element in the order of the sum; ``first`` before the first one."""
+    size, axis = x.shape[attrs.axis], attrs.axis
+    kept = slice_axis(x, axis, 1, size) if attrs.reverse else slice_axis(x, axis, 0, size - 1)
+    edge, none = [0] * x.ndim, (0,) * x.ndim
+    edge[axis] = 1
+    low, high = (none, tuple(edge)) if attrs.reverse else (tuple(edge), none)
+    padded: Tensor = FUNCTIONS.pad_with(kept, low, high, none, x.dtype.type(first).item())
+    return padded
+
+
+def _turned(attrs: CumulativeAttributes) -> CumulativeAttributes:
+    return CumulativeAttributes(attrs.axis, not attrs.reverse)
+
+
+def _recurrence(a: Tensor, b: Tensor, attrs: CumulativeAttributes) -> Tensor:
+    return declare(LINEAR_RECURRENCE, (a, b), attrs)
+
+
+def _vjp_sum(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    return (declare(CUMULATIVE_SUM, (ct,), _turned(node.attrs)),)
+
+
+def _vjp_prod(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
+    if x.shape[attrs.axis] == 0:
+        return (ct,)
+    back = _turned(attrs)
+    return (o.multiply(_recurrence(_before(x, back, 0), ct, back), _before(y, attrs, 1)),)
+
+
+def _jvp_prod(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+    x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
+    if x.shape[attrs.axis] == 0:
+        return (t,)
+    return (_recurrence(x, o.multiply(t, _before(y, attrs, 1)), attrs),)
+
+
+def _vjp_recurrence(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
+    if a.shape[attrs.axis] == 0:
+        return ct, ct
+    back = _turned(attrs)
+    terms = _recurrence(_before(a, back, 0), ct, back)
+    return o.multiply(terms, _before(s, attrs, 0)), terms
+
+
+def _jvp_recurrence(o: Namespace, node: Primal, ta: Any, tb: Any) -> Sequence[Any]:
+    (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
+    if a.shape[attrs.axis] == 0:
+        return (ta if tb is None else tb,)
+    if ta is None:
+        terms = tb
+    else:
+        moved = o.multiply(ta, _before(s, attrs, 0))
+        terms = moved if tb is None else o.add(moved, tb)
+    return (_recurrence(a, terms, attrs),)
+
+
+def _cases(arity: int, where: Range) -> tuple[Case, ...]:
+    forms = (
+        ((5,), 0), ((1,), 0), ((0,), 0), ((3, 4), 0), ((3, 4), 1), ((2, 5, 3), 1), ((2, 0, 3), 1), ((37,), 0),
+        ((2, 67), 1), ((6, 19), 0), ((3, 0), 0),
+    )  # fmt: skip
+    return tuple(
+        Case((shape,) * arity, CumulativeAttributes(axis, reverse), (where,) * arity)
+        for shape, axis in forms
+        for reverse in (False, True)
+    )
+
+
+CUMULATIVE_SUM = register(
+    Op(
+        "cumulative_sum",
+        "Sums of the elements up to each, along an axis.",
+        infer=_same_type("cumulative_sum"),
+        reference=_running(np.cumsum),
+        vjp=_vjp_sum,
+        linear=True,
+        dtypes=SUMMABLE,
+        cases=_cases(1, Range()),
+        grad_name="Cumsum",
+        tags=PRIMITIVE,
+    )
+)
+
+CUMULATIVE_PROD = register(
+    Op(
+        "cumulative_prod",
+        "Products of the elements up to each, along an axis.",
+        infer=_same_type("cumulative_prod"),
+        reference=_running(np.cumprod),
+        vjp=_vjp_prod,
+        jvp=_jvp_prod,
+        dtypes=SUMMABLE,
+        cases=_cases(1, Range(-1.5, 1.5)),
+        grad_name="Cumprod",
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+LINEAR_RECURRENCE = register(
+    Op(
+        "linear_recurrence",
+        "s[k] = a[k]·s[k−1] + b[k] along an axis, from zero.",
+        infer=_same_type("linear_recurrence"),
+        reference=_recurrence_reference,
+        vjp=_vjp_recurrence,
+        jvp=_jvp_recurrence,
+        dtypes=SUMMABLE,
+        cases=_cases(2, Range(-1.2, 1.2)),
+        tolerance=4.0,
+        tags=PRIMITIVE,
+    )
+)
+
+
+def _cumulative(
+    op: Op, x: Any, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int
+) -> Tensor:
+    tensor = operands(op.name, x)[0]
+    if axis is None and tensor.ndim != 1:
+        raise GraphError(
+            f"{op.name}: axis must be given for {tensor.name!r} {tensor.type}, which is not one-dimensional"
+        )
+    place = normalize_axis(0 if axis is None else axis, tensor.ndim, op.name)
+    kind = dtype_of(dtype) if dtype is not None else tensor.dtype if is_floating(tensor.dtype) else int64
+    if kind not in SUMMABLE:
+        raise GraphError(f"{op.name}: expected a dtype among {', '.join(d.name for d in SUMMABLE)}, actual {kind.name}")
+    y = declare(op, (FUNCTIONS.astype(tensor, kind),), CumulativeAttributes(place, False))
+    if not include_initial:
+        return y
+    shape = (*y.shape[:place], 1, *y.shape[place + 1 :])
+    return concat([FUNCTIONS.full(shape, initial, dtype=kind), y], axis=place)
+
+
+@public
+def cumulative_sum(
+    x: Any, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Tensor:
+    """The sums of the elements up to and including each, along ``axis``.
+
+    Args:
+        axis: may be left out for one-dimensional tensors.
+        dtype: of the sums; default: that of ``x`` for floats, int64 for integers and bools.
+        include_initial: begin with 0, which makes the result one longer.
+
+    Raises:
+        GraphError: no ``axis`` for a tensor that has not one dimension.
+    """
+    return _cumulative(CUMULATIVE_SUM, x, axis, dtype, include_initial, 0)
+
+
+@public
+def cumulative_prod(
+    x: Any, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+) -> Tensor:
+    """The products of the elements up to and including each, along ``axis``; zeros have right derivatives too.
+
+    Args:
+        axis: may be left out for one-dimensional tensors.
+        dtype: of the products; default: that of ``x`` for floats, int64 for integers and bools.
+        include_initial: begin with 1, which makes the result one longer.
+
+    Raises:
+        GraphError: no ``axis`` for a tensor that has not one dimension.
+    """
+    return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1)
