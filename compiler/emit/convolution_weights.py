@@ -1,0 +1,353 @@
+"""The transpose of a convolution by weights: a batch-reduce product of x and y, summed over pixels and images.
+
+Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
+the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
+a tile of the result stays in the first cache over all of them. In depthwise convolutions rows of tiles are taps j,
+columns are channels.
+
+The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
+(``emit.parallel``): first the images that are copied, then the tiles of the result, each over all these images, and at
+the end the filters that are stored. So no sum is cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from staticgrad.compiler.emit.convolution_images import (
+    Chunks,
+    Image,
+    Weights,
+    Writer,
+    is_depthwise,
+    is_run,
+    seconds_of,
+    x_image,
+)
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.microkernel import (
+    Layout,
+    Matrix,
+    TileOperands,
+    Tiling,
+    aligned_bytes,
+    call_tile,
+    choose_tiling,
+    fill_zero,
+    round_up,
+    span,
+)
+from staticgrad.compiler.emit.parallel import chunk_range, cut, unravel, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Convolution
+
+IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
+STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
+
+
+@dataclass(frozen=True, slots=True)
+class WeightGrad:
+    """The transpose by weights."""
+
+    image: Image
+    depthwise: bool
+    channels: int  # of w
+    run: bool
+    tiling: Tiling
+    y_in_place: bool
+    y_row: int  # strides of y as it is read
+    y_pixel: int
+    direct: bool
+    result_row: int  # elements from one (i, j, c) to the next in the scratch result
+    together: int  # images at a time
+    x_pitch: int  # elements from one image to the next as they are read
+    y_pitch: int
+    share: int | None  # tiles of a chunk, None if the work is not cut
+    image_bytes: int
+    y_bytes: int
+    result_bytes: int
+
+    @property
+    def is_shared(self) -> bool:
+        return self.share is not None
+
+    def scratch_bytes(self, workers: int) -> int:
+        return self.image_bytes + self.y_bytes + self.result_bytes
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        """Of the scratch result."""
+        row, channels = self.result_row, self.channels
+        return 1, row, kernel.kernel[1] * channels * row, channels * row
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        if self.share is None:
+            _emit_weight_grad(Writer(f, kernel, epilogue, pointers), self)
+        else:
+            _share_weight_grad(Chunks(f, kernel, epilogue, pointers, pool, WEIGHT_WORDS), self, self.share)
+
+
+@functools.lru_cache(maxsize=4096)
+def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
+    """The plan of a kernel without epilogue, which has no part in it."""
+    image = x_image(kernel, target)
+    depthwise, channels = is_depthwise(kernel), kernel.channels // kernel.groups
+    run = depthwise or is_run(image, kernel.kernel[1], kernel.dilation[1])
+    outputs, size = kernel.filters // image.groups, kernel.dtype.itemsize
+    m = channels * (kernel.kernel[1] if run else 1)
+    depth = max(1, kernel.out_height * kernel.out_width)
+    tiling = choose_tiling(target, kernel.dtype, m, outputs, depth, depthwise)
+    y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
+    # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
+    y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
+    y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel
+    o, c, _, j = kernel.w_strides
+    regular = not run or depthwise or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
+    direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and regular
+    result_row = round_up(kernel.filters, tiling.lanes)
+    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
+    y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
+    pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
+    together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
+    x_pitch = image.strides[0] if image.in_place else image.elements
+    y_pitch = kernel.y_strides[0] if y_in_place else y
+    taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
+    tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
+    wanted = wanted_chunks(seconds_of(kernel, target) * together / max(1, kernel.batch))
+    return WeightGrad(
+        image=image,
+        depthwise=depthwise,
+        channels=channels,
+        run=run,
+        tiling=tiling,
+        y_in_place=y_in_place,
+        y_row=y_row,
+        y_pixel=y_pixel,
+        direct=direct,
+        result_row=result_row,
+        together=together,
+        x_pitch=x_pitch,
+        y_pitch=y_pitch,
+        share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
+        image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
+        y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
+        result_bytes=aligned_bytes(result, kernel.dtype),
+    )
+
+
+WEIGHT_WORDS = 2  # the images that are worked on, from and to
+WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
+
+
+def _weights_result(writer: Writer, plan: WeightGrad) -> tuple[Value, tuple[int, int, int, int]]:
+    """Where the tiles add up, and its strides of o, c, i, j."""
+    if plan.direct and writer.result is not None:
+        return writer.result, writer.kernel.w_strides
+    row, channels = plan.result_row, plan.channels
+    strides = (1, row, writer.kernel.kernel[1] * channels * row, channels * row)
+    return writer.area(plan.image_bytes + plan.y_bytes), strides
+
+
+def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
+    """The images that are taken together are copied in parallel, then the tiles of the result are added to."""
+    f, kernel, table = chunks.f, chunks.kernel, chunks.table
+    copies = not (plan.image.in_place and plan.y_in_place)
+    copy, (tiles, count) = _copy_part(chunks, plan) if copies else None, _tiles_part(chunks, plan, share)
+    with span(f, 0, kernel.batch, plan.together) as start:
+        end = f.min(f.add(start, plan.together), kernel.batch)
+        table.set_word(0, start)
+        table.set_word(1, end)
+        if copy is not None:
+            chunks.run(copy, f.sub(end, start))
+        chunks.run(tiles, count)
+    weights = kernel.filters * plan.channels * kernel.kernel[0] * kernel.kernel[1]
+    if weights < WORTH_STORING or kernel.filters < 2 * STORE_FILTERS:
+        _finish_weights(chunks.own, plan)
+        return
+    part, writer = chunks.open("store")
+    whole = kernel.filters // STORE_FILTERS
+    if kernel.filters % STORE_FILTERS == 0:
+        _finish_filters(writer, plan, part.f.mul(part.chunk, STORE_FILTERS), STORE_FILTERS)
+    else:
+        with part.f.when(part.f.compare("icmp eq", part.chunk, integer(whole))):
+            _finish_filters(writer, plan, whole * STORE_FILTERS, kernel.filters % STORE_FILTERS)
+        with part.f.when(part.f.compare("icmp slt", part.chunk, integer(whole))):
+            _finish_filters(writer, plan, part.f.mul(part.chunk, STORE_FILTERS), STORE_FILTERS)
+    chunks.run(part.f.finish(), -(-kernel.filters // STORE_FILTERS))
+
+
+def _copy_part(chunks: Chunks, plan: WeightGrad) -> str:
+    """A chunk: one image of x and y, brought into the form that is read."""
+    part, writer = chunks.open("copy")
+    f, start = part.f, part.table.word(0)
+    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
+    with f.when(f.compare("icmp eq", start, integer(0))):
+        writer.clear_frame(plan.image, writer.at(frame, (part.chunk, plan.x_pitch)))
+        if not plan.y_in_place:
+            fill_zero(f, writer.dtype, writer.at(y_copy, (part.chunk, plan.y_pitch)), plan.y_pitch)
+    number = f.add(start, part.chunk)
+    _copy_image(writer, plan, frame, y_copy, start, (number, f.add(number, 1)))
+    return f.finish()
+
+
+def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]:
+    """A chunk: some tiles of the result. Returns the part and how many chunks there are."""
+    part, writer = chunks.open("tiles")
+    f, start, end = part.f, part.table.word(0), part.table.word(1)
+    pixels, y = _image_places(writer, plan, writer.area(0), writer.area(plan.image_bytes), start)
+    grid = _tile_grid(writer.kernel, plan)
+    count = math.prod(grid)
+    with span(f, *chunk_range(f, part.chunk, share, count)) as number:
+        _weight_tile(writer, plan, pixels, y, unravel(f, number, grid), (start, end))
+    return f.finish(), -(-count // share)
+
+
+def _tile_grid(kernel: Convolution, plan: WeightGrad) -> tuple[int, ...]:
+    """How many groups, taps i and j, column panels and row panels the tiles of the result are."""
+    kh, kw = kernel.kernel
+    return plan.image.groups, kh, 1 if plan.run else kw, plan.tiling.column_panels, plan.tiling.row_panels
+
+
+def _finish_filters(writer: Writer, plan: WeightGrad, first: Index, count: int) -> None:
+    """Store some filters, and call the epilogue for them."""
+    source, _ = _weights_result(writer, plan)
+    if writer.result is not None and not plan.direct:
+        _store_filters(writer, plan, source, first, count)
+    ranges = [(first, writer.f.add(first, count)), (0, plan.channels), *((0, size) for size in writer.kernel.kernel)]
+    writer.finish(source if writer.result is None else writer.result, ranges)
+
+
+def _finish_weights(writer: Writer, plan: WeightGrad) -> None:
+    """Store all filters, and call the epilogue once."""
+    source, _ = _weights_result(writer, plan)
+    if writer.result is not None and not plan.direct:
+        _store_weights(writer, plan, source)
+    ranges: list[tuple[Index, Index]] = [(0, writer.kernel.filters), (0, plan.channels)]
+    ranges += [(0, size) for size in writer.kernel.kernel]
+    writer.finish(source if writer.result is None else writer.result, ranges)
+
+
+def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
+    f, kernel, image = writer.f, writer.kernel, plan.image
+    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
+    if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
+        result, strides = _weights_result(writer, plan)
+        _zero_weights(writer, plan, result, strides[1:])
+    else:
+        writer.clear_frame(image, frame, plan.together)
+        if not plan.y_in_place:
+            fill_zero(f, writer.dtype, y_copy, plan.together * plan.y_pitch)
+        with span(f, 0, kernel.batch, plan.together) as start:
+            end = f.min(f.add(start, plan.together), kernel.batch)
+            _copy_image(writer, plan, frame, y_copy, start, (start, end))
+            pixels, y = _image_places(writer, plan, frame, y_copy, start)
+            with contextlib.ExitStack() as stack:
+                tile = [stack.enter_context(span(f, 0, size)) for size in _tile_grid(writer.kernel, plan)]
+                _weight_tile(writer, plan, pixels, y, tile, (start, end))
+    _finish_weights(writer, plan)
+
+
+def _zero_weights(writer: Writer, plan: WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:
+    """The sum over nothing."""
+    f, (kh, kw) = writer.f, writer.kernel.kernel
+    c, i, j = strides
+    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j, span(f, 0, plan.channels) as channel:
+        row = writer.at(result, (tap_i, i), (tap_j, j), (channel, c))
+        fill_zero(f, writer.dtype, row, writer.kernel.filters)
+
+
+def _image_places(writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value, start: Index) -> tuple[Value, Value]:
+    """Where image ``start`` of x and y is read, the first of those that are taken together."""
+    image = plan.image
+    pixels = writer.at(writer.first, (start, image.strides[0])) if image.in_place else frame
+    y = writer.at(writer.second, (start, writer.kernel.y_strides[0])) if plan.y_in_place else y_copy
+    return pixels, y
+
+
+def _copy_image(
+    writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value, start: Index, images: tuple[Index, Index]
+) -> None:
+    """Bring some images of x and y into the form that is read, ``start`` being the first of those taken together."""
+    f, kernel, image = writer.f, writer.kernel, plan.image
+    s_n, s_o, s_p, s_q = kernel.y_strides
+    if not image.in_place:
+        with span(f, *images) as number:
+            to = writer.at(frame, (f.sub(number, start), plan.x_pitch))
+            writer.frame(image, writer.first, number, to)
+    if plan.y_in_place:
+        return
+    with span(f, *images) as number, span(f, 0, kernel.out_height) as p:
+        to = writer.at(y_copy, (f.sub(number, start), plan.y_pitch), (p, plan.y_row))
+        base = writer.at(writer.second, (number, s_n), (p, s_p))
+        writer.copy(Matrix(to, plan.y_pixel, 1), Matrix(base, s_q, s_o), kernel.out_width, kernel.filters)
+
+
+def _weight_tile(
+    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tile: Sequence[Index], images: tuple[Index, Index]
+) -> None:
+    """Add what images give to one tile: of a group, for a tap (i, j), in a column panel, a row panel."""
+    f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
+    group, i, j, panel, row_panel = tile
+    outputs = kernel.filters // image.groups
+    result, (o, c, i_stride, j_stride) = _weights_result(writer, plan)
+    # Rows of tiles are runs of (j, c), of c alone, or the taps j of every channel.
+    layout: Layout = "lanes" if plan.depthwise else "columns"
+    a_row, c_row = (kernel.dilation[1] * image.pixel, j_stride) if plan.depthwise else (1, c)
+    a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
+    a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
+    a_panel = writer.at(a_tap, (panel, tiling.width * plan.depthwise))
+    b = writer.at(y, (group, outputs), (panel, tiling.width))
+    c_panel = writer.at(result, (group, outputs * o), (i, i_stride), (j, j_stride), (panel, tiling.width))
+    m = tiling.row_start(f, row_panel)
+    with span(f, *images) as number:
+        local = f.sub(number, images[0])
+        at = TileOperands(
+            writer.at(a_panel, (m, a_row), (local, plan.x_pitch)), a_row, kernel.stride[1] * image.pixel,
+            writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
+            writer.at(c_panel, (m, c_row)), c_row, kernel.out_width, number, kernel.out_height,
+            kernel.stride[0] * image.row, plan.y_row,
+        )  # fmt: skip
+        call_tile(f, tiling, layout, row_panel, panel, at)
+
+
+def _store_weights(writer: Writer, plan: WeightGrad, source: Value) -> None:
+    """Copy the scratch result to the strides of w."""
+    f, filters = writer.f, writer.kernel.filters
+    if _stored_taps(writer.kernel) is None:
+        _store_filters(writer, plan, source, 0, filters)
+        return
+    # Few filters at a time, whose lines of w stay in the cache.
+    whole = filters // STORE_FILTERS * STORE_FILTERS
+    if whole:
+        with span(f, 0, whole, STORE_FILTERS) as first:
+            _store_filters(writer, plan, source, first, STORE_FILTERS)
+    if whole < filters:
+        _store_filters(writer, plan, source, whole, filters - whole)
+
+
+def _stored_taps(kernel: Convolution) -> int | None:
+    """The stride of the taps in w, where for each channel a matrix of taps × filters is transposed."""
+    (kh, kw), (o, c, i, j) = kernel.kernel, kernel.w_strides
+    taps = Weights(0, 0, o, c, i, j).taps((kh, kw))
+    return taps if kh * kw > 1 and c != 1 and o != 1 else None
+
+
+def _store_filters(writer: Writer, plan: WeightGrad, source: Value, first: Index, count: int) -> None:
+    """Copy some filters of the scratch result to the strides of w."""
+    f, (kh, kw), channels, row = writer.f, writer.kernel.kernel, plan.channels, plan.result_row
+    o, c, i, j = writer.kernel.w_strides
+    origin = writer.at(source, (first, 1))
+    result = writer.at(writer.result_pointer, (first, o))
+    taps = _stored_taps(writer.kernel)
+    if taps is not None:
+        with span(f, 0, channels) as channel:
+            to = Matrix(writer.at(result, (channel, c)), taps, o)
+            writer.copy(to, Matrix(writer.at(origin, (channel, row)), channels * row, 1), kh * kw, count)
+        return
+    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
+        to = Matrix(writer.at(result, (tap_i, i), (tap_j, j)), c, o)
+        lines = writer.at(origin, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
+        writer.copy(to, Matrix(lines, row, 1), channels, count)
