@@ -134,6 +134,11 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
     return f.binary("add", f.binary("mul", a, b), c)
 
 
+def prefetch(f: Function, at: Value) -> None:
+    """Ask for the cache line at an address, which need not be valid, to be read."""
+    f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(3, "i32"), integer(1, "i32"))
+
+
 _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
 
 
@@ -146,7 +151,8 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if tile.layout != "columns" else i for i in range(tile.rows)]
-    sums = _initial_sums(writer, c_rows, accumulate)
+    _prefetch_c(writer, c_rows, accumulate)
+    sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
         a_now, b_now, *sums = block.carried
         a_rows = [f.offset(a_now, row, element) for row in rows] if indexed else []
@@ -166,22 +172,35 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
             inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, (b_stride, a_step))), *sums)
         sums = inner.results[len(moving) :]
         block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
-    for s, value in enumerate(block.results[2:]):
+    for s, value in enumerate(_with_c(writer, c_rows, accumulate, block.results[2:])):
         writer.store_c(value, c_rows[s // tile.vectors], s % tile.vectors)
     return f.finish()
 
 
-def _initial_sums(writer: _TileWriter, c_rows: list[Value], accumulate: Value) -> list[Value]:
-    """What the accumulators start with: C, or zeros."""
+def _prefetch_c(writer: _TileWriter, c_rows: list[Value], accumulate: Value) -> None:
+    """Ask for C, which is read when the sums are complete: a tile takes longer than the third cache."""
+    f, tile = writer.f, writer.tile
+    with f.when(f.compare("icmp ne", accumulate, integer(0))):
+        for row in c_rows:
+            for j in range(tile.vectors):
+                prefetch(f, f.offset(row, j * writer.lanes, writer.element))
+
+
+def _with_c(writer: _TileWriter, c_rows: list[Value], accumulate: Value, sums: list[Value]) -> list[Value]:
+    """The sums, added to C where they are only a part of it."""
     f, tile = writer.f, writer.tile
     start, load, ready = f.current_block, f.label("load"), f.label("ready")
     f.branch_if(f.compare("icmp ne", accumulate, integer(0)), load, ready)
     f.block(load)
-    loaded = [writer.load_c(row, j) for row in c_rows for j in range(tile.vectors)]
+    add = "fadd" if tile.dtype.kind == "f" else "or" if tile.dtype.kind == "b" else "add"
+    places = [(row, j) for row in c_rows for j in range(tile.vectors)]
+    added = [f.binary(add, writer.load_c(row, j), value) for (row, j), value in zip(places, sums, strict=True)]
     f.branch(ready)
     f.block(ready)
-    zero = f.const(0, writer.type).text
-    return [f.emit(v.type, f"phi {v.type} [ {zero}, %{start} ], [ {v.text}, %{load} ]") for v in loaded]
+    return [
+        f.emit(v.type, f"phi {v.type} [ {v.text}, %{start} ], [ {total.text}, %{load} ]")
+        for v, total in zip(sums, added, strict=True)
+    ]
 
 
 # -- tilings ----------------------------------------------------------------------------------------------------
