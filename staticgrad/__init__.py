@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
     from staticgrad.ops.checkpointing import checkpoint
+    from staticgrad.ops.custom import custom_gradient
     from staticgrad.ops.contraction import (
         einsum,
         matmul,
@@ -162,6 +163,11 @@ if TYPE_CHECKING:
         sum,
         var,
     )
+    from staticgrad.ops.sorting import (
+        argsort,
+        searchsorted,
+        sort,
+    )
     from staticgrad.ops.sources import (
         arange,
         constant,
@@ -276,6 +282,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "asin",
     "asinh",
     "assert_",
@@ -306,6 +313,7 @@ __all__ = [
     "count_nonzero",
     "cumulative_prod",
     "cumulative_sum",
+    "custom_gradient",
     "digamma",
     "dim",
     "divide",
@@ -399,10 +407,12 @@ __all__ = [
     "rsqrt",
     "scan",
     "scatter",
+    "searchsorted",
     "shape",
     "sign",
     "sin",
     "sinh",
+    "sort",
     "split",
     "sqrt",
     "square",

@@ -144,6 +144,7 @@ class Op:
     differentiable: bool = True
     linear: bool = False  # in all differentiable inputs together: the jvp is the op itself
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
+    own_rule: bool = False  # derived by its vjp alone, whatever it expands into
     view: bool = False  # the result is the operand's memory under another index map
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()

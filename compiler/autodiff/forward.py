@@ -187,7 +187,7 @@ def push_forward(
         return op.jvp(FUNCTIONS, primal, *tangents)
     if op.linear:
         return _apply(graph, op, primal, tangents)
-    if op.expand is not None:
+    if op.expand is not None and not op.own_rule:
         start = len(graph.nodes)
         results = op.expand(FUNCTIONS, primal)
         varying = {x: t for x, t in zip(primal.inputs, tangents, strict=True) if t is not None}

@@ -9,6 +9,7 @@ from staticgrad.ops import (
     control,
     convolution,
     cumulative,
+    custom,
     effects,
     elementwise,
     indexing,
@@ -16,6 +17,7 @@ from staticgrad.ops import (
     neural,
     randoms,
     reductions,
+    sorting,
     sources,
     special,
     variables,
@@ -24,6 +26,6 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "checkpointing", "contraction", "control", "convolution", "cumulative", "effects", "elementwise", "indexing", "losses", "neural",
-    "randoms", "reductions", "sources", "special", "variables", "views", "windows",
+    "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects", "elementwise",
+    "indexing", "losses", "neural", "randoms", "reductions", "sources", "special", "variables", "views", "windows",
 ]  # fmt: skip
