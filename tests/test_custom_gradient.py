@@ -145,14 +145,14 @@ def test_bad_rules_are_refused() -> None:
     def forgot(v: Any) -> Any:
         return v
 
-    with pytest.raises(sg.GraphError, match="forgot.*results, rule"):
+    with pytest.raises(sg.GraphError, match=r"forgot.*results, rule"):
         forgot(x)
 
     @sg.custom_gradient
     def many(v: Any) -> Any:
         return v * 1.0, lambda ct: [ct, ct]
 
-    with pytest.raises(sg.GradientError, match="many.*expected one for each.*1,.*actual 2"):
+    with pytest.raises(sg.GradientError, match=r"many.*expected one for each.*1,.*actual 2"):
         sg.gradients(many(x), [x])
 
     @sg.custom_gradient
