@@ -387,10 +387,11 @@ class Lowering:
         self._append(step, [node])
 
     def _routine(self, node: Node) -> None:
-        """A kernel over plain row-major memory, with all results of the node."""
-        batch = batch_of(node)
+        """A kernel over plain row-major memory, with those results of the node that are read."""
+        wanted = [y in self.fetched or bool(self.users[y]) for y in node.outputs]
+        batch = batch_of(node, wanted)
         inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.memory(y) for y in node.outputs]
+        outputs = [self.memory(y) for y, wants in zip(node.outputs, wanted, strict=True) if wants]
         step = Step(
             node.op.name, "routine", batch, tuple(Operand(m) for m in (*inputs, *outputs)),
             tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=batch.flops,
@@ -525,9 +526,7 @@ def _state_key(node: Node) -> tuple[str, str]:
 
 
 @phase("lower")
-def lower(
-    region: Region, raw_strides: RawStrides, part: LowerPart, cost_of: CostOf, *, fusion: bool = True
-) -> Steps:
+def lower(region: Region, raw_strides: RawStrides, part: LowerPart, cost_of: CostOf, *, fusion: bool = True) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
     groups, group_of = fuse(region, cost_of, enabled=fusion)
     deferred: set[Node] = set()

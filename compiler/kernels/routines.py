@@ -11,13 +11,14 @@ operands in the order of the op, then its results. Emitting is ``emit.routines``
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
 from staticgrad.graph import Node
-from staticgrad.types import sizes
+from staticgrad.types import int64, sizes
 
 Cumulated = Literal["sum", "prod", "recurrence"]
 
@@ -80,6 +81,31 @@ class Cumulation:
 
 
 @dataclass(frozen=True, slots=True)
+class Sort:
+    """A stable sort of a row; NaN is the largest. Operand: x; results: the values, the int64 indices, as wanted."""
+
+    dtype: np.dtype
+    length: int
+    descending: bool
+    values: bool
+    indices: bool
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        values = (Block(self.dtype, self.length),) * (1 + self.values)
+        return (*values, Block(int64, self.length)) if self.indices else values
+
+    @property
+    def flops(self) -> int:
+        return 8 * self.length * max(1, self.dtype.itemsize)
+
+    @property
+    def text(self) -> str:
+        what = " and ".join(["values"] * self.values + ["indices"] * self.indices)
+        return f"sort {self.length} {self.dtype.name}{' descending' if self.descending else ''} to {what}"
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The kernel: a routine on ``count`` pieces."""
 
@@ -96,7 +122,7 @@ class Batch:
         return self.count == 0 or not any(block.elements for block in self.routine.blocks)
 
 
-def _cumulation(node: Node) -> Batch:
+def _cumulation(node: Node, wanted: Sequence[bool]) -> Batch:
     kinds: dict[str, Cumulated] = {
         "cumulative_sum": "sum", "cumulative_prod": "prod", "linear_recurrence": "recurrence",
     }  # fmt: skip
@@ -107,14 +133,23 @@ def _cumulation(node: Node) -> Batch:
     return Batch(routine, math.prod(shape[: attrs.axis]))
 
 
-_MAKERS = {
+def _sort(node: Node, wanted: Sequence[bool]) -> Batch:
+    x = node.inputs[0]
+    *rows, length = sizes(x.shape)
+    values, indices = wanted
+    return Batch(Sort(x.dtype, length, node.attrs.descending, values, indices), math.prod(rows))
+
+
+_MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
     "cumulative_sum": _cumulation,
     "cumulative_prod": _cumulation,
     "linear_recurrence": _cumulation,
+    "sort_rows": _sort,
 }
 ROUTINES = frozenset(_MAKERS)
 
 
-def batch_of(node: Node) -> Batch:
-    """The kernel of a node whose op is one of ``ROUTINES``."""
-    return _MAKERS[node.op.name](node)
+def batch_of(node: Node, wanted: Sequence[bool]) -> Batch:
+    """The kernel of a node whose op is one of ``ROUTINES``; ``wanted`` says which of its results anybody reads. The
+    others are no arguments of the kernel."""
+    return _MAKERS[node.op.name](node, wanted)

@@ -14,9 +14,9 @@ from typing import Any
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
 from staticgrad.compiler.emit.parallel import NO_POOL, Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
-from staticgrad.compiler.emit.routines import cumulation
+from staticgrad.compiler.emit.routines import cumulation, sorting
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.routines import Batch, Cumulation, Routine
+from staticgrad.compiler.kernels.routines import Batch, Cumulation, Routine, Sort
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
@@ -32,6 +32,7 @@ class Writer:
 
 WRITERS: dict[type, Writer] = {
     Cumulation: Writer(cumulation.write),
+    Sort: Writer(sorting.write, sorting.scratch_bytes),
 }
 
 

@@ -1,0 +1,264 @@
+"""Stable sorting of one row, in LLVM IR, without a comparison of floats and without a branch that depends on values.
+
+Elements become *keys*: unsigned integers in the order wanted, NaN the largest (in descending order the first). Short
+rows are sorted by rank: how many keys are smaller, or equal and earlier, is counted for a vector of elements at a time.
+Long rows are sorted by the digits of their keys, the last first (Knuth, The Art of Computer Programming, 5.2.5); a
+digit that all keys share is passed over. Where indices are wanted, zeros of both signs are equal; values that are
+sorted alone by digits come with -0 before 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.routines.vectors import Lanes, as_value, counted, strips
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.routines import Sort
+
+RANKED = 160  # elements up to which rows are sorted by rank
+DIGIT = 8  # bits
+BUCKETS = 1 << DIGIT
+COUNT = "i32"
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where things lie in the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
+
+    key_bits: int
+    keys: tuple[int, int]
+    places: tuple[int, int]
+    counts: int
+    nbytes: int
+
+
+def _is_ranked(routine: Sort) -> bool:
+    return routine.length <= RANKED
+
+
+def _layout(routine: Sort, target: Target) -> _Layout:
+    size = routine.dtype.itemsize
+    bits = max(32, 8 * size) if _is_ranked(routine) else 8 * size
+    length = -(-routine.length // 64) * 64
+    keys = length * bits // 8
+    if _is_ranked(routine):
+        return _Layout(bits, (0, 0), (keys, keys), 0, keys + 8 * length)
+    places = 4 * length if routine.indices else 0
+    counts = 2 * (keys + places)
+    return _Layout(bits, (0, keys), (2 * keys, 2 * keys + places), counts, counts + 4 * BUCKETS * max(1, bits // DIGIT))
+
+
+def scratch_bytes(routine: Sort, target: Target) -> int:
+    return _layout(routine, target).nbytes
+
+
+def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
+    """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
+    _Sorter(f, routine, pointers).write()
+
+
+class _Sorter:
+    def __init__(self, f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
+        self.f = f
+        self.routine = routine
+        self.length = routine.length
+        self.element = memory_type(routine.dtype)
+        self.layout = _layout(routine, f.target)
+        self.key = f"i{self.layout.key_bits}"
+        source, *results = pointers[:-1]
+        self.source = source
+        self.values = results[0] if routine.values else None
+        self.indices = results[-1] if routine.indices else None
+        self.scratch = pointers[-1]
+
+    def write(self) -> None:
+        if _is_ranked(self.routine):
+            self._by_rank()
+        else:
+            self._by_digits()
+
+    def _at(self, nbytes: int) -> Value:
+        return self.f.offset(self.scratch, nbytes, "i8")
+
+    # -- keys -----------------------------------------------------------------------------------------------------
+
+    def _encode(self, keys: Value) -> None:
+        f = self.f
+
+        def strip(first: Index, pieces: list[Lanes]) -> None:
+            for number, piece in enumerate(pieces):
+                place = f.add(first, number * f.target.lanes(self.routine.dtype))
+                key = self._key_of(piece.load(f, f.offset(self.source, place, self.element)))
+                Lanes(key.type, piece.mask).store(f, key, f.offset(keys, place, self.key))
+
+        strips(f, self.routine.dtype, self.length, 1, strip)
+
+    def _key_of(self, x: Value) -> Value:
+        f, bits, dtype = self.f, 8 * self.routine.dtype.itemsize, self.routine.dtype
+        type_ = vector(f"i{bits}", lanes_of(x.type))
+        top = f.const(-(1 << (bits - 1)), type_)
+        ones = f.const(-1, type_)
+        if dtype.kind == "f":
+            if self.routine.indices or _is_ranked(self.routine):
+                x = f.binary("fadd", x, f.const(0.0, x.type))  # -0 becomes 0
+            word = f.cast("bitcast", x, f"i{bits}")
+            negative = f.binary("ashr", word, f.const(bits - 1, type_))
+            key = f.binary("xor", word, f.binary("or", negative, top))
+            key = f.select(f.compare("fcmp uno", x, x), ones, key)
+        else:
+            key = f.binary("xor", x, top) if dtype.kind == "i" else x
+        if self.routine.descending:
+            key = f.binary("xor", key, ones)
+        return key if bits == self.layout.key_bits else f.cast("zext", key, self.key)
+
+    def _value_of(self, key: Value) -> Value:
+        f, dtype = self.f, self.routine.dtype
+        bits = 8 * dtype.itemsize
+        top, ones = f.const(-(1 << (bits - 1)), key.type), f.const(-1, key.type)
+        if self.routine.descending:
+            key = f.binary("xor", key, ones)
+        if dtype.kind == "f":
+            positive = f.binary("ashr", key, f.const(bits - 1, key.type))
+            key = f.binary("xor", key, f.binary("or", f.binary("xor", positive, ones), top))
+            return f.cast("bitcast", key, self.element)
+        return f.binary("xor", key, top) if dtype.kind == "i" else key
+
+    # -- short rows -------------------------------------------------------------------------------------------------
+
+    def _by_rank(self) -> None:
+        f, length = self.f, self.length
+        keys, ranks = self._at(self.layout.keys[0]), self._at(self.layout.places[0])
+        self._encode(keys)
+        lanes = f.target.lanes(np.dtype(f"u{self.layout.key_bits // 8}"))
+        with counted(f, 0, length, lanes) as block:
+            rank = self._ranks(keys, block.index, lanes)
+            f.store(rank, f.offset(ranks, block.index, self.key))
+        with counted(f, 0, length) as loop:
+            rank = f.load(self.key, f.offset(ranks, loop.index, self.key))
+            place = rank if self.key == "i64" else f.cast("zext", rank, "i64")
+            if self.values is not None:
+                value = f.load(self.element, f.offset(self.source, loop.index, self.element))
+                f.store(value, f.offset(self.values, place, self.element))
+            if self.indices is not None:
+                f.store(loop.index, f.offset(self.indices, place, "i64"))
+
+    def _ranks(self, keys: Value, first: Value, lanes: int) -> Value:
+        """For each of some neighbouring keys how many come before it; those beyond the row give anything."""
+        f = self.f
+        type_ = vector(self.key, lanes)
+        mine = f.load(type_, f.offset(keys, first, self.key))
+        end = as_value(f.min(f.add(first, lanes), self.length))
+
+        def count(low: Index, high: Index, total: Value, predicate: str) -> Value:
+            with counted(f, low, high, carry=[total]) as loop:
+                other = f.splat(f.load(self.key, f.offset(keys, loop.index, self.key)), lanes)
+                before = f.compare(predicate, other, mine)
+                if low is first:  # the same vector: of equal keys the earlier comes first
+                    lane = f.cast("trunc", f.binary("sub", loop.index, first), "i32")
+                    earlier = f.compare("icmp slt", f.splat(lane, lanes), f.lane_numbers(vector("i32", lanes)))
+                    same = f.compare("icmp eq", other, mine)
+                    before = f.binary("or", before, f.binary("and", earlier, same))
+                loop.next(f.binary("add", loop.carried[0], f.cast("zext", before, self.key)))
+            return loop.results[0]
+
+        total = count(0, first, f.const(0, type_), "icmp ule")
+        total = count(first, end, total, "icmp ult")
+        return count(end, self.length, total, "icmp ult")
+
+    # -- long rows --------------------------------------------------------------------------------------------------
+
+    def _by_digits(self) -> None:
+        f = self.f
+        keys = [self._at(place) for place in self.layout.keys]
+        places = [self._at(place) for place in self.layout.places]
+        self._encode(keys[0])
+        if self.routine.indices:
+            with counted(f, 0, self.length) as loop:
+                f.store(f.cast("trunc", loop.index, "i32"), f.offset(places[0], loop.index, "i32"))
+        self._count(keys[0])
+        now = [keys[0], keys[1], places[0], places[1]]
+        for digit in range(self.layout.key_bits // DIGIT):
+            now = self._pass(digit, now)
+        self._finish(now[0], now[2])
+
+    def _counts(self, digit: int) -> Value:
+        return self._at(self.layout.counts + 4 * BUCKETS * digit)
+
+    def _digit(self, key: Value, digit: int) -> Value:
+        f = self.f
+        wide = key if self.key == "i64" else f.cast("zext", key, "i64")
+        moved = f.binary("lshr", wide, integer(DIGIT * digit)) if digit else wide
+        return f.binary("and", moved, integer(BUCKETS - 1))
+
+    def _count(self, keys: Value) -> None:
+        f, digits = self.f, range(self.layout.key_bits // DIGIT)
+        with counted(f, 0, BUCKETS * len(digits)) as loop:
+            f.store(integer(0, COUNT), f.offset(self._counts(0), loop.index, COUNT))
+        with counted(f, 0, self.length) as loop:
+            key = f.load(self.key, f.offset(keys, loop.index, self.key))
+            for digit in digits:
+                place = f.offset(self._counts(digit), self._digit(key, digit), COUNT)
+                f.store(f.binary("add", f.load(COUNT, place), integer(1, COUNT)), place)
+
+    def _pass(self, digit: int, now: list[Value]) -> list[Value]:
+        """Sort by one digit from the first keys and places into the second; which are exchanged, unless all keys
+        have the same digit."""
+        f = self.f
+        counts = self._counts(digit)
+        first = self._digit(f.load(self.key, now[0]), digit)
+        same = f.compare("icmp eq", f.load(COUNT, f.offset(counts, first, COUNT)), integer(self.length, COUNT))
+
+        def move() -> Sequence[Value]:
+            self._starts(counts)
+            keys, new_keys, places, new_places = now
+            with counted(f, 0, self.length) as loop:
+                key = f.load(self.key, f.offset(keys, loop.index, self.key))
+                counter = f.offset(counts, self._digit(key, digit), COUNT)
+                target = f.load(COUNT, counter)
+                f.store(f.binary("add", target, integer(1, COUNT)), counter)
+                target = f.cast("zext", target, "i64")
+                f.store(key, f.offset(new_keys, target, self.key))
+                if self.routine.indices:
+                    f.store(f.load("i32", f.offset(places, loop.index, "i32")), f.offset(new_places, target, "i32"))
+            return [new_keys, keys, new_places, places]
+
+        return f.choose(same, lambda: now, move)
+
+    def _starts(self, counts: Value) -> None:
+        """Counts become the place of the first key of each bucket."""
+        f = self.f
+        with counted(f, 0, BUCKETS, carry=[integer(0, COUNT)]) as loop:
+            place = f.offset(counts, loop.index, COUNT)
+            count = f.load(COUNT, place)
+            f.store(loop.carried[0], place)
+            loop.next(f.binary("add", loop.carried[0], count))
+
+    def _finish(self, keys: Value, places: Value) -> None:
+        f = self.f
+        if not self.routine.indices:
+            self._decode(keys)
+            return
+        with counted(f, 0, self.length) as loop:
+            place = f.cast("zext", f.load("i32", f.offset(places, loop.index, "i32")), "i64")
+            if self.indices is not None:
+                f.store(place, f.offset(self.indices, loop.index, "i64"))
+            if self.values is not None:
+                value = f.load(self.element, f.offset(self.source, place, self.element))
+                f.store(value, f.offset(self.values, loop.index, self.element))
+
+    def _decode(self, keys: Value) -> None:
+        f, values = self.f, self.values
+        assert values is not None
+
+        def strip(first: Index, pieces: list[Lanes]) -> None:
+            for number, piece in enumerate(pieces):
+                place = f.add(first, number * f.target.lanes(self.routine.dtype))
+                type_ = vector(self.key, lanes_of(piece.type))
+                value = self._value_of(Lanes(type_, piece.mask).load(f, f.offset(keys, place, self.key)))
+                piece.store(f, value, f.offset(values, place, self.element))
+
+        strips(f, self.routine.dtype, self.length, 1, strip)

@@ -1,0 +1,186 @@
+"""Sorting along an axis, and looking up in what is sorted.
+
+``sort`` gives values and indices; which of them a program computes follows from what it reads. NaN is the largest, as
+in NumPy. Equal elements keep their order. The derivative of sorted values is that of a gather at the indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.ops.declare import operands
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import DTYPES, TensorType, int64, is_floating, normalize_axis
+
+
+@dataclass(frozen=True, slots=True)
+class SortAttributes:
+    """The axis along which elements are sorted, and whether the largest comes first."""
+
+    axis: int
+    descending: bool
+
+
+def _sort_type(attrs: SortAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
+    if not 0 <= attrs.axis < x.ndim:
+        raise GraphError(f"sort: {x} has no axis {attrs.axis}")
+    return x, TensorType(x.shape, int64)
+
+
+def _rows_type(attrs: SortAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
+    if attrs.axis != x.ndim - 1:
+        raise GraphError(f"sort_rows: axis {attrs.axis} is not the last one of {x}")
+    return _sort_type(attrs, x)
+
+
+def _sort_reference(attrs: SortAttributes, x: Array) -> tuple[Array, Array]:
+    if attrs.descending:  # from the end, so that equal elements keep their order when turned
+        turned = np.argsort(np.flip(x, attrs.axis), axis=attrs.axis, kind="stable")
+        order = np.flip(x.shape[attrs.axis] - 1 - turned, attrs.axis)
+    else:
+        order = np.argsort(x, axis=attrs.axis, kind="stable")
+    return np.take_along_axis(x, order, attrs.axis), order.astype(np.int64)
+
+
+def _expand_sort(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, attrs = node.inputs[0], node.attrs
+    last = x.ndim - 1
+    rows = graph_of((x,)).add(SORT_ROWS, (o.moveaxis(x, attrs.axis, last),), SortAttributes(last, attrs.descending))
+    return [o.moveaxis(y, last, attrs.axis) for y in rows.outputs]
+
+
+def _grid(o: Namespace, indices: Any, axis: int) -> list[Any]:
+    """The index of every axis of the element that an index along ``axis`` names."""
+    return [indices if i == axis else o.iota(indices.shape, i) for i in range(indices.ndim)]
+
+
+def _vjp_sort(o: Namespace, node: Primal, ct: Any, _: Any) -> Sequence[Any]:
+    if ct is None:
+        return (None,)
+    return (o.scatter_add(o.zeros_like(ct), ct, *_grid(o, node.outputs[1], node.attrs.axis)),)
+
+
+def _jvp_sort(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+    if not is_floating(node.inputs[0].dtype):
+        return None, None
+    return o.gather(t, *_grid(o, node.outputs[1], node.attrs.axis)), None
+
+
+def _cases(rows: bool) -> tuple[Case, ...]:
+    forms = (
+        ((6,), 0), ((1,), 0), ((0,), 0), ((3, 7), 1), ((2, 3, 21), 2), ((2, 170), 1), ((2, 70), 1), ((5, 0), 1),
+        *(() if rows else (((5, 3), 0), ((2, 9, 4), 1))),
+    )  # fmt: skip
+    return tuple(
+        Case((shape,), SortAttributes(axis, descending), distinct=True)
+        for shape, axis in forms
+        for descending in (False, True)
+    )
+
+
+SORT = register(
+    Op(
+        "sort",
+        "The elements along an axis in order, and the indices at which they were; equal ones keep their order.",
+        infer=_sort_type,
+        reference=_sort_reference,
+        expand=_expand_sort,
+        vjp=_vjp_sort,
+        jvp=_jvp_sort,
+        dtypes=DTYPES,
+        cases=_cases(rows=False),
+    )
+)
+
+SORT_ROWS = register(
+    Op(
+        "sort_rows",
+        "``sort`` along the last axis, as kernels do it.",
+        infer=_rows_type,
+        reference=_sort_reference,
+        differentiable=False,
+        dtypes=DTYPES,
+        cases=_cases(rows=True),
+        tags=PRIMITIVE,
+    )
+)
+
+
+def _sorted(what: str, x: Any, axis: int, descending: bool) -> Sequence[Tensor]:
+    tensor = lift(x, graph_of((x,)))
+    if tensor.ndim == 0:
+        raise GraphError(f"{what}: {tensor.name!r} {tensor.type} has no axis")
+    return tensor.graph.add(
+        SORT, (tensor,), SortAttributes(normalize_axis(axis, tensor.ndim, what), bool(descending))
+    ).outputs
+
+
+@public
+def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """The elements in order along ``axis``. NaN is the largest: the last, or with ``descending`` the first.
+
+    Args:
+        stable: sorts here are stable in any case.
+
+    Raises:
+        GraphError: a tensor without axes.
+    """
+    return _sorted("sort", x, axis, descending)[0]
+
+
+@public
+def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """The int64 indices that put the elements in order along ``axis``; those of equal elements in increasing order.
+
+    NaN is the largest: the last, or with ``descending`` the first.
+
+    Args:
+        stable: sorts here are stable in any case.
+
+    Raises:
+        GraphError: a tensor without axes.
+    """
+    return _sorted("argsort", x, axis, descending)[1]
+
+
+@public
+def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) -> Tensor:
+    """Where elements would have to be put into a sorted one-dimensional tensor to keep it sorted, as int64.
+
+    Costs a comparison of each pair, vectorised: good for up to some thousand boundaries.
+
+    Args:
+        x1: (n,), in ascending order, or in any order with ``sorter``.
+        x2: the elements, of any shape.
+        side: "left": before equal ones; "right": behind them.
+        sorter: indices that sort ``x1``.
+
+    Returns:
+        The shape of ``x2``.
+
+    Raises:
+        GraphError: another ``side``, or ``x1`` of more or less than one dimension.
+    """
+    o = FUNCTIONS
+    bounds, values = operands("searchsorted", x1, x2)
+    if bounds.ndim != 1 or side not in ("left", "right"):
+        raise GraphError(f'searchsorted: expected (n,) and side "left" or "right", actual {bounds.type} and {side!r}')
+    if sorter is not None:
+        bounds = o.take(bounds, sorter, axis=0)
+    edges = o.reshape(bounds, (*(1 for _ in values.shape), bounds.shape[0]))
+    wanted = o.expand_dims(values, -1)
+    if side == "left":  # NaN is the largest: whatever is not NaN comes before it
+        before = o.less(edges, wanted)
+        if is_floating(bounds.dtype):
+            before = o.logical_or(before, o.logical_and(o.isnan(wanted), o.logical_not(o.isnan(edges))))
+    else:
+        before = o.less_equal(edges, wanted)
+        if is_floating(bounds.dtype):
+            before = o.logical_or(before, o.isnan(wanted))
+    return o.sum(before, axis=-1, dtype=int64)  # type: ignore[no-any-return]
