@@ -2,15 +2,16 @@
 
     python benchmarks/measure.py PEER WORKLOAD THREADS SEED [--double]
 
-Comes in, a line each on standard input: ``time SECONDS``, or the end of the input. Goes out, a line of JSON each: first
-the phases (import, build, compile with the first call), the answers and versions, then for each ``time`` the seconds of
-one call in each block of calls, and memory at the end. It is meant to be started by ``run.py``, which has set the
-environment and the processors.
+Comes in, a line each on standard input: ``time SECONDS``, ``memory``, or the end of the input. Goes out, a line of JSON
+each: first the phases (import, build, compile with the first call), the answers, a digest of their bits and versions;
+then for each ``time`` the seconds of one call in each block of calls; for ``memory`` what the process and the program
+needed. It is meant to be started by ``turns.py``, which has set the environment and the processors.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
 import sys
@@ -21,8 +22,9 @@ from itertools import cycle, islice
 from typing import Any, TextIO
 
 import numpy as np
-from peers import PEERS, Call
-from workloads import CHECKED_STEPS, Array, Feed, Workload, load
+from catalog import load
+from peers import PEERS, Call, Settings
+from workloads import CHECKED_STEPS, Array, Feed, Workload
 
 SAMPLE = 500  # elements of a large result that are compared
 BLOCK_SECONDS = 50e-6  # fast calls are timed in blocks at least this long
@@ -46,40 +48,44 @@ def digest(result: Any) -> list[float]:
     return [*sample.tolist(), float(flat.mean()), float(np.sqrt(np.mean(flat * flat)))]
 
 
-def answers(results: Sequence[Any]) -> list[list[float]]:
-    return [digest(result) for result in results if result is not None]
-
-
 class Measurement:
     """One peer, one workload."""
 
     def __init__(self, peer: str, workload: Workload, threads: int, double: bool) -> None:
+        entry = PEERS[peer]
         self.feeds = _aligned(workload, double)
         start = clock()
-        module = importlib.import_module(f"peers.{PEERS[peer]}")
+        module = importlib.import_module(f"peers.{entry.module}")
         imported = clock()
         rss = megabytes("VmRSS")
-        compile = module.build(workload, threads, double)
+        self.program = module.build(workload, Settings(threads, double, entry.variant))
         built = clock()
-        self.call: Call = compile()
+        self.call: Call = self.program.compile()
         first = self.call(*self.feeds[0])
         compiled = clock()
-        found = answers(first)
-        if workload.kind == "train":
-            later = islice(cycle(self.feeds), 1, CHECKED_STEPS)
-            found = [[float(first[0]), *(float(self.call(*feed)[0]) for feed in later)]]
+        results = self._results(first, workload)
         self.started: dict[str, Any] = {
             "import_s": imported - start,
             "build_s": built - imported,
             "first_call_s": compiled - built,
             "imported_mb": rss,
-            "answers": found,
-            "version": metadata.version(peer),
+            "answers": [digest(result) for result in results],
+            "bits": hashlib.sha256(b"".join(np.ascontiguousarray(result).tobytes() for result in results)).hexdigest(),
+            "version": metadata.version(entry.modules[0]),
         }
         self.next: Iterator[Feed] = cycle(self.feeds)
-        self.block = self._block()
+        self.block = 0
 
-    def _block(self) -> int:
+    def _results(self, first: Sequence[Any], workload: Workload) -> list[Array]:
+        """What is checked: the results of a call, or the losses of several steps of training."""
+        if workload.kind != "train":
+            return [np.array(result) for result in first if result is not None]
+        losses = [np.array(first[0])]
+        for feed in islice(cycle(self.feeds), 1, CHECKED_STEPS):
+            losses.append(np.array(self.call(*feed)[0]))
+        return [np.stack(losses)]
+
+    def _warmed(self) -> int:
         """How many calls are timed together, after warming up."""
         start, calls = clock(), 0
         while clock() - start < 0.05 or calls < 3:
@@ -89,6 +95,7 @@ class Measurement:
 
     def time(self, seconds: float) -> list[float]:
         """Seconds of one call, for each block that fits; at least three."""
+        self.block = self.block or self._warmed()
         times: list[float] = []
         end = clock() + seconds
         while len(times) < 3 or clock() < end:
@@ -98,6 +105,12 @@ class Measurement:
                 self.call(*feed)
             times.append((clock() - start) / self.block)
         return times
+
+    def memory(self) -> dict[str, float]:
+        """The highest resident memory in MB, and the bytes that the program plans for intermediate values."""
+        peak = megabytes("VmHWM")
+        temporary = self.program.temporary_bytes
+        return {"peak_mb": peak, "temporary_bytes": -1 if temporary is None else temporary()}
 
 
 def _aligned(workload: Workload, double: bool) -> list[Feed]:
@@ -120,8 +133,11 @@ def serve(measurement: Measurement, requests: TextIO, replies: TextIO) -> None:
 
     reply(measurement.started)
     for line in requests:
-        reply(measurement.time(float(line.split()[1])))
-    reply({"peak_mb": megabytes("VmHWM")})
+        match line.split():
+            case ["time", seconds]:
+                reply(measurement.time(float(seconds)))
+            case ["memory"]:
+                reply(measurement.memory())
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
-"""The workloads: what one call does, its data, and how close an answer must come.
+"""What one call computes, its data, and how close an answer must come.
 
-Comes in: a name and a seed. Goes out: a ``Workload``, plain NumPy: parameters that a peer keeps for itself, batches
-that are fed in turn, the optimizer, sizes. Nothing here computes an answer: references are a peer in float64 (NumPy
-where it has the workload, PyTorch for the convolutional networks), chosen in ``run.py``.
+A ``Workload`` is plain NumPy and knows no peer: a *model* (what is computed; a peer has a function for each type of
+model it can do), parameters that a peer keeps for itself, batches that are fed in turn, the optimizer. Nothing here
+computes an answer: references are a peer in float64, chosen in ``answers.py``. The workloads with names, and how others
+of the same kinds are drawn, are in ``catalog.py``.
 
 Dense weights are (in, out), convolution weights OIHW, images NCHW; a peer may turn them once, while it is built.
 """
@@ -10,8 +11,6 @@ Dense weights are (in, out), convolution weights OIHW, images NCHW; a peer may t
 from __future__ import annotations
 
 import math
-import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
@@ -21,9 +20,109 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Feed = tuple[Array, ...]
+Random = np.random.Generator
+Parameters = dict[str, Array]
+Activation = Literal["relu", "tanh", "sigmoid", "silu", "gelu"]
 
 BATCHES = 8  # training cycles over this many batches, so that it neither over-fits nor meets denormals
 CHECKED_STEPS = 6  # of a training workload these losses are compared
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Squares:
+    """z = 4·x²: the mean and the sum of z, and both gradients. Fed: x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logistic:
+    """The mean logistic loss with ``l2``/2·|w|², and its gradients by w and b. Fed: x, y, w, b."""
+
+    l2: float
+
+
+@dataclass(frozen=True, slots=True)
+class BlackScholes:
+    """The price of European calls (Black and Scholes 1973) and its derivatives by the five inputs.
+    Fed: spot, strike, years, rate, volatility."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A·B of two matrices. Fed: A, B."""
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Softmax along the rows of a matrix. Fed: x."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNorm:
+    """Layer norm along the rows of a matrix, ε = 1e-5. Fed: x, weight, bias."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Ten cheap elementwise operations on a vector, so that passing memory is all that costs. Fed: x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a vector. Fed: x."""
+
+
+@dataclass(frozen=True, slots=True)
+class Perceptron:
+    """Dense layers ``fc1`` … ``fc<depth>`` with an activation between. Fed: x, and labels in training."""
+
+    depth: int
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class ConvNet:
+    """Convolutions ``c1``, ``c2``, … with bias, each with its padding, followed by the activation and a max pool of
+    2×2; then dense layers with the activation between. Fed: images and labels."""
+
+    paddings: tuple[int, ...]
+    depth: int
+    activation: Activation
+
+
+@dataclass(frozen=True, slots=True)
+class ResNet:
+    """A residual network for small images (He et al. 2016, section 4.2, shortcuts A): a stem, then blocks of two 3×3
+    convolutions, each followed by a batch norm in training mode; ``blocks`` has inputs, outputs and stride of each.
+    Fed: images and labels."""
+
+    blocks: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transformer:
+    """A pre-norm block (attention of ``heads`` heads, a GELU network of four times the width) and a head of classes at
+    each position. Fed: (batch, tokens, width) and labels (batch, tokens)."""
+
+    heads: int
+    causal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """One LSTM layer (gates i, f, g, o in ``wx`` (inputs, 4·hidden), ``wh``, ``b``; zero first state) and a dense layer
+    ``fc1`` at each step. Fed: (batch, steps, inputs) and labels (batch, steps)."""
+
+
+Model = (
+    Squares | Logistic | BlackScholes | Product | Softmax | LayerNorm | Chain | Copy
+    | Perceptron | ConvNet | ResNet | Transformer | Recurrent
+)  # fmt: skip
+
+
+# -- optimizers -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +142,55 @@ class Adam:
     decay: float = 0.0
 
 
+Optimizer = Momentum | Adam
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One workload.
 
     ``feeds``: each a tuple of arrays in the order of the call. ``tolerance``: largest |answer − reference| relative to
-    the largest |reference| of that output. ``flops`` and ``traffic`` (bytes that must pass memory once) are those of
-    the formula, not of any implementation; 0 where nobody would ask.
+    the largest |reference| of that output. ``flops``: of the formula, of products of matrices only. ``results``: bytes
+    of the arrays that come out. ``about``: its sizes, for people.
     """
 
     name: str
+    model: Model
     kind: Literal["function", "train", "infer"]
     feeds: tuple[Feed, ...]
     tolerance: float
+    about: str = ""
     dtype: str = "float32"
-    parameters: dict[str, Array] = field(default_factory=dict)
-    buffers: dict[str, Array] = field(default_factory=dict)  # running statistics of batch norms
-    optimizer: Momentum | Adam | None = None
+    parameters: Parameters = field(default_factory=dict)
+    buffers: Parameters = field(default_factory=dict)  # running statistics of batch norms
+    optimizer: Optimizer | None = None
     flops: int = 0
-    traffic: int = 0
+    results: int = 4
+
+    @property
+    def traffic(self) -> int:
+        """Bytes that any implementation passes once: what is fed, what comes out, parameters, and in training the
+        reads and writes of parameters and of the optimizer's state."""
+        passes = 1
+        match self.optimizer:
+            case Momentum(_, momentum):
+                passes = 4 if momentum else 2
+            case Adam():
+                passes = 6
+        kept = sum(array.nbytes for array in self.parameters.values())
+        return sum(array.nbytes for array in self.feeds[0]) + self.results + passes * kept
 
 
-Random = np.random.Generator
-Builder = Callable[[Random], Workload]
-L2 = 1e-2  # of logreg_f64
+# -- parts ------------------------------------------------------------------------------------------------------------
 
 
-# -- parts ----------------------------------------------------------------------------------------------------------
+def _normal(r: Random, shape: tuple[int, ...], scale: float = 1.0, dtype: str = "float32") -> Array:
+    return r.normal(0, scale, shape).astype(dtype)
 
 
-def _normal(r: Random, shape: tuple[int, ...], scale: float) -> Array:
-    return r.normal(0, scale, shape).astype(np.float32)
-
-
-def _dense(r: Random, sizes: tuple[int, ...], gain: float = 2.0) -> dict[str, Array]:
+def _dense(r: Random, sizes: tuple[int, ...], gain: float = 2.0) -> Parameters:
     """Weights and biases of dense layers ``fc1``, ``fc2``, … (He's scale for a gain of two)."""
-    parameters: dict[str, Array] = {}
+    parameters: Parameters = {}
     for number, (inputs, outputs) in enumerate(pairwise(sizes), 1):
         parameters[f"fc{number}.w"] = _normal(r, (inputs, outputs), math.sqrt(gain / inputs))
         parameters[f"fc{number}.b"] = _normal(r, (outputs,), 0.01)
@@ -89,181 +201,213 @@ def _convolution(r: Random, inputs: int, outputs: int, kernel: int) -> Array:
     return _normal(r, (outputs, inputs, kernel, kernel), math.sqrt(2 / (inputs * kernel * kernel)))
 
 
-def _labelled(r: Random, shape: tuple[int, ...], classes: int) -> tuple[Feed, ...]:
-    return tuple((_normal(r, shape, 1.0), r.integers(0, classes, shape[0])) for _ in range(BATCHES))
+def _labelled(r: Random, shape: tuple[int, ...], labels: tuple[int, ...], classes: int) -> tuple[Feed, ...]:
+    return tuple((_normal(r, shape), r.integers(0, classes, labels)) for _ in range(BATCHES))
 
 
-def _dense_flops(sizes: tuple[int, ...], batch: int) -> int:
-    """Of a training step: forward, weights' gradients, and inputs' gradients but for the first layer."""
+def _dense_flops(sizes: tuple[int, ...], batch: int, first: int = 2) -> int:
+    """Of a training step: forward, weights' gradients, and inputs' gradients; ``first`` of the three at the first."""
     layers = [2 * batch * a * b for a, b in pairwise(sizes)]
-    return 3 * sum(layers) - layers[0]
+    return 3 * sum(layers) - (3 - first) * layers[0]
 
 
-# -- workloads --------------------------------------------------------------------------------------------------------
+def describe(optimizer: Optimizer) -> str:
+    match optimizer:
+        case Momentum(_, momentum):
+            return f"SGD momentum {momentum}" if momentum else "SGD"
+        case Adam(_, decay):
+            return "AdamW" if decay else "Adam"
 
 
-def seed_scalar(r: Random) -> Workload:
-    """z = 4·x² of four numbers; mean and sum of z, and both gradients: the cost of a call."""
-    return Workload("seed_scalar", "function", ((_normal(r, (1, 4), 1.0),),), 1e-5)
+# -- functions --------------------------------------------------------------------------------------------------------
 
 
-def logreg_f64(r: Random) -> Workload:
-    """Logistic regression on 569×30 with an L2 term: the loss and its gradients by weights and bias."""
-    rows, columns = 569, 30
-    x = r.normal(size=(rows, columns))
-    y = (x @ r.normal(size=columns) + r.normal(size=rows) > 0).astype(np.float64)
-    feed = (x, y, 0.1 * r.normal(size=columns), np.array(0.05))
-    return Workload("logreg_f64", "function", (feed,), 1e-10, "float64", flops=4 * rows * columns)
-
-
-def _mlp_train(name: str, sizes: tuple[int, ...], batch: int, optimizer: Momentum | Adam) -> Builder:
-    def build(r: Random) -> Workload:
-        feeds = _labelled(r, (batch, sizes[0]), sizes[-1])
-        flops = _dense_flops(sizes, batch)
-        return Workload(name, "train", feeds, 1e-4, parameters=_dense(r, sizes), optimizer=optimizer, flops=flops)
-
-    return build
-
-
-def lenet(r: Random) -> Workload:
-    """LeNet-5 with relu and max pooling, batch 64 of 1×28×28; a training step with momentum."""
-    parameters = {"c1.w": _convolution(r, 1, 6, 5), "c1.b": _normal(r, (6,), 0.01)}
-    parameters |= {"c2.w": _convolution(r, 6, 16, 5), "c2.b": _normal(r, (16,), 0.01)}
-    sizes = (400, 120, 84, 10)
-    parameters |= _dense(r, sizes)
-    first, second = 2 * 64 * 784 * 6 * 25, 2 * 64 * 100 * 16 * 6 * 25
-    flops = 2 * first + 3 * second + _dense_flops(sizes, 64) + 2 * 64 * sizes[0] * sizes[1]
-    feeds = _labelled(r, (64, 1, 28, 28), 10)
-    return Workload("lenet", "train", feeds, 1e-4, parameters=parameters, optimizer=Momentum(0.01, 0.9), flops=flops)
-
-
-# Inputs, outputs and stride of each block of two convolutions.
-RESNET20 = ((16, 16, 1),) * 3 + ((16, 32, 2),) + ((32, 32, 1),) * 2 + ((32, 64, 2),) + ((64, 64, 1),) * 2
-
-
-def resnet20(r: Random) -> Workload:
-    """ResNet-20 for CIFAR (He et al. 2016, shortcut A), batch norms in training mode, batch 32; a training step."""
-    parameters: dict[str, Array] = {}
-    buffers: dict[str, Array] = {}
-
-    def normalized(name: str, inputs: int, outputs: int) -> None:
-        parameters[f"{name}.w"] = _convolution(r, inputs, outputs, 3)
-        parameters[f"{name}.gamma"] = r.uniform(0.8, 1.2, outputs).astype(np.float32)
-        parameters[f"{name}.beta"] = _normal(r, (outputs,), 0.1)
-        buffers[f"{name}.mean"] = np.zeros(outputs, np.float32)
-        buffers[f"{name}.var"] = np.ones(outputs, np.float32)
-
-    normalized("stem", 3, 16)
-    flops, side = 2 * 2 * 32 * 1024 * 16 * 27, 32
-    for number, (inputs, outputs, stride) in enumerate(RESNET20):
-        normalized(f"b{number}.1", inputs, outputs)
-        normalized(f"b{number}.2", outputs, outputs)
-        side //= stride
-        flops += 3 * 2 * 32 * side * side * 9 * outputs * (inputs + outputs)
-    parameters |= _dense(r, (64, 10), gain=1.0)
-    feeds = _labelled(r, (32, 3, 32, 32), 10)
-    optimizer = Momentum(0.01, 0.9)
+def squares(r: Random, name: str, size: int) -> Workload:
     return Workload(
-        "resnet20", "train", feeds, 2e-3, parameters=parameters, buffers=buffers, optimizer=optimizer, flops=flops
+        name, Squares(), "function", ((_normal(r, (1, size)),),), 1e-5, f"{size} numbers", results=8 + 8 * size
     )
 
 
-HEADS, WIDTH, CLASSES = 8, 256, 1000  # of transformer_block
-
-
-def transformer_block(r: Random) -> Workload:
-    """A causal pre-norm block (8 heads, width 256, GELU MLP of 4×) and a head of 1,000 classes; batch 8, 128 tokens."""
-    parameters: dict[str, Array] = {}
-    for name in ("norm1", "norm2"):
-        parameters |= {
-            f"{name}.w": r.uniform(0.9, 1.1, WIDTH).astype(np.float32),
-            f"{name}.b": _normal(r, (WIDTH,), 0.02),
-        }
-    layers = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}
-    sizes = {name: (a * WIDTH, b * WIDTH) for name, (a, b) in layers.items()} | {"head": (WIDTH, CLASSES)}
-    for name, (inputs, outputs) in sizes.items():
-        parameters[f"{name}.w"] = _normal(r, (inputs, outputs), 1 / math.sqrt(inputs))
-        parameters[f"{name}.b"] = _normal(r, (outputs,), 0.01)
-    feeds = tuple((_normal(r, (8, 128, WIDTH), 1.0), r.integers(0, CLASSES, (8, 128))) for _ in range(BATCHES))
-    tokens = 8 * 128
-    dense = sum(3 * 2 * tokens * a * b for a, b in sizes.values())
-    flops = dense + 3 * 2 * 2 * tokens * 128 * WIDTH // 2  # causal: half of the scores
-    optimizer = Adam(1e-3, 0.01)
-    return Workload("transformer_block", "train", feeds, 1e-4, parameters=parameters, optimizer=optimizer, flops=flops)
-
-
-def black_scholes_f64(r: Random) -> Workload:
-    """The price of a million European calls (Black and Scholes 1973) and its derivatives by the five inputs."""
-    n = 1_000_000
-    ranges = ((50, 150), (50, 150), (0.1, 2.0), (0.0, 0.08), (0.1, 0.5))  # spot, strike, years, rate, volatility
-    feed = tuple(r.uniform(low, high, n) for low, high in ranges)
-    return Workload("black_scholes_f64", "function", (feed,), 1e-10, "float64", traffic=8 * n * 11)
-
-
-def _gemm(n: int) -> Builder:
-    def build(r: Random) -> Workload:
-        feed = (_normal(r, (n, n), 1.0), _normal(r, (n, n), 1.0))
-        return Workload(f"gemm_{n}", "function", (feed,), 1e-4, flops=2 * n**3)
-
-    return build
-
-
-def softmax_512(r: Random) -> Workload:
-    """Softmax along the rows of 512×512."""
-    return Workload("softmax_512", "function", ((_normal(r, (512, 512), 1.0),),), 1e-5, traffic=2 * 4 * 512 * 512)
-
-
-def layer_norm_512(r: Random) -> Workload:
-    """Layer norm along the rows of 512×512, with weight and bias."""
-    feed = (_normal(r, (512, 512), 1.0), r.uniform(0.5, 1.5, 512).astype(np.float32), _normal(r, (512,), 0.1))
-    return Workload("layer_norm_512", "function", (feed,), 1e-5, traffic=2 * 4 * 512 * 512)
-
-
-def pointwise_chain(r: Random) -> Workload:
-    """Ten elementwise operations on four million numbers: cheap ones, so that passing memory is all that costs."""
-    n = 4_000_000
-    return Workload("pointwise_chain", "function", ((_normal(r, (n,), 1.0),),), 1e-5, traffic=2 * 4 * n)
-
-
-def copy(r: Random) -> Workload:
-    """A copy of four million numbers: what ``pointwise_chain`` would cost if it computed nothing."""
-    n = 4_000_000
-    return Workload("copy", "function", ((_normal(r, (n,), 1.0),),), 0.0, traffic=2 * 4 * n)
-
-
-MNIST = (784, 512, 256, 10)
-
-
-def mlp_infer_b1(r: Random) -> Workload:
-    """The network of ``mlp_mnist``, inference of one image."""
-    pairs = list(pairwise(MNIST))
+def logistic(r: Random, name: str, rows: int, columns: int, dtype: str) -> Workload:
+    x = r.normal(size=(rows, columns)).astype(dtype)
+    y = (x @ r.normal(size=columns) + r.normal(size=rows) > 0).astype(dtype)
+    feed = (x, y, _normal(r, (columns,), 0.1, dtype), np.array(0.05, dtype))
+    size = np.dtype(dtype).itemsize
     return Workload(
-        "mlp_infer_b1", "infer", ((_normal(r, (1, 784), 1.0),),), 1e-4, parameters=_dense(r, MNIST),
-        flops=2 * sum(a * b for a, b in pairs), traffic=4 * sum(a * b for a, b in pairs),
+        name, Logistic(1e-2), "function", (feed,), 1e-10 if size == 8 else 1e-4, f"{rows}×{columns} {dtype}", dtype,
+        flops=4 * rows * columns, results=size * (columns + 2),
     )  # fmt: skip
 
 
-BUILDERS: dict[str, Builder] = {
-    "seed_scalar": seed_scalar,
-    "logreg_f64": logreg_f64,
-    "mlp_small": _mlp_train("mlp_small", (64, 32, 32, 10), 32, Momentum(0.01, 0.9)),
-    "mlp_mnist": _mlp_train("mlp_mnist", MNIST, 128, Adam(1e-3)),
-    "lenet": lenet,
-    "resnet20": resnet20,
-    "transformer_block": transformer_block,
-    "black_scholes_f64": black_scholes_f64,
-    **{f"gemm_{n}": _gemm(n) for n in (64, 256, 512, 1024)},
-    "softmax_512": softmax_512,
-    "layer_norm_512": layer_norm_512,
-    "pointwise_chain": pointwise_chain,
-    "copy": copy,
-    "mlp_infer_b1": mlp_infer_b1,
-}
+def black_scholes(r: Random, name: str, n: int, dtype: str) -> Workload:
+    ranges = ((50, 150), (50, 150), (0.1, 2.0), (0.0, 0.08), (0.1, 0.5))  # spot, strike, years, rate, volatility
+    feed = tuple(r.uniform(low, high, n).astype(dtype) for low, high in ranges)
+    size = np.dtype(dtype).itemsize
+    about = f"{n:,} options, {dtype}"
+    tolerance = 1e-10 if size == 8 else 1e-4
+    return Workload(name, BlackScholes(), "function", (feed,), tolerance, about, dtype, results=6 * size * n)
 
 
-WITHOUT_NUMPY = frozenset({"lenet", "resnet20", "transformer_block"})  # nobody would write their gradients by hand
+def product(r: Random, name: str, m: int, k: int, n: int, dtype: str = "float32") -> Workload:
+    feed = (_normal(r, (m, k), 1.0, dtype), _normal(r, (k, n), 1.0, dtype))
+    size = np.dtype(dtype).itemsize
+    about = f"{m}×{k} · {k}×{n} {dtype}"
+    tolerance = 1e-10 if size == 8 else 1e-4
+    return Workload(
+        name, Product(), "function", (feed,), tolerance, about, dtype, flops=2 * m * k * n, results=size * m * n
+    )
 
 
-def load(name: str, seed: int = 0) -> Workload:
-    """The workload of that name; the same seed gives the same data whichever others are asked for."""
-    return BUILDERS[name](np.random.default_rng((seed, zlib.crc32(name.encode()))))
+def softmax(r: Random, name: str, rows: int, columns: int) -> Workload:
+    feed = (_normal(r, (rows, columns)),)
+    return Workload(name, Softmax(), "function", (feed,), 1e-5, f"{rows}×{columns}", results=4 * rows * columns)
+
+
+def layer_norm(r: Random, name: str, rows: int, columns: int) -> Workload:
+    weight, bias = r.uniform(0.5, 1.5, columns).astype(np.float32), _normal(r, (columns,), 0.1)
+    feed = (_normal(r, (rows, columns)), weight, bias)
+    return Workload(name, LayerNorm(), "function", (feed,), 1e-5, f"{rows}×{columns}", results=4 * rows * columns)
+
+
+def chain(r: Random, name: str, n: int) -> Workload:
+    return Workload(name, Chain(), "function", ((_normal(r, (n,)),),), 1e-5, f"{n:,} numbers", results=4 * n)
+
+
+def copy(r: Random, name: str, n: int) -> Workload:
+    return Workload(name, Copy(), "function", ((_normal(r, (n,)),),), 0.0, f"{n:,} numbers", results=4 * n)
+
+
+# -- networks ---------------------------------------------------------------------------------------------------------
+
+
+def _layers(sizes: tuple[int, ...], activation: Activation) -> str:
+    return f"{'-'.join(map(str, sizes))} {activation}"
+
+
+def perceptron(
+    r: Random, name: str, sizes: tuple[int, ...], batch: int, optimizer: Optimizer, activation: Activation = "relu"
+) -> Workload:
+    return Workload(
+        name, Perceptron(len(sizes) - 1, activation), "train", _labelled(r, (batch, sizes[0]), (batch,), sizes[-1]),
+        1e-4, f"{_layers(sizes, activation)}, batch {batch}, {describe(optimizer)}", parameters=_dense(r, sizes),
+        optimizer=optimizer, flops=_dense_flops(sizes, batch),
+    )  # fmt: skip
+
+
+def inference(
+    r: Random, name: str, sizes: tuple[int, ...], batch: int, activation: Activation = "relu"
+) -> Workload:  # fmt: skip
+    flops = 2 * batch * sum(a * b for a, b in pairwise(sizes))
+    about = f"{_layers(sizes, activation)}, batch {batch}"
+    return Workload(
+        name, Perceptron(len(sizes) - 1, activation), "infer", ((_normal(r, (batch, sizes[0])),),), 1e-4, about,
+        parameters=_dense(r, sizes), flops=flops, results=4 * batch * sizes[-1],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A square kernel of a ``ConvNet`` and its outputs."""
+
+    outputs: int
+    kernel: int
+    padding: int
+
+
+def convnet(
+    r: Random, name: str, image: tuple[int, int, int], convolutions: tuple[Convolution, ...], dense: tuple[int, ...],
+    batch: int, optimizer: Optimizer, activation: Activation = "relu",
+) -> Workload:  # fmt: skip
+    """``image``: channels, height, width; ``dense``: outputs of the dense layers, classes last."""
+    channels, height, width = image
+    parameters: Parameters = {}
+    flops = 0
+    for number, c in enumerate(convolutions, 1):
+        parameters[f"c{number}.w"] = _convolution(r, channels, c.outputs, c.kernel)
+        parameters[f"c{number}.b"] = _normal(r, (c.outputs,), 0.01)
+        height, width = height + 2 * c.padding - c.kernel + 1, width + 2 * c.padding - c.kernel + 1
+        flops += (2 if number == 1 else 3) * 2 * batch * height * width * channels * c.outputs * c.kernel**2
+        channels, height, width = c.outputs, height // 2, width // 2
+    sizes = (channels * height * width, *dense)
+    parameters |= _dense(r, sizes)
+    about = f"{image}, convolutions {[(c.outputs, c.kernel) for c in convolutions]}, dense {dense}, {activation}, "
+    return Workload(
+        name, ConvNet(tuple(c.padding for c in convolutions), len(dense), activation), "train",
+        _labelled(r, (batch, *image), (batch,), dense[-1]), 1e-4, f"{about}batch {batch}, {describe(optimizer)}",
+        parameters=parameters, optimizer=optimizer, flops=flops + _dense_flops(sizes, batch, first=3),
+    )  # fmt: skip
+
+
+def resnet(
+    r: Random, name: str, widths: tuple[int, ...], depth: int, side: int, batch: int, optimizer: Optimizer
+) -> Workload:
+    """``depth`` blocks of each width; the first block of each width but the first halves the image."""
+    parameters: Parameters = {}
+    buffers: Parameters = {}
+    firsts = [(inputs, outputs, 2) for inputs, outputs in pairwise(widths)]
+    blocks: list[tuple[int, int, int]] = [(widths[0], widths[0], 1)] * depth
+    for first in firsts:
+        blocks += [first, *[(first[1], first[1], 1)] * (depth - 1)]
+
+    def normalized(part: str, inputs: int, outputs: int) -> None:
+        parameters[f"{part}.w"] = _convolution(r, inputs, outputs, 3)
+        parameters[f"{part}.gamma"] = r.uniform(0.8, 1.2, outputs).astype(np.float32)
+        parameters[f"{part}.beta"] = _normal(r, (outputs,), 0.1)
+        buffers[f"{part}.mean"] = np.zeros(outputs, np.float32)
+        buffers[f"{part}.var"] = np.ones(outputs, np.float32)
+
+    classes, now = 10, side
+    normalized("stem", 3, widths[0])
+    flops = 2 * 2 * batch * side * side * widths[0] * 27
+    for number, (inputs, outputs, stride) in enumerate(blocks):
+        normalized(f"b{number}.1", inputs, outputs)
+        normalized(f"b{number}.2", outputs, outputs)
+        now //= stride
+        flops += 3 * 2 * batch * now * now * 9 * outputs * (inputs + outputs)
+    sizes = (widths[-1], classes)
+    parameters |= _dense(r, sizes, gain=1.0)
+    about = f"widths {widths}, {depth} blocks each, batch {batch} of 3×{side}×{side}, {describe(optimizer)}"
+    return Workload(
+        name, ResNet(tuple(blocks)), "train", _labelled(r, (batch, 3, side, side), (batch,), classes), 2e-3, about,
+        parameters=parameters, buffers=buffers, optimizer=optimizer, flops=flops + _dense_flops(sizes, batch, first=3),
+    )  # fmt: skip
+
+
+def transformer(
+    r: Random, name: str, batch: int, tokens: int, width: int, heads: int, classes: int, optimizer: Optimizer,
+    causal: bool = True,
+) -> Workload:  # fmt: skip
+    parameters: Parameters = {}
+    for norm in ("norm1", "norm2"):
+        parameters[f"{norm}.w"] = r.uniform(0.9, 1.1, width).astype(np.float32)
+        parameters[f"{norm}.b"] = _normal(r, (width,), 0.02)
+    layers = {"qkv": (1, 3), "out": (1, 1), "up": (1, 4), "down": (4, 1)}
+    sizes = {layer: (a * width, b * width) for layer, (a, b) in layers.items()} | {"head": (width, classes)}
+    for layer, (inputs, outputs) in sizes.items():
+        parameters[f"{layer}.w"] = _normal(r, (inputs, outputs), 1 / math.sqrt(inputs))
+        parameters[f"{layer}.b"] = _normal(r, (outputs,), 0.01)
+    rows = batch * tokens
+    dense = sum(3 * 2 * rows * a * b for a, b in sizes.values())
+    attention = 3 * 2 * 2 * rows * tokens * width // (2 if causal else 1)
+    about = f"batch {batch}, {tokens} tokens, width {width}, {heads} heads{', causal' if causal else ''}, "
+    return Workload(
+        name, Transformer(heads, causal), "train", _labelled(r, (batch, tokens, width), (batch, tokens), classes), 1e-4,
+        f"{about}{classes} classes, {describe(optimizer)}", parameters=parameters, optimizer=optimizer,
+        flops=dense + attention,
+    )  # fmt: skip
+
+
+def lstm(
+    r: Random, name: str, batch: int, steps: int, inputs: int, hidden: int, classes: int, optimizer: Optimizer
+) -> Workload:
+    parameters = {
+        "wx": _normal(r, (inputs, 4 * hidden), 1 / math.sqrt(inputs)),
+        "wh": _normal(r, (hidden, 4 * hidden), 1 / math.sqrt(hidden)),
+        "b": _normal(r, (4 * hidden,), 0.1),
+    } | _dense(r, (hidden, classes), gain=1.0)
+    products = 2 * inputs * 4 * hidden + 3 * hidden * 4 * hidden + 3 * hidden * classes
+    about = f"batch {batch}, {steps} steps, {inputs} inputs, hidden {hidden}, {classes} classes, {describe(optimizer)}"
+    return Workload(
+        name, Recurrent(), "train", _labelled(r, (batch, steps, inputs), (batch, steps), classes), 1e-4, about,
+        parameters=parameters, optimizer=optimizer, flops=2 * batch * steps * products,
+    )  # fmt: skip

@@ -11,15 +11,40 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from workloads import BUILDERS, HEADS, L2, RESNET20, WIDTH, Adam, Array, Momentum, Workload
+from workloads import (
+    Activation,
+    Adam,
+    Array,
+    BlackScholes,
+    Chain,
+    ConvNet,
+    Copy,
+    LayerNorm,
+    Logistic,
+    Momentum,
+    Perceptron,
+    Product,
+    Recurrent,
+    ResNet,
+    Softmax,
+    Squares,
+    Transformer,
+    Workload,
+)
 
-from peers import Compile
+from peers import Program, Settings
 
-WORKLOADS = frozenset(BUILDERS)
 Tree = dict[str, Any]
+ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
+    "relu": jax.nn.relu, "tanh": jnp.tanh, "sigmoid": jax.nn.sigmoid, "silu": jax.nn.silu,
+    "gelu": partial(jax.nn.gelu, approximate=False),
+}  # fmt: skip
 
 
-def seed_scalar(x: Any) -> Any:
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+def squares(_: Squares, x: Any) -> Any:
     def z(x: Any) -> Any:
         return 4 * (x * x)
 
@@ -28,16 +53,16 @@ def seed_scalar(x: Any) -> Any:
     return mean, total, by_mean, by_total
 
 
-def logreg(x: Any, y: Any, w: Any, b: Any) -> Any:
+def logistic(model: Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
     def loss(w: Any, b: Any) -> Any:
         z = x @ w + b
-        return (jax.nn.softplus(z) - y * z).mean() + 0.5 * L2 * (w @ w)
+        return (jax.nn.softplus(z) - y * z).mean() + 0.5 * model.l2 * (w @ w)
 
     value, gradients = jax.value_and_grad(loss, (0, 1))(w, b)
     return value, *gradients
 
 
-def black_scholes(*inputs: Any) -> Any:
+def black_scholes(_: BlackScholes, *inputs: Any) -> Any:
     def price(s: Any, k: Any, t: Any, rate: Any, sigma: Any) -> Any:
         def cdf(x: Any) -> Any:
             return 0.5 * (1 + lax.erf(x / math.sqrt(2)))
@@ -51,31 +76,34 @@ def black_scholes(*inputs: Any) -> Any:
     return value, *gradients
 
 
-def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+def layer_norm(_: LayerNorm, x: Any, weight: Any, bias: Any) -> Any:
     y = x - x.mean(1, keepdims=True)
     return (y * lax.rsqrt(jnp.mean(y * y, 1, keepdims=True) + 1e-5) * weight + bias,)
 
 
-def pointwise_chain(x: Any) -> Any:
+def chain(_: Chain, x: Any) -> Any:
     y = jnp.minimum(jnp.maximum(x * 1.5 + 0.25, -1.0), 2.0)
     return (-(jnp.abs(y * y + x) * 0.5 - x),)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "seed_scalar": seed_scalar,
-    "logreg_f64": logreg,
-    "black_scholes_f64": black_scholes,
-    "softmax_512": lambda x: (jax.nn.softmax(x, 1),),
-    "layer_norm_512": layer_norm,
-    "pointwise_chain": pointwise_chain,
-    "copy": lambda x: (jnp.copy(x),),
-    **dict.fromkeys((name for name in BUILDERS if name.startswith("gemm")), lambda a, b: (a @ b,)),
+FUNCTIONS: dict[type, Callable[..., Any]] = {
+    Squares: squares,
+    Logistic: logistic,
+    BlackScholes: black_scholes,
+    Product: lambda _, a, b: (a @ b,),
+    Softmax: lambda _, x: (jax.nn.softmax(x, 1),),
+    LayerNorm: layer_norm,
+    Chain: chain,
+    Copy: lambda _, x: (jnp.copy(x),),
 }
 
 
-def dense(p: Tree, x: Any, depth: int = 3) -> Any:
+# -- networks: parameters, statistics and a batch to logits (rows, classes) and new statistics ------------------------
+
+
+def dense(p: Tree, x: Any, depth: int, activation: Activation = "relu") -> Any:
     for layer in range(1, depth):
-        x = jax.nn.relu(x @ p[f"fc{layer}.w"] + p[f"fc{layer}.b"])
+        x = ACTIVATIONS[activation](x @ p[f"fc{layer}.w"] + p[f"fc{layer}.b"])
     return x @ p[f"fc{depth}.w"] + p[f"fc{depth}.b"]
 
 
@@ -87,16 +115,18 @@ def convolution(w: Any, x: Any, padding: int, stride: int = 1) -> Any:
 def pooled(x: Any) -> Any:
     """The maximum of 2×2; its derivative by reduction is faster here than that of ``reduce_window``."""
     n, h, w, c = x.shape
+    x = x[:, : h // 2 * 2, : w // 2 * 2]
     return x.reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
 
 
-def lenet(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
-    x = pooled(jax.nn.relu(convolution(p["c1.w"], x, 2) + p["c1.b"]))
-    x = pooled(jax.nn.relu(convolution(p["c2.w"], x, 0) + p["c2.b"]))
-    return dense(p, x.reshape(len(x), -1)), buffers
+def convnet(model: ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+    for number, padding in enumerate(model.paddings, 1):
+        x = convolution(p[f"c{number}.w"], x, padding) + p[f"c{number}.b"]
+        x = pooled(ACTIVATIONS[model.activation](x))
+    return dense(p, x.reshape(len(x), -1), model.depth, model.activation), buffers
 
 
-def resnet20(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def resnet(model: ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     new: Tree = {}
 
     def normalized(name: str, x: Any, stride: int = 1) -> Any:
@@ -108,7 +138,7 @@ def resnet20(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
         return (y - mean) * (p[f"{name}.gamma"] * lax.rsqrt(var + 1e-5)) + p[f"{name}.beta"]
 
     x = jax.nn.relu(normalized("stem", x))
-    for number, (inputs, outputs, stride) in enumerate(RESNET20):
+    for number, (inputs, outputs, stride) in enumerate(model.blocks):
         y = jax.nn.relu(normalized(f"b{number}.1", x, stride))
         y = normalized(f"b{number}.2", y)
         if stride > 1:
@@ -117,7 +147,7 @@ def resnet20(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     return dense(p, x.mean((1, 2)), 1), new
 
 
-def transformer_block(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def transformer(model: Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     def layer(name: str, x: Any) -> Any:
         return x @ p[f"{name}.w"] + p[f"{name}.b"]
 
@@ -125,23 +155,45 @@ def transformer_block(p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
         y = x - x.mean(-1, keepdims=True)
         return y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True) + 1e-5) * p[f"{name}.w"] + p[f"{name}.b"]
 
-    n, s, _ = x.shape
-    q, k, v = layer("qkv", norm("norm1", x)).reshape(n, s, 3, HEADS, WIDTH // HEADS).transpose(2, 0, 3, 1, 4)
-    scores = q @ k.swapaxes(2, 3) / math.sqrt(WIDTH // HEADS)
-    y = jax.nn.softmax(jnp.where(np.tri(s, dtype=bool), scores, -jnp.inf)) @ v
-    x = x + layer("out", y.transpose(0, 2, 1, 3).reshape(n, s, WIDTH))
+    n, s, width = x.shape
+    parts = layer("qkv", norm("norm1", x)).reshape(n, s, 3, model.heads, width // model.heads)
+    q, k, v = parts.transpose(2, 0, 3, 1, 4)
+    scores = q @ k.swapaxes(2, 3) / math.sqrt(width // model.heads)
+    if model.causal:
+        scores = jnp.where(np.tri(s, dtype=bool), scores, -jnp.inf)
+    y = jax.nn.softmax(scores) @ v
+    x = x + layer("out", y.transpose(0, 2, 1, 3).reshape(n, s, width))
     x = x + layer("down", jax.nn.gelu(layer("up", norm("norm2", x)), approximate=False))
     return layer("head", x).reshape(n * s, -1), buffers
 
 
-MODELS: dict[str, Callable[[Tree, Tree, Any], tuple[Any, Tree]]] = {
-    "mlp_small": lambda p, buffers, x: (dense(p, x), buffers),
-    "mlp_mnist": lambda p, buffers, x: (dense(p, x), buffers),
-    "mlp_infer_b1": lambda p, buffers, x: (dense(p, x), buffers),
-    "lenet": lenet,
-    "resnet20": resnet20,
-    "transformer_block": transformer_block,
+def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+    """A scan; the inputs' part of the gates is one product before it."""
+    batch, hidden = len(x), p["wh"].shape[0]
+    rows = x.swapaxes(0, 1) @ p["wx"] + p["b"]
+
+    def step(state: Any, row: Any) -> tuple[Any, Any]:
+        h, c = state
+        i, f, g, o = jnp.split(row + h @ p["wh"], 4, axis=1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    zeros = jnp.zeros((batch, hidden), x.dtype)
+    _, outputs = lax.scan(step, (zeros, zeros), rows)
+    return dense(p, outputs.swapaxes(0, 1).reshape(-1, hidden), 1), buffers
+
+
+NETWORKS: dict[type, Callable[[Any, Tree, Tree, Any], tuple[Any, Tree]]] = {
+    Perceptron: lambda model, p, buffers, x: (dense(p, x, model.depth, model.activation), buffers),
+    ConvNet: convnet,
+    ResNet: resnet,
+    Transformer: transformer,
+    Recurrent: lstm,
 }
+
+
+# -- training ---------------------------------------------------------------------------------------------------------
 
 
 def cross_entropy(logits: Any, labels: Any) -> Any:
@@ -151,12 +203,15 @@ def cross_entropy(logits: Any, labels: Any) -> Any:
 
 
 def _parameters(workload: Workload) -> Tree:
+    """Convolution weights HWIO; the first dense weight after them reads channels last."""
     made = {}
+    model, channels = workload.model, 0
     for name, array in workload.parameters.items():
         if array.ndim == 4:
             array = array.transpose(2, 3, 1, 0)
-        elif workload.name == "lenet" and name == "fc1.w":  # it reads 16 channels of 5×5, here channels last
-            array = array.reshape(16, 5, 5, -1).transpose(1, 2, 0, 3).reshape(array.shape)
+            channels = array.shape[-1]
+        elif isinstance(model, ConvNet) and name == "fc1.w":
+            array = array.reshape(channels, -1, array.shape[1]).swapaxes(0, 1).reshape(array.shape)
         made[name] = jnp.array(array)
     return made
 
@@ -167,6 +222,8 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
     def momentum(p: Tree, g: Tree, state: Any) -> tuple[Tree, Any]:
         rule = workload.optimizer
         assert isinstance(rule, Momentum)
+        if not rule.momentum:
+            return jax.tree.map(lambda p, g: p - rule.lr * g, p, g), state
         velocity = jax.tree.map(lambda v, g: rule.momentum * v + g, state[0], g)
         return jax.tree.map(lambda p, v: p - rule.lr * v, p, velocity), (velocity, *state[1:])
 
@@ -185,25 +242,36 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
     return momentum if isinstance(workload.optimizer, Momentum) else adam
 
 
-def build(workload: Workload, threads: int, double: bool) -> Compile:
-    if workload.dtype == "float64":
+def build(workload: Workload, settings: Settings) -> Program:
+    if workload.dtype == "float64" or settings.double:
         jax.config.update("jax_enable_x64", True)
     if workload.kind == "train":
         return _training(workload)
+    model = workload.model
     if workload.kind == "infer":
         parameters = _parameters(workload)
-        infer = jax.jit(lambda p, x: MODELS[workload.name](p, {}, x)[0])
-        return lambda: lambda x: [np.asarray(infer(parameters, x))]
-    function = jax.jit(FUNCTIONS[workload.name])
-    return lambda: lambda *arrays: [np.asarray(y) for y in function(*arrays)]
+        infer = jax.jit(lambda p, x: NETWORKS[type(model)](model, p, {}, x)[0])
+        return Program(
+            lambda: lambda x: [np.asarray(infer(parameters, x))],
+            lambda: _temporary_bytes(infer, parameters, *workload.feeds[0]),
+        )
+    function = jax.jit(partial(FUNCTIONS[type(model)], model))
+    return Program(
+        lambda: lambda *arrays: [np.asarray(y) for y in function(*arrays)],
+        lambda: _temporary_bytes(function, *workload.feeds[0]),
+    )
 
 
-def _training(workload: Workload) -> Compile:
-    model, update = MODELS[workload.name], _update(workload)
-    images = bool(workload.feeds[0][0].ndim == 4)
+def _temporary_bytes(function: Any, *arguments: Any) -> int:
+    return int(function.lower(*arguments).compile().memory_analysis().temp_size_in_bytes)
+
+
+def _training(workload: Workload) -> Program:
+    model, update = workload.model, _update(workload)
+    network, images = NETWORKS[type(model)], bool(workload.feeds[0][0].ndim == 4)
 
     def loss(p: Tree, buffers: Tree, x: Any, labels: Any) -> tuple[Any, Tree]:
-        logits, buffers = model(p, buffers, x.transpose(0, 2, 3, 1) if images else x)
+        logits, buffers = network(model, p, buffers, x.transpose(0, 2, 3, 1) if images else x)
         return cross_entropy(logits, labels.reshape(-1)), buffers
 
     @partial(jax.jit, donate_argnums=0)
@@ -216,12 +284,14 @@ def _training(workload: Workload) -> Compile:
     p = _parameters(workload)
     zeros = partial(jax.tree.map, jnp.zeros_like)
     buffers = {name: jnp.array(array) for name, array in workload.buffers.items()}
-    second = zeros(p) if isinstance(workload.optimizer, Adam) else ()
-    state = (p, buffers, (zeros(p), second, jnp.zeros((), jnp.float32)))
+    rule = workload.optimizer
+    first = zeros(p) if isinstance(rule, Adam) or (rule is not None and rule.momentum) else ()
+    second = zeros(p) if isinstance(rule, Adam) else ()
+    state = (p, buffers, (first, second, jnp.zeros((), jnp.float32)))
 
     def call(x: Array, labels: Array) -> list[Any]:
         nonlocal state
         state, value = step(state, x, labels)
         return [np.asarray(value)]
 
-    return lambda: call
+    return Program(lambda: call, lambda: _temporary_bytes(step, state, *workload.feeds[0]))

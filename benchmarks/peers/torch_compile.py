@@ -1,0 +1,165 @@
+"""PyTorch through ``torch.compile``, whose Inductor needs a C++ compiler.
+
+The variant ``calls`` compiles what its documentation would: in training the forward pass with the loss (its backward
+is compiled with it) beside a fused optimizer; of functions value and gradient as one; for inference with weights
+frozen. The variant ``step`` compiles forward, backward and update as one function that changes parameters in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from workloads import (
+    Adam,
+    Array,
+    BlackScholes,
+    Chain,
+    Copy,
+    LayerNorm,
+    Logistic,
+    Momentum,
+    Product,
+    Softmax,
+    Squares,
+    Workload,
+)
+
+from peers import Call, Program, Settings
+from peers.torch_eager import NETWORKS, Parameters, T, call_price, logistic_loss, parameters_of, training
+
+
+def squares(_: Squares, x: T) -> list[T]:
+    def z(x: T) -> T:
+        return 4 * (x * x)
+
+    by_mean, mean = torch.func.grad_and_value(lambda x: z(x).mean())(x)
+    by_total, total = torch.func.grad_and_value(lambda x: z(x).sum())(x)
+    return [mean, total, by_mean, by_total]
+
+
+def logistic(model: Logistic, x: T, y: T, w: T, b: T) -> list[T]:
+    def loss(w: T, b: T) -> T:
+        return logistic_loss(model, w, b, x, y)
+
+    gradients, value = torch.func.grad_and_value(loss, argnums=(0, 1))(w, b)
+    return [value, *gradients]
+
+
+def black_scholes(_: BlackScholes, *inputs: T) -> list[T]:
+    def total(*inputs: T) -> tuple[T, T]:
+        price = call_price(*inputs)
+        return price.sum(), price
+
+    gradients, (_total, price) = torch.func.grad_and_value(total, argnums=tuple(range(5)), has_aux=True)(*inputs)
+    return [price, *gradients]
+
+
+def chain(_: Chain, x: T) -> list[T]:
+    y = (x * 1.5 + 0.25).clamp(-1.0, 2.0)
+    return [-((y * y + x).abs() * 0.5 - x)]
+
+
+FUNCTIONS: dict[type, Callable[..., list[T]]] = {
+    Squares: squares,
+    Logistic: logistic,
+    BlackScholes: black_scholes,
+    Product: lambda _, a, b: [a @ b],
+    Softmax: lambda _, x: [torch.softmax(x, 1)],
+    LayerNorm: lambda _, x, w, b: [F.layer_norm(x, w.shape, w, b)],
+    Chain: chain,
+    Copy: lambda _, x: [x.clone()],
+}
+
+
+def _function(workload: Workload) -> Call:
+    model, function = workload.model, FUNCTIONS[type(workload.model)]
+    compiled = torch.compile(lambda *inputs: function(model, *inputs))
+
+    def call(*arrays: Array) -> list[Any]:
+        return [y.numpy() for y in compiled(*map(torch.from_numpy, arrays))]
+
+    return call
+
+
+def _inference(workload: Workload, settings: Settings) -> Call:
+    import torch._inductor.config as inductor
+
+    inductor.freezing = True
+    module = _Network(workload, settings).eval()
+    compiled = torch.compile(module)
+
+    def call(x: Array) -> list[Any]:
+        with torch.no_grad():
+            return [compiled(torch.from_numpy(x)).numpy()]
+
+    return call
+
+
+class _Network(torch.nn.Module):
+    """A network whose parameters Inductor may freeze, as it only does with those of modules."""
+
+    def __init__(self, workload: Workload, settings: Settings) -> None:
+        super().__init__()
+        self.model, self.network = workload.model, NETWORKS[type(workload.model)]
+        kept = parameters_of(workload.parameters, settings)
+        self.names = {name: name.replace(".", "_") for name in kept}
+        for name, p in kept.items():
+            self.register_parameter(self.names[name], torch.nn.Parameter(p, requires_grad=False))
+
+    def forward(self, x: T) -> T:
+        parameters = {name: getattr(self, attribute) for name, attribute in self.names.items()}
+        return self.network(self.model, parameters, {}, x)
+
+
+def _step(workload: Workload, settings: Settings) -> Call:
+    parameters = parameters_of(workload.parameters, settings)
+    buffers = parameters_of(workload.buffers, settings)
+    model, network = workload.model, NETWORKS[type(workload.model)]
+    first = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    second = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    count = torch.zeros(())
+
+    def loss_of(parameters: Parameters, x: T, labels: T) -> T:
+        return F.cross_entropy(network(model, parameters, buffers, x), labels.flatten())
+
+    def momentum(rule: Momentum, gradients: Parameters) -> None:
+        for name, p in parameters.items():
+            g = gradients[name]
+            p.sub_(rule.lr * (first[name].mul_(rule.momentum).add_(g) if rule.momentum else g))
+
+    def adam(rule: Adam, gradients: Parameters) -> None:
+        count.add_(1)
+        unbiased, scale = 1 - 0.9**count, 1 - 0.999**count
+        for name, p in parameters.items():
+            g = gradients[name]
+            m, v = first[name].mul_(0.9).add_(0.1 * g), second[name].mul_(0.999).add_(0.001 * g * g)
+            p.mul_(1 - rule.lr * rule.decay).sub_(rule.lr * (m / unbiased) / (torch.sqrt(v / scale) + 1e-8))
+
+    @torch.compile
+    def step(x: T, labels: T) -> T:
+        gradients, loss = torch.func.grad_and_value(loss_of)(parameters, x, labels)
+        match workload.optimizer:
+            case Momentum() as rule:
+                momentum(rule, gradients)
+            case Adam() as rule:
+                adam(rule, gradients)
+        return loss
+
+    return lambda x, labels: [step(torch.from_numpy(x), torch.from_numpy(labels)).numpy()]
+
+
+def build(workload: Workload, settings: Settings) -> Program:
+    torch.set_num_threads(settings.threads)
+    if workload.kind == "train":
+        if settings.variant == "step":
+            call = _step(workload, settings)
+        else:
+            call = training(workload, settings, torch.compile)
+    elif workload.kind == "infer":
+        call = _inference(workload, settings)
+    else:
+        call = _function(workload)
+    return Program(lambda: call)
