@@ -10,8 +10,8 @@ C is passed where ``store_raw`` says so. The plan of a kernel is made once from 
    row panels use it, else packed for a whole column block, all of k, through register transposes where needed.
 3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
    ``PANEL_BYTES``; the partial sums of a group stay in C (or scratch), in cache, until its last k. A is read in place,
-   whichever of its axes is contiguous, but packed if neither is or if its lines lie a multiple of a page apart (they
-   would fall into the same few sets of the first cache).
+   whichever of its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page
+   apart that they would drive each other out of the few sets of the first cache into which they fall.
 4. After its last k a group calls the epilogue for its rows and the columns of the block.
 5. A kernel that takes long is cut in chunks (``emit.parallel``): points of the batch where there are many of them, else
    pieces of a column block, a group of rows by a strip of columns. Then B is packed first, a panel a chunk, for all.
@@ -66,7 +66,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
-PACKED_BYTES = 2 << 20  # of B at most, for one column block
+PACKED_BYTES = 2 << 20  # of B at most, for one column block; twice as much where each block packs A again
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
@@ -77,6 +77,7 @@ FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to shar
 INTEGER_FLOPS_PER_LANE = 2e9
 BYTES_PER_SECOND = 3e10
 PAGE = 4096
+ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +200,14 @@ def _make_plan(kernel: Contraction, target: Target) -> _Plan:
     tiling = choose_tiling(target, dtype, m, n, k)
     layout: Layout = "rows" if a[1] == 1 else "columns"
     size = dtype.itemsize
-    lines = a[0] if a[1] == 1 else a[1]
-    aliased = min(m, k) * size >= 512 and lines * size % PAGE == 0 and tiling.column_panels > 1
-    pack_a = not dots and k > 0 and (1 not in a or aliased)
+    pack_a = not dots and k > 0 and (1 not in a or _is_aliased(tiling, m, k, a))
     layout = "rows" if pack_a else layout
     pack_b = not dots and k > 0 and _packs_b(tiling, b, k)
     depth_blocks = max(1, -(-k * tiling.width * size // PANEL_BYTES))
     depth_block = round_up(-(-k // depth_blocks), 8) if depth_blocks > 1 else k
     columns = tiling.column_panels
     if pack_b:
-        most = max(4, PACKED_BYTES // (k * tiling.width * size))
+        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * size))
         columns = -(-columns // -(-columns // most))
     b_outside = not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1)
     rows = ROW_BLOCK  # rows of a group
@@ -289,6 +288,20 @@ def _with_scratch(plan: _Plan) -> _Plan:
     return replace(
         plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)
     )
+
+
+def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
+    """Whether reading A in place loses its lines before all of them have been used.
+
+    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads as
+    many lines as it has rows for a while, which a set has room for unless the tile is high; along m every k of a block
+    is another line of the set, and is needed again by the tile below.
+    """
+    size = tiling.dtype.itemsize
+    lines = a[0] if a[1] == 1 else a[1]
+    if min(m, k) * size < 512 or lines * size % PAGE or tiling.column_panels == 1:
+        return False
+    return a[1] != 1 or tiling.rows > ALIASED_ROWS
 
 
 def _suits_dots(m: int, n: int, a: tuple[int, int], b: tuple[int, int]) -> bool:
