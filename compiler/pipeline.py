@@ -4,6 +4,7 @@
     passes       region          -> region of primitives         (passes/)
     materialize  values that need memory of their own get it     (passes/materialize.py)
     lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py, split.py)
+    inline       steps           -> fewer steps, buffers          (inline.py)
     schedule     steps           -> steps in order               (kernels/schedule.py)
     recompute    steps, a budget -> steps, some of them repeated (recompute.py)
     place        live ranges     -> offsets                      (memory/)
@@ -22,10 +23,12 @@ from staticgrad import config
 from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.target import Target, current_target
+from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import RawStrides, lower
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
+from staticgrad.compiler.kernels.steps import Step
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
@@ -66,7 +69,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options, strides))
     lowered = lower(region, strides, part, fusion="fuse" not in options.disabled)
-    split = split_reductions(lowered.steps, options.target)
+    split = split_reductions(_inlined(lowered.steps, options), options.target)
     add_scratch(split, options.target, options.workers)
     steps = schedule(split, greedy="schedule" not in options.disabled)
     if options.memory_budget is not None:
@@ -100,10 +103,14 @@ def _part(options: Options, strides: RawStrides, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
     region = materialize(region)
     lowered = lower(region, strides, functools.partial(_part, options, strides), fusion="fuse" not in options.disabled)
-    split = split_reductions(lowered.steps, options.target)
+    split = split_reductions(_inlined(lowered.steps, options), options.target)
     add_scratch(split, options.target, options.workers)
     steps = schedule(split, greedy="schedule" not in options.disabled)
     return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory != "none"))
+
+
+def _inlined(steps: Sequence[Step], options: Options) -> Sequence[Step]:
+    return steps if {"fuse", "inline"} & options.disabled else inline(steps, options.target)
 
 
 def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:

@@ -131,6 +131,7 @@ class _Emitter:
         self.window = window
         self.rows = len(plan.nest.outer)
         self.memory = Memory(f, plan, pointers[: len(plan.nest.args)], scratch if plan.scratch else None)
+        self._absorbed = frozenset(plan.contracted.values())
         self._scalars: dict[int, Scalars] = {}
         self._sweep: Sweep | None = None
         self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
@@ -339,6 +340,8 @@ class _Emitter:
 
     def _instructions(self, scope: Scope, numbers: Sequence[int]) -> None:
         for number in numbers:
+            if number in self._absorbed:
+                continue  # its only user computes it
             if self._sweep and number in self._sweep.reloads:
                 scope.values[number] = self._reload(scope, number)
                 continue
@@ -372,6 +375,8 @@ class _Emitter:
                     self.memory.load(scope, access, dtype, lanes, copy, None if g is None else g.value)
                     for copy, g in zip(copies, guards, strict=True)
                 ]
+            case Compute(op, _, args) if number in self.plan.contracted:
+                return [self._contracted(scope, number, op, args, lanes, copy) for copy in copies]
             case Compute(op, attrs, args):
                 rule = OPS[op].scalar
                 if rule is None:
@@ -384,6 +389,25 @@ class _Emitter:
                 return [self._as(self._as(self._operand(scope, arg, lanes, c), gathered), dtype) for c in copies]
             case other:
                 raise TypeError(f"{other} has no value")
+
+    def _contracted(self, scope: Scope, number: int, op: str, args: tuple[int, ...], lanes: int, copy: int) -> Lane:
+        """A sum or difference with the product that it takes in."""
+        product = self.plan.contracted[number]
+        a, b = self._factors(scope, product, lanes, copy)
+        other = self._operand(scope, args[0] if args[1] == product else args[1], lanes, copy)
+        builder = self._builder(lanes)
+        if op == "subtract":
+            if args[1] == product:
+                a = builder.neg(a)
+            else:
+                other = builder.neg(other)
+        return builder.fma(a, b, other)
+
+    def _factors(self, scope: Scope, product: int, lanes: int, copy: int) -> tuple[Lane, Lane]:
+        multiply = self.body[product]
+        assert isinstance(multiply, Compute)
+        a, b = (self._operand(scope, factor, lanes, copy) for factor in multiply.args)
+        return a, b
 
     def _builder(self, lanes: int) -> Scalars:
         if lanes not in self._scalars:
@@ -511,9 +535,13 @@ class _Emitter:
             elif lanes == 1:
                 slots = slots[-1:]
             for copy in copies:
-                x = self._as(self._operand(scope, arg, lanes, copy), dtype)
                 old = new[slots[copy]]
-                stepped = combine(self.f, kind, dtype, old, x.value)
+                if number in self.plan.contracted:
+                    a, b = self._factors(scope, arg, lanes, copy)
+                    stepped = self.f.fma(a.value, b.value, old)
+                else:
+                    x = self._as(self._operand(scope, arg, lanes, copy), dtype)
+                    stepped = combine(self.f, kind, dtype, old, x.value)
                 new[slots[copy]] = stepped if mask is None else self.f.select(mask, stepped, old)
         return new
 

@@ -2,6 +2,7 @@
 
     simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one: a nest for a nest
     analyse    what each value varies along, after how many reductions it is known, whether anybody needs it
+    contractions  which sums take a product in the same instruction
     cost_of    about how many instructions a value takes
 
 Dimensions and instructions are numbered as in the nest.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -221,6 +223,36 @@ def analyse(nest: Nest) -> Facts:
         stage.append(before)
         element.append(not dims <= outer)
     return Facts(tuple(depends), tuple(stage), tuple(element), _closure(nest, stores_of(nest)))
+
+
+def contractions(nest: Nest, facts: Facts) -> dict[int, int]:
+    """Additions, subtractions and sums that take a product in the same instruction: their numbers, and the products'.
+
+    A product is taken in if nothing else uses it and it is not computed further outside. Of two products that are
+    added the second is; of two that are subtracted none, so that equal ones cancel.
+    """
+    uses: dict[int, int] = defaultdict(int)
+    for number in facts.needed:
+        for value in operands(nest.body[number]):
+            uses[value] += 1
+
+    def is_product(value: int, user: int) -> bool:
+        instr = nest.body[value]
+        if not isinstance(instr, Compute) or instr.op != "multiply" or instr.dtype.kind != "f" or uses[value] != 1:
+            return False
+        return facts.depends[value] == facts.depends[user]
+
+    found: dict[int, int] = {}
+    for number in facts.needed:
+        match nest.body[number]:
+            case Reduce("sum", arg, dtype) if nest.inner and dtype_of(nest, arg) == dtype and is_product(arg, arg):
+                if facts.depends[arg].issuperset(range(len(nest.outer), len(nest.dims))):
+                    found[number] = arg
+            case Compute("add" | "subtract" as op, _, (a, b), dtype) if dtype.kind == "f":
+                products = [value for value in (a, b) if is_product(value, number)]
+                if products and (op == "add" or len(products) == 1):
+                    found[number] = products[-1]
+    return found
 
 
 def stores_of(nest: Nest) -> list[int]:

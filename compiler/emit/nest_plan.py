@@ -21,6 +21,7 @@ from staticgrad.compiler.emit.nest_facts import (
     Facts,
     access_of,
     analyse,
+    contractions,
     cost_of,
     dtype_of,
     is_divisible,
@@ -250,7 +251,7 @@ class Share:
 class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
-    vectors, the axis ``across`` is cut in square tiles."""
+    vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in."""
 
     nest: Nest
     facts: Facts
@@ -263,6 +264,7 @@ class NestPlan:
     kept: dict[int, Access]
     scratch: tuple[int, ...]
     scratch_bytes: int
+    contracted: dict[int, int]
     across: int | None = None
     share: Share | None = None
 
@@ -316,7 +318,8 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     facts = analyse(nest)
     vector, lanes = _ranged_vector(nest, facts, target)
     order = _loop_order(nest, facts, vector)
-    return NestPlan(nest, facts, order, _levels(nest, facts, order), vector, lanes, (), (), {}, (), 0)
+    levels = _levels(nest, facts, order)
+    return NestPlan(nest, facts, order, levels, vector, lanes, (), (), {}, (), 0, contractions(nest, facts))
 
 
 def scratch_bytes(nest: Nest, target: Target, workers: int = 1) -> int:
@@ -379,6 +382,7 @@ class _Planner:
             kept=self.kept,
             scratch=tuple(self.scratch),
             scratch_bytes=self.scratch_end,
+            contracted=contractions(self.nest, self.facts),
             across=self._tiled_axis(),
             share=self._share(spans),
         )

@@ -1,0 +1,365 @@
+"""Inline: what one nest stores in a buffer and others load is computed where it is loaded, and the buffer goes.
+
+Comes in: the steps of a program, unordered but for what they read and write. Goes out: steps that compute the same with
+fewer large buffers. Sums over pairs are the case in point: the distance of two points is a reduction over coordinates,
+and what follows a reduction over points; the N × N distances between them (and, for gradients, the N × N × d
+differences) are never stored.
+
+A buffer goes if a single nest stores it, if all its readers are nests, if the address at which they load says which
+iteration stored it, and if an estimate of instructions and of bytes moved says that it pays. Reductions that come
+before the value are written down term by term, so only short ones can. Recomputation in consumers is what Halide
+(Ragan-Kelley et al., PLDI 2013) calls inlining a producer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from staticgrad.compiler.emit.nest_facts import Facts, access_of, analyse, contractions, cost_of, dtype_of, operands
+from staticgrad.compiler.emit.nest_plan import vector_lanes
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.access import Affine
+from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
+from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.program import GradSlot, StateSlot
+from staticgrad.compiler.kernels.schedule import ancestors, dependencies
+from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.compiler.unroll import unroll
+
+LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
+MOST_INSTRUCTIONS = 256  # that the value of one load may take
+INSTRUCTION_SECONDS = 1.25e-10  # two vector instructions a cycle
+KERNEL_SECONDS = 2e-8  # what a kernel less saves
+# Bytes a second of one core beside busy ones, by the size of what is moved: first and second level cache, and what is
+# behind them. A store counts twice, as its lines are read first.
+NEAR_BYTES, MIDDLE_BYTES = 1 << 15, 1 << 19
+MIDDLE_RATE, FAR_RATE = 8e10, 1e10
+
+
+def inline(steps: Sequence[Step], target: Target) -> list[Step]:
+    """The steps without the buffers that are not worth their memory, and with bodies that share what they can."""
+    inliner = _Inliner(steps, target)
+    for memory in inliner.candidates():
+        inliner.try_without(memory)
+    return [_unrolled(step) for step in inliner.steps.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A step with what it becomes without a buffer."""
+
+    step: Step
+    nest: Nest
+    operands: tuple[Operand, ...]
+
+
+class _Inliner:
+    """Steps under change: each is known by its place, so that it keeps it when it is replaced."""
+
+    def __init__(self, steps: Sequence[Step], target: Target) -> None:
+        self.target = target
+        self.steps: dict[int, Step] = dict(enumerate(steps))
+        self.readers: dict[Memory, list[int]] = defaultdict(list)
+        self.writers: dict[Memory, list[int]] = defaultdict(list)
+        self.shared: set[Memory] = set()  # touched in another way than by loads and stores of nests
+        for place, step in self.steps.items():
+            for memory in step.reads:
+                self.readers[memory].append(place)
+            for memory in step.writes:
+                self.writers[memory].append(place)
+            if isinstance(step.kernel, Nest) and step.loop is None and step.callback is None:
+                self.shared.update(step.adds)
+            else:
+                self.shared.update(step.memories)
+                self.shared.update(operand.memory for operand in step.operands)
+
+    def candidates(self) -> list[Temp]:
+        """Buffers in the order in which they are made."""
+        return [
+            memory
+            for memory, places in self.writers.items()
+            if isinstance(memory, Temp)
+            and memory.nbytes >= LEAST_BYTES
+            and len(places) == 1
+            and self.readers[memory]
+            and memory not in self.shared
+        ]
+
+    def try_without(self, memory: Temp) -> None:
+        """Compute what lies in ``memory`` at its readers, if that is possible and pays."""
+        (place,) = self.writers[memory]
+        maker = self.steps[place]
+        store = _store_of(maker, memory)
+        if store is None or place in self.readers[memory]:
+            return
+        source = _Source(maker, store)
+        if not source.is_movable:
+            return
+        made = []
+        for reader in self.readers[memory]:
+            found = source.moved_into(self.steps[reader], memory)
+            if found is None or self._is_stale(source, reader):
+                return
+            made.append(found)
+        rest = _without_store(maker, memory)
+        before = [step.kernel for step in (maker, *(reader.step for reader in made))]
+        after = [*([] if rest is None else [rest.kernel]), *(reader.nest for reader in made)]
+        if pays(before, after, self.target):
+            self._replace(place, rest, made, memory)
+
+    def _is_stale(self, source: _Source, reader: int) -> bool:
+        """Whether a variable that the source loads may be written before the reader runs, or by it."""
+        written = {m for m in source.memories if isinstance(m, StateSlot | GradSlot) and self.writers[m]}
+        if not written:
+            return False
+        steps = list(self.steps.values())
+        before = ancestors([self.steps[reader]], dependencies(steps))
+        writers = {self.steps[place] for memory in written for place in self.writers[memory]}
+        return self.steps[reader] in writers or bool(before & writers)
+
+    def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
+        maker = self.steps[place]
+        for old, reader in zip(list(self.readers[memory]), made, strict=True):
+            self._put(old, _step(reader.step, reader.nest, reader.operands))
+        if rest is not None:
+            self._put(place, rest)
+        else:
+            del self.steps[place]
+            for read in maker.reads:
+                self.readers[read].remove(place)
+            for step in self.steps.values():
+                if maker in step.after:
+                    step.after = [other for other in step.after if other is not maker] + maker.after
+        del self.writers[memory]
+
+    def _put(self, place: int, step: Step) -> None:
+        old = self.steps[place]
+        for memory in old.reads:
+            self.readers[memory].remove(place)
+        for memory in step.reads:
+            self.readers[memory].append(place)
+        self.steps[place] = step
+        for other in self.steps.values():
+            if old in other.after:
+                other.after = [step if before is old else before for before in other.after]
+
+
+# -- the value that is computed elsewhere ---------------------------------------------------------------------------
+
+
+class _Source:
+    """The part of a nest that one store needs."""
+
+    def __init__(self, step: Step, number: int) -> None:
+        assert isinstance(step.kernel, Nest)
+        store = step.kernel.body[number]
+        assert isinstance(store, Store)
+        self.nest: Nest = step.kernel
+        self.store = store
+        self.facts: Facts = analyse(self.nest)
+        self.closure = _closure(self.nest, store.value)
+        self.operands = step.operands
+        loads = [i for n in self.closure if isinstance(i := self.nest.body[n], Load)]
+        self.memories = {step.operands[load.access.arg].memory for load in loads}
+        self.reduces = any(isinstance(self.nest.body[n], Reduce) for n in self.closure)
+        outer = len(self.nest.outer)
+        self.unrolled = tuple(range(outer, len(self.nest.dims))) if self.reduces else ()
+        self.moving = frozenset(n for n in self.closure if self.facts.element[n]) if self.reduces else frozenset[int]()
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether the value can be written down for an index from outside."""
+        if self.store.guard is not None or self.store.mode != "set" or self.store.access.terms or 0 in self.nest.dims:
+            return False
+        if self.reduces and self.facts.element[self.store.value]:
+            return False  # an element that waits for a reduction over the elements
+        points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
+        if points * len(self.moving) + len(self.closure) > MOST_INSTRUCTIONS:
+            return False
+        reduced = [i for n in self.closure if isinstance(i := self.nest.body[n], Reduce)]
+        return all(i.kind in STEP_OF and dtype_of(self.nest, i.arg) == i.dtype for i in reduced)
+
+    def moved_into(self, step: Step, memory: Temp) -> _Reader | None:
+        """The nest of ``step`` with the value in the place of its loads of ``memory``."""
+        nest = step.kernel
+        assert isinstance(nest, Nest)
+        if self.memories & {*step.writes, *step.adds}:
+            return None
+        operands_ = list(step.operands)
+        places = {operand: arg for arg, operand in enumerate(operands_)}
+        args = []
+        for operand in self.operands:
+            if operand not in places:
+                places[operand] = len(operands_)
+                operands_.append(operand)
+            args.append(places[operand])
+        dtypes = list(nest.args) + [nest.args[0]] * (len(operands_) - len(nest.args))
+        for own, arg in enumerate(args):
+            dtypes[arg] = self.nest.args[own]
+        body = Body(len(nest.dims))
+        where = tuple(Affine.index(dim) for dim in range(len(nest.dims)))
+        copier = Copier(body, nest, where, range(len(nest.args)))
+        for number, instr in enumerate(nest.body):
+            access = access_of(instr)
+            if access is None or step.operands[access.arg].memory is not memory:
+                copier.copy([number], frozenset())
+                continue
+            at = self._iteration(nest, access, step.operands[access.arg])
+            if at is None or not isinstance(instr, Load) or instr.guard is not None:
+                return None
+            other = Copier(body, self.nest, at, args, self.unrolled)
+            other.copy(self.closure, self.moving)
+            copier.values[number] = other.values[self.store.value]
+        return _Reader(step, Nest(nest.outer, nest.inner, tuple(dtypes), tuple(body.instrs)), tuple(operands_))
+
+    def _iteration(self, nest: Nest, access: Access, operand: Operand) -> tuple[Affine, ...] | None:
+        """The iteration that stored the element which is loaded: its indices by those of ``nest``.
+
+        Stores of one nest never meet, so an iteration within its bounds with the same address is the one: the address
+        is taken apart in the strides of the store, the largest first, like a number in its digits.
+        """
+        if access.terms or any(stride < 0 for stride in (*access.strides, *self.store.access.strides)):
+            return None
+        stored = self.store.access
+        dims = [d for d, stride in enumerate(stored.strides) if stride and self.nest.dims[d] > 1]
+        dims.sort(key=lambda d: -stored.strides[d])
+        own = self.operands[stored.arg]
+        bytes_apart = operand.offset - own.offset
+        itemsize = self.nest.args[stored.arg].itemsize
+        rest = access.offset + bytes_apart // itemsize - stored.offset
+        if rest < 0 or bytes_apart % itemsize:
+            return None
+        found = [Affine() for _ in self.nest.dims]
+        for d in dims:
+            digit, rest = divmod(rest, stored.strides[d])
+            found[d] = Affine(digit)
+        if rest:
+            return None
+        for dim, stride in enumerate(access.strides):
+            if not stride or nest.dims[dim] == 1:
+                continue
+            digit_of = next((d for d in dims if stride % stored.strides[d] == 0), None)
+            if digit_of is None:
+                return None
+            found[digit_of] = found[digit_of] + Affine.index(dim).times(stride // stored.strides[digit_of])
+        for d in dims:
+            last = found[d].offset + sum(factor * (nest.dims[dim] - 1) for dim, factor in found[d].terms)
+            if last >= self.nest.dims[d]:
+                return None
+        return tuple(found)
+
+
+def _closure(nest: Nest, root: int) -> list[int]:
+    seen: set[int] = set()
+    stack = [root]
+    while stack:
+        number = stack.pop()
+        if number not in seen:
+            seen.add(number)
+            stack.extend(operands(nest.body[number]))
+    return sorted(seen)
+
+
+def _store_of(step: Step, memory: Memory) -> int | None:
+    """The number of the only instruction of a step's nest that touches ``memory``."""
+    if not isinstance(step.kernel, Nest):
+        return None
+    touching = [
+        number
+        for number, instr in enumerate(step.kernel.body)
+        if (access := access_of(instr)) is not None and step.operands[access.arg].memory is memory
+    ]
+    return touching[0] if len(touching) == 1 else None
+
+
+# -- steps with other nests -----------------------------------------------------------------------------------------
+
+
+def _without_store(step: Step, memory: Memory) -> Step | None:
+    """The step without its store to ``memory``; None where nothing is left."""
+    nest = step.kernel
+    assert isinstance(nest, Nest)
+    roots = [
+        number
+        for number, instr in enumerate(nest.body)
+        if isinstance(instr, Store) and step.operands[instr.access.arg].memory is not memory
+    ]
+    if not roots:
+        return None
+    wanted = sorted(set[int]().union(*(_closure(nest, root) for root in roots)))
+    body = Body(len(nest.dims))
+    copier = Copier(body, nest, [Affine.index(d) for d in range(len(nest.dims))], range(len(nest.args)))
+    copier.copy(wanted, frozenset())
+    return _step(step, replace(nest, body=tuple(body.instrs)), step.operands)
+
+
+def _unrolled(step: Step) -> Step:
+    if not isinstance(step.kernel, Nest) or step.loop is not None:
+        return step
+    nest = unroll(step.kernel)
+    if nest is not step.kernel:
+        step.kernel = nest
+    return step
+
+
+def _step(step: Step, nest: Nest, operands_: Sequence[Operand]) -> Step:
+    """``step`` with another nest, and the operands that this one uses."""
+    used = sorted({access.arg for instr in nest.body if (access := access_of(instr)) is not None})
+    place = {arg: i for i, arg in enumerate(used)}
+    loaded, stored = set[Memory](), set[Memory]()
+    body = []
+    for instr in nest.body:
+        if isinstance(instr, Load | Store):
+            memory = operands_[instr.access.arg].memory
+            (loaded if isinstance(instr, Load) else stored).add(memory)
+            instr = replace(instr, access=replace(instr.access, arg=place[instr.access.arg]))
+        body.append(instr)
+    kernel = replace(nest, args=tuple(nest.args[arg] for arg in used), body=tuple(body))
+    computes = sum(isinstance(instr, Compute | Reduce) for instr in body)
+    mentioned = dict.fromkeys((*step.reads, *(operand.memory for operand in operands_)))
+    return replace(
+        step,
+        kernel=kernel,
+        operands=tuple(operands_[arg] for arg in used),
+        reads=tuple(m for m in mentioned if m in loaded),
+        writes=tuple(m for m in step.writes if m in stored),
+        adds=tuple(m for m in step.adds if m in stored),
+        after=list(step.after),
+        flops=computes * math.prod(nest.dims),
+    )
+
+
+# -- what it costs --------------------------------------------------------------------------------------------------
+
+
+def pays(before: Iterable[object], after: Iterable[object], target: Target) -> bool:
+    """Whether the nests ``after`` take less time than those ``before``."""
+    totals = []
+    for kernels in (before, after):
+        nests = [kernel for kernel in kernels if isinstance(kernel, Nest)]
+        totals.append(sum(estimate(nest, target) for nest in nests) + KERNEL_SECONDS * len(nests))
+    return totals[1] < totals[0]
+
+
+def estimate(nest: Nest, target: Target) -> float:
+    """About how many seconds a nest takes on one core if it computes nothing twice for the same indices."""
+    facts = analyse(nest)
+    lanes = vector_lanes(nest, target)
+    instructions, seconds = 0.0, 0.0
+    for number in facts.needed - set(contractions(nest, facts).values()):
+        instr = nest.body[number]
+        access = access_of(instr)
+        volume = math.prod(nest.dims[dim] for dim in facts.depends[number])
+        if access is not None:
+            nbytes = volume * nest.args[access.arg].itemsize * (1 + isinstance(instr, Store))
+            rate = MIDDLE_RATE if nbytes <= MIDDLE_BYTES else FAR_RATE
+            instructions += volume
+            seconds += nbytes / rate if nbytes > NEAR_BYTES else 0.0
+        elif isinstance(instr, Reduce):
+            instructions += math.prod(nest.dims[dim] for dim in facts.depends[instr.arg])
+        else:
+            instructions += volume * cost_of(nest, number)
+    return instructions / lanes * INSTRUCTION_SECONDS + seconds
