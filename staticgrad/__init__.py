@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from staticgrad import init, nest, nn, optim, random
     from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
+    from staticgrad.compiler.batching import vmap
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.custom import custom_gradient
     from staticgrad.ops.contraction import (
@@ -228,6 +229,7 @@ _LATER = {
     "hessian": "staticgrad.compiler.autodiff",
     "jacobian": "staticgrad.compiler.autodiff",
     "jvp": "staticgrad.compiler.autodiff",
+    "vmap": "staticgrad.compiler.batching",
     "parse": "staticgrad.parser",
 }
 _MODULES = frozenset({"init", "nest", "nn", "optim", "random"})
@@ -435,6 +437,7 @@ __all__ = [
     "unstack",
     "var",
     "vecdot",
+    "vmap",
     "where",
     "while_loop",
     "zeros",

@@ -24,6 +24,7 @@ from staticgrad.ops.views import concat, slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTypeLike,
+    Size,
     TensorType,
     dtype_of,
     float32,
@@ -43,6 +44,9 @@ class CumulativeAttributes:
 
     axis: int
     reverse: bool
+
+    def leading(self, size: Size) -> CumulativeAttributes:
+        return CumulativeAttributes(self.axis + 1, self.reverse)
 
 
 def _same_type(name: str) -> Callable[..., TensorType]:

@@ -48,6 +48,9 @@ class ReduceAttributes:
     axes: tuple[int, ...]
     keepdims: bool
 
+    def leading(self, size: Size) -> ReduceAttributes:
+        return ReduceAttributes(tuple(axis + 1 for axis in self.axes), self.keepdims)
+
 
 # -- shapes of reductions -------------------------------------------------------------------------------------------
 

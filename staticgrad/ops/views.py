@@ -48,6 +48,9 @@ class ReshapeAttributes:
 
     shape: Shape
 
+    def leading(self, size: Size) -> ReshapeAttributes:
+        return ReshapeAttributes((size, *self.shape))
+
 
 def _reshape_type(attrs: ReshapeAttributes, x: TensorType) -> TensorType:
     before, after = x.size, product(attrs.shape)
@@ -156,6 +159,9 @@ class PermuteAttributes:
     """Axis number i of the result is axis ``perm[i]`` of the operand."""
 
     perm: tuple[int, ...]
+
+    def leading(self, size: Size) -> PermuteAttributes:
+        return PermuteAttributes((0, *(axis + 1 for axis in self.perm)))
 
 
 def _permute_type(attrs: PermuteAttributes, x: TensorType) -> TensorType:
@@ -324,6 +330,9 @@ class SliceAttributes:
     stops: tuple[Size, ...]
     steps: tuple[int, ...]
 
+    def leading(self, size: Size) -> SliceAttributes:
+        return SliceAttributes((0, *self.starts), (size, *self.stops), (1, *self.steps))
+
 
 def slice_length(start: Size, stop: Size, step: int) -> Size:
     """How many indices there are from ``start`` to before ``stop``."""
@@ -476,6 +485,9 @@ class ConcatAttributes:
     """The axis along which operands follow each other."""
 
     axis: int
+
+    def leading(self, size: Size) -> ConcatAttributes:
+        return ConcatAttributes(self.axis + 1)
 
 
 def _concat_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
@@ -648,6 +660,9 @@ class PadAttributes:
     high: tuple[Size, ...]
     interior: tuple[int, ...]
     value: float | int | bool
+
+    def leading(self, size: Size) -> PadAttributes:
+        return PadAttributes((0, *self.low), (0, *self.high), (0, *self.interior), self.value)
 
 
 def _padded_size(size: Size, low: Size, high: Size, interior: int) -> Size:

@@ -1,0 +1,330 @@
+"""``vmap``: a function of one example, applied to many at once.
+
+Comes in: a function that declares ops, and tensors with an axis of examples. Goes out: the same ops over all examples,
+declared into the user's graph. The function runs once, on placeholders of one example's shape, in a private
+continuation of the graph; then what it declared is declared again with a leading axis wherever a value depends on an
+example. What does not depend on one is computed once.
+
+How an op goes over many examples: an elementwise one by broadcasting; one whose attributes know how to make room for a
+leading axis (``Leading``) with those; products, convolutions, gathers and scatters by rules of their own; composed ops
+through what they expand into; all else (loops, prints, callbacks) example by example in a ``sg.map``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from staticgrad import nest
+from staticgrad.compiler.autodiff.reverse import PrimalNode
+from staticgrad.errors import GraphError, at_source
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, no_grad
+from staticgrad.ops.indexing import GATHER, SCATTER_ADD, GatherAttributes
+from staticgrad.ops.randoms import RANDOM_UNIFORM
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.ops.views import BROADCAST_TO, BroadcastAttributes
+from staticgrad.optable import FUNCTIONS
+from staticgrad.types import Shape, Size
+
+T = TypeVar("T")
+REFUSED = {
+    "assign": "the examples would write the variable at once",
+    "variable": "declare variables outside of the function",
+    "custom_gradient": "its rule speaks of one example; use sg.map, or vmap inside of the function",
+}
+
+
+@runtime_checkable
+class Leading(Protocol):
+    """Attributes of an op that can make room for one more axis in front of every operand and result."""
+
+    def leading(self, size: Size) -> Any: ...
+
+
+def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., T]:
+    """A function that applies ``fn``, written for one example, to all examples along an axis.
+
+    Args:
+        fn: declares ops; takes and returns nests. Tensors that it captures belong to no example. ``sg.gradients``
+            inside gives gradients by example, also those of captured tensors.
+        in_axes: the axis of the examples in each tensor of an argument, or None where an argument is the same for all;
+            one for all arguments, or a tuple with one for each (which may be a nest like the argument).
+        out_axes: where the axis of the examples shall be in the results; one for all, or a nest like the results.
+
+    Raises:
+        GraphError (when called): no argument has examples, their numbers differ, an axis does not exist, or ``fn``
+            writes a variable. Random ops draw for each example by itself.
+
+    >>> import numpy as np
+    >>> import staticgrad as sg
+    >>> with sg.Graph() as g:
+    ...     xs = sg.constant(np.arange(6.0).reshape(3, 2))
+    ...     slopes = sg.vmap(lambda x: sg.gradients(sg.sum(x**3), [x])[0])(xs)
+    >>> sg.Session(g).run(slopes)
+    array([[ 0.,  3.],
+           [12., 27.],
+           [48., 75.]])
+    """
+
+    def mapped(*args: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        if len(axes) != len(args):
+            raise GraphError(f"vmap: expected one of in_axes for each argument: {len(args)}, actual {len(axes)}")
+        leaves = [nest.flatten(arg) for arg in args]
+        places = [
+            place for axis, arg, flat in zip(axes, args, leaves, strict=True) for place in _spread(axis, arg, flat)
+        ]
+        return _map(fn, args, [leaf for flat in leaves for leaf in flat], places, out_axes)
+
+    return mapped
+
+
+def _spread(axis: Any, arg: Any, leaves: Sequence[Any]) -> list[int | None]:
+    """The axis of each leaf of an argument."""
+    if axis is None or isinstance(axis, int):
+        return [axis] * len(leaves)
+    found: list[int | None] = []
+    nest.map(lambda _, place: found.append(place), arg, axis)
+    return found
+
+
+def _map(
+    fn: Callable[..., Any], args: Sequence[Any], leaves: Sequence[Any], places: Sequence[int | None], out: Any
+) -> Any:
+    if all(place is None for place in places):
+        raise GraphError("vmap: no argument has an axis of examples")
+    graph = graph_of(leaves)
+    graph = get_default_graph() if _continues(get_default_graph(), graph) else graph
+    with graph:
+        batched = [x if p is None else _leading(lift(x, graph), p) for x, p in zip(leaves, places, strict=True)]
+    sizes = dict.fromkeys(x.shape[0] for x, p in zip(batched, places, strict=True) if p is not None)
+    if len(sizes) != 1:
+        raise GraphError(f"vmap: the numbers of examples differ: {', '.join(map(str, sizes))}")
+    (size,) = sizes
+    trace = Derivation(graph)
+    with trace:
+        inner = [x if p is None else _example(trace, x) for x, p in zip(batched, places, strict=True)]
+        results = fn(*nest.pack(tuple(args), inner))
+        answers = [lift(y, trace) for y in nest.flatten(results)]
+    with graph:
+        known = {a: _Value(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
+        made = _Batcher(trace, size, known).results(answers)
+        axes = [out] * len(made) if isinstance(out, int) else nest.flatten(out)
+        if len(axes) != len(made):
+            raise GraphError(f"vmap: expected one of out_axes for each result: {len(made)}, actual {len(axes)}")
+        return nest.pack(
+            results, [FUNCTIONS.moveaxis(y, 0, axis) if axis else y for y, axis in zip(made, axes, strict=True)]
+        )
+
+
+def _continues(current: Graph, graph: Graph) -> bool:
+    return isinstance(current, Derivation) and current.continues(graph)
+
+
+def _leading(x: Tensor, axis: int) -> Tensor:
+    if not -x.ndim <= axis < x.ndim:
+        raise GraphError(f"vmap: {x.name!r} {x.type} has no axis {axis}", source=x.source)
+    return FUNCTIONS.moveaxis(x, axis, 0) if axis % x.ndim else x  # type: ignore[no-any-return]
+
+
+def _example(trace: Graph, x: Tensor) -> Tensor:
+    y = trace.add(PLACEHOLDER, (), SourceAttributes(x.shape[1:], x.dtype), name=x.name).outputs[0]
+    y.requires_grad = x.requires_grad
+    return y
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What stands for a traced tensor: one value for all examples, or (``batched``) one for each along axis 0."""
+
+    tensor: Tensor
+    batched: bool
+
+
+Rule = Callable[["_Batcher", Node, Sequence[_Value]], Sequence[Tensor]]
+
+
+class _Batcher:
+    """Declares what was traced again, over ``size`` examples, into the current graph."""
+
+    def __init__(self, trace: Derivation, size: Size, known: dict[Tensor, _Value]) -> None:
+        self.size = size
+        self._trace = trace
+        self._known = known
+        self._made: dict[Node, tuple[Node, ...]] = {}
+
+    def results(self, answers: Sequence[Tensor]) -> list[Tensor]:
+        """The values of traced tensors for all examples."""
+        for node in self._needed(answers):
+            self._declare(node)
+        return [self.all(self.value(y)) for y in answers]
+
+    def _needed(self, answers: Sequence[Tensor]) -> list[Node]:
+        """The traced nodes that the answers need, in order."""
+        traced = self._trace.nodes[self._trace.first :]
+        stack = [y.op for y in answers]
+        seen = set(stack)
+        while stack:
+            node = stack.pop()
+            for before in (*(x.op for x in node.inputs), *node.control):
+                if before not in seen:
+                    seen.add(before)
+                    stack.append(before)
+        examples = {x.op for x in self._known}
+        return [node for node in traced if node in seen and node not in examples]
+
+    def value(self, x: Tensor) -> _Value:
+        """Tensors of the graph around are the same for all examples."""
+        return self._known.get(x) or _Value(x, False)
+
+    def all(self, value: _Value) -> Tensor:
+        """The value for each example."""
+        x = value.tensor
+        return x if value.batched else FUNCTIONS.broadcast_to(x, (self.size, *x.shape))  # type: ignore[no-any-return]
+
+    def _declare(self, node: Node) -> None:
+        graph = get_default_graph()
+        if node.op.name in REFUSED:
+            raise GraphError(
+                f"vmap: {node.op.name} inside of the function: {REFUSED[node.op.name]}", source=node.source
+            )
+        operands = [self.value(x) for x in node.inputs]
+        draws = node.op is RANDOM_UNIFORM
+        batched = draws or any(v.batched for v in operands)
+        start = len(graph.nodes)
+        with at_source(node.source), isolated():
+            if node.blocked:
+                with no_grad():
+                    outputs = self._outputs(node, operands, batched)
+            else:
+                outputs = self._outputs(node, operands, batched)
+        made = tuple(graph.nodes[start:])
+        self._made[node] = made
+        control = tuple(dict.fromkeys(new for before in node.control for new in self._made.get(before, (before,))))
+        for new in made:
+            new.control = tuple(dict.fromkeys((*new.control, *control)))
+        self._known.update(
+            (y, z if isinstance(z, _Value) else _Value(z, batched)) for y, z in zip(node.outputs, outputs, strict=True)
+        )
+
+    def _outputs(self, node: Node, operands: Sequence[_Value], batched: bool) -> Sequence[Tensor | _Value]:
+        op = node.op
+        if not batched:
+            return get_default_graph().add(op, [v.tensor for v in operands], node.attrs).outputs
+        if op.name in RULES:
+            return RULES[op.name](self, node, operands)
+        if op.elementwise:
+            return self._same(node, [self._aligned(v, len(node.outputs[0].shape)) for v in operands], node.attrs)
+        if op is BROADCAST_TO:
+            shape = (self.size, *node.outputs[0].shape)
+            return self._same(node, [self._aligned(operands[0], len(shape) - 1)], BroadcastAttributes(shape))
+        if op.name in PLAIN:
+            return self._same(node, [self.all(v) for v in operands], node.attrs)
+        if isinstance(node.attrs, Leading):
+            return self._same(node, [self.all(v) for v in operands], node.attrs.leading(self.size))
+        if op.expand is not None:
+            return self._expanded(node)
+        return self._one_by_one(node, operands)
+
+    def _same(self, node: Node, operands: Sequence[Tensor], attrs: Any) -> Sequence[Tensor]:
+        return get_default_graph().add(node.op, operands, attrs).outputs
+
+    def _aligned(self, value: _Value, rank: int) -> Tensor:
+        """An operand that broadcasts against others of ``rank`` axes besides that of the examples."""
+        x = value.tensor
+        if not value.batched or x.ndim == rank + 1:
+            return x
+        return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:]))  # type: ignore[no-any-return]
+
+    def _expanded(self, node: Node) -> Sequence[_Value]:
+        """A composed op: its expansion is traced for one example, then declared for all."""
+        start = len(self._trace.nodes)
+        assert node.op.expand is not None
+        with self._trace, isolated():
+            results = node.op.expand(FUNCTIONS, PrimalNode(node.inputs, node.outputs, node.attrs))
+        for new in self._trace.nodes[start:]:
+            self._declare(new)
+        return [self.value(y) for y in results]
+
+    def _one_by_one(self, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+        """Example by example, in a loop of the compiled program."""
+
+        def one(rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            rest = iter(rows)
+            inputs = [next(rest) if v.batched else v.tensor for v in operands]
+            return get_default_graph().add(node.op, inputs, node.attrs).outputs
+
+        made: Sequence[Tensor] = FUNCTIONS.map(one, tuple(v.tensor for v in operands if v.batched))
+        return made
+
+
+# -- ops with rules of their own ------------------------------------------------------------------------------------
+
+
+def _dot(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    """One product where the examples are more rows or columns of it; else one for each example."""
+    o, (x, y) = FUNCTIONS, operands
+    if x.batched and not y.batched and y.tensor.ndim == 2:
+        size, rows, depth = x.tensor.shape
+        product = o.dot(o.reshape(x.tensor, (size * rows, depth)), y.tensor)
+        return (o.reshape(product, (size, rows, y.tensor.shape[1])),)
+    if y.batched and not x.batched and x.tensor.ndim == 2:
+        size, depth, columns = y.tensor.shape
+        wide = o.reshape(o.permute_dims(y.tensor, (1, 0, 2)), (depth, size * columns))
+        product = o.reshape(o.dot(x.tensor, wide), (x.tensor.shape[0], size, columns))
+        return (o.permute_dims(product, (1, 0, 2)),)
+    return (o.dot(b.all(x), b.all(y)),)
+
+
+def _convolution(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    """With common weights the examples are more images; else a convolution for each."""
+    o, (x, w) = FUNCTIONS, operands
+    if node.op.name == "convolution_weight_grad" or w.batched:
+        return b._one_by_one(node, operands)
+    images = o.reshape(x.tensor, (b.size * x.tensor.shape[1], *x.tensor.shape[2:]))
+    made = o.__getattr__(node.op.name)(images, w.tensor, node.attrs)
+    return (o.reshape(made, (b.size, x.tensor.shape[1], *made.shape[1:])),)
+
+
+def _positions(b: _Batcher, indices: Sequence[_Value]) -> list[Tensor]:
+    """The number of the example, and the indices of each."""
+    shape: Shape = (b.size, *indices[0].tensor.shape[indices[0].batched :])
+    return [FUNCTIONS.iota(shape, 0), *(b.all(i) for i in indices)]
+
+
+def _gather(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    o, (x, *indices), axes = FUNCTIONS, operands, node.attrs.axes
+    graph = get_default_graph()
+    if not x.batched:
+        return graph.add(GATHER, [x.tensor, *map(b.all, indices)], node.attrs).outputs
+    moved = tuple(axis + 1 for axis in axes)
+    if any(i.batched for i in indices):
+        return graph.add(GATHER, [x.tensor, *_positions(b, indices)], GatherAttributes((0, *moved))).outputs
+    (made,) = graph.add(GATHER, [x.tensor, *(i.tensor for i in indices)], GatherAttributes(moved)).outputs
+    return (o.moveaxis(made, indices[0].tensor.ndim, 0),)
+
+
+def _scatter_add(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    base, updates, *indices = operands
+    attrs = GatherAttributes((0, *(axis + 1 for axis in node.attrs.axes)))
+    return get_default_graph().add(SCATTER_ADD, [b.all(base), b.all(updates), *_positions(b, indices)], attrs).outputs
+
+
+def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    if any(v.batched for v in operands):
+        return b._one_by_one(node, operands)
+    attrs = replace(node.attrs, shape=(b.size, *node.attrs.shape))
+    return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in operands], attrs).outputs
+
+
+RULES: dict[str, Rule] = {
+    "dot": _dot,
+    "convolution": _convolution,
+    "convolution_input_grad": _convolution,
+    "convolution_weight_grad": _convolution,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "random_uniform": _random,
+}
+PLAIN = frozenset({"bounds_check", "assertion", "window", "fold"})  # more axes in front change nothing

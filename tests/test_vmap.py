@@ -1,0 +1,230 @@
+"""``sg.vmap`` against a Python loop over the examples: every op, nests of axes, derivatives inside and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from support.sampling import operands
+
+import staticgrad as sg
+from staticgrad.optable import OPS, Case, Op
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def g() -> Iterator[sg.Graph]:
+    with sg.Graph() as graph:
+        yield graph
+
+
+def run(fetches: Any) -> Any:
+    return sg.Session(sg.get_default_graph()).run(fetches)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape)
+
+
+def check(fn: Callable[..., Any], *arrays: Any, in_axes: Any = 0) -> None:
+    """``vmap(fn)`` against ``fn`` of each example."""
+    axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arrays)
+    xs = [sg.constant(a) for a in arrays]
+    size = next(a.shape[axis] for a, axis in zip(arrays, axes, strict=True) if axis is not None)
+    rows = [
+        fn(*(x if axis is None else sg.take(x, i, axis=axis) for x, axis in zip(xs, axes, strict=True)))
+        for i in range(size)
+    ]
+    got, expected = run([sg.vmap(fn, in_axes=in_axes)(*xs), sg.stack(rows)])
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-12)
+
+
+W, KERNEL, IMAGE = normal(4, 3), normal(2, 1, 2, 2), normal(1, 2, 5, 5)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * 2 + 1,
+        lambda x: x + sg.constant(W),
+        lambda x: sg.sum(x),
+        lambda x: sg.max(x, axis=0),
+        lambda x: sg.mean(x, axis=-1, keepdims=True) * x,
+        lambda x: sg.reshape(x, (2, 6)),
+        lambda x: x.T,
+        lambda x: x[1:, ::-1],
+        lambda x: x[1],
+        lambda x: x[:, None, :] - x[None],
+        lambda x: sg.broadcast_to(x[0], (5, 3)),
+        lambda x: sg.concat([x, sg.constant(W)], axis=1),
+        lambda x: sg.stack([x, x * 2], axis=1),
+        lambda x: sg.nn.pad(x, (1, 2)),
+        lambda x: x @ sg.constant(W.T),
+        lambda x: sg.constant(W.T) @ x,
+        lambda x: x[0] @ sg.constant(W.T),
+        lambda x: x.T @ x,
+        lambda x: sg.einsum("ij,kj->ik", x, sg.constant(W)),
+        lambda x: sg.nn.softmax(x, dim=-1),
+        lambda x: sg.nn.layer_norm(x, (3,)),
+        lambda x: sg.nn.gelu(x),
+        lambda x: sg.logsumexp(x, axis=0),
+        lambda x: sg.var(x, axis=1),
+        lambda x: sg.argmax(x, axis=1).astype(sg.float64),
+        lambda x: sg.take(x, sg.constant([2, 0, 2]), axis=1),
+        lambda x: sg.constant(W)[sg.argmax(x, axis=1)],
+        lambda x: x[sg.argmax(x, axis=0)],
+        lambda x: sg.take_along_axis(x, sg.argmax(x, axis=1, keepdims=True), axis=1),
+        lambda x: sg.scatter(x, sg.constant([0, 0, 1]), x[:3], mode="add"),
+        lambda x: sg.where(x > 0, x, 0.0),
+        lambda x: sg.cumulative_sum(x, axis=0),
+        lambda x: sg.nn.cross_entropy(x, sg.constant([0, 1, 2, 1])),
+        lambda x: sg.scan(lambda c, r: (c * 0.5 + r, c), x[0], x)[1],
+        lambda x: sg.cond(sg.sum(x) > 0, lambda: x, lambda: -x),
+        lambda x: sg.while_loop(lambda s: sg.sum(s) < 9.0, lambda s: s + 1.0, x, max_steps=20),
+        lambda x: sg.nn.max_pool2d(x[None, None], 2)[0, 0],
+        lambda x: sg.nn.conv2d(x[None, None], sg.constant(KERNEL))[0],
+        lambda x: sg.nn.conv2d(sg.constant(IMAGE), sg.reshape(x, (3, 2, 2, 1)))[0],
+        lambda x: sg.constant(W),
+    ],
+)
+def test_equals_a_loop_over_examples(fn: Callable[[Any], Any]) -> None:
+    check(fn, normal(5, 4, 3))
+
+
+def _batchable(op: Op) -> bool:
+    return bool(op.cases) and not op.effect and not op.name.startswith("random")
+
+
+@pytest.mark.parametrize("op", [op for op in OPS.values() if _batchable(op)], ids=lambda op: op.name)
+def test_every_op_of_the_table(op: Op, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All operands by example, and each alone; by the interpreter, since how an op is compiled is tested elsewhere."""
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    dtype = op.dtypes[0] if op.dtypes else np.dtype(np.float32)
+    pairs = [pair for case in op.cases[:4] if case.shapes for pair in _by_example_and_singly(op, case, dtype)]
+    if pairs:
+        with np.errstate(all="ignore"):
+            for got, singles in run(pairs):
+                np.testing.assert_allclose(got, np.stack(singles), rtol=2e-5, atol=1e-5, err_msg=op.name)
+
+
+def _by_example_and_singly(op: Op, case: Case, dtype: np.dtype) -> list[tuple[Any, list[Any]]]:
+    examples = [operands(op, case, dtype, "vmap", number) for number in range(3)]
+    count = len(case.shapes)
+    pairs = []
+    for alone in (None, *range(count)) if count > 1 else (None,):
+        chosen = [i for i in range(count) if alone in (None, i)]
+        common = [sg.constant(examples[0][i]) for i in range(count)]
+        xs = [sg.constant(np.stack([e[i] for e in examples])) if i in chosen else common[i] for i in range(count)]
+        axes = tuple(0 if i in chosen else None for i in range(count))
+        made = sg.vmap(lambda *rows: _added(op, rows, case.attrs), in_axes=axes)(*xs)
+        singles = [
+            _added(op, [sg.constant(e[i]) if i in chosen else common[i] for i in range(count)], case.attrs)
+            for e in examples
+        ]
+        pairs += [(y, [single[place] for single in singles]) for place, y in enumerate(made)]
+    return pairs
+
+
+def _added(op: Op, xs: Any, attrs: Any) -> tuple[Any, ...]:
+    return sg.get_default_graph().add(op, xs, attrs).outputs
+
+
+def test_axes_of_arguments_and_results() -> None:
+    x, y = normal(3, 5), normal(3, 2)
+    made = sg.vmap(lambda a, b: a[:, None] * b, in_axes=(1, None), out_axes=2)(sg.constant(x), sg.constant(y))
+    np.testing.assert_allclose(run(made), np.einsum("ie,ij->ije", x, y))
+
+
+def test_nests_of_arguments_and_results() -> None:
+    x, y = normal(5, 3), normal(3, 5)
+
+    def fn(pair: dict[str, Any], scale: Any) -> dict[str, Any]:
+        return {"sum": pair["x"] + pair["y"], "scaled": (pair["x"] * scale,)}
+
+    made = sg.vmap(fn, in_axes=({"x": 0, "y": 1}, None))({"x": sg.constant(x), "y": sg.constant(y)}, 2.0)
+    got = run(made)
+    np.testing.assert_allclose(got["sum"], x + y.T)
+    np.testing.assert_allclose(got["scaled"][0], 2 * x)
+
+
+def test_gradients_by_example_of_a_captured_weight() -> None:
+    w, x, t = sg.Variable(normal(3, 2), name="w"), normal(6, 3), np.array([0, 1, 1, 0, 1, 0])
+
+    def slope(row: Any, label: Any) -> Any:
+        return sg.gradients(sg.nn.cross_entropy((row @ w)[None], label[None]), [w])[0]
+
+    xs, ts = sg.constant(x), sg.constant(t)
+    by_example = sg.vmap(slope)(xs, ts)
+    singles = [slope(xs[i], ts[i]) for i in range(6)]
+    got, expected = run([by_example, singles])
+    assert got.shape == (6, 3, 2)
+    np.testing.assert_allclose(got, np.stack(expected), rtol=1e-10)
+
+
+def test_gradients_through_a_vmapped_function() -> None:
+    x = sg.constant(normal(4, 3))
+    y = sg.vmap(lambda row: sg.sum(sg.exp(row) * row[::-1]))(x)
+    z = sg.sum(sg.exp(x) * x[:, ::-1], axis=1)
+    got, expected = run([sg.gradients(y, [x])[0], sg.gradients(z, [x])[0]])
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_vmap_of_a_vmapped_function() -> None:
+    x, y = normal(4, 3), normal(5, 3)
+    distance = sg.vmap(lambda a: sg.vmap(lambda b: sg.sum((a - b) ** 2))(sg.constant(y)))(sg.constant(x))
+    np.testing.assert_allclose(run(distance), ((x[:, None] - y) ** 2).sum(-1))
+
+
+def test_a_jacobian_by_example() -> None:
+    x = normal(4, 3)
+    made = sg.vmap(lambda row: sg.jacobian(sg.tanh(row) * sg.sum(row), row))(sg.constant(x))
+    rows = [sg.jacobian(sg.tanh(r) * sg.sum(r), r) for r in map(sg.constant, x)]
+    got, expected = run([made, rows])
+    np.testing.assert_allclose(got, np.stack(expected), rtol=1e-10)
+
+
+def test_random_numbers_differ_between_examples() -> None:
+    noise = run(sg.vmap(lambda row: row * 0 + sg.random.uniform((3,)))(sg.constant(np.zeros((4, 3), np.float32))))
+    assert len({tuple(row) for row in noise}) == 4
+
+
+def test_inside_a_scan_and_with_sizes_bound_by_feeds() -> None:
+    x = sg.placeholder((None, 3), sg.float64)
+    doubled = sg.vmap(lambda row: row / sg.sum(row))(x)
+    last, _ = sg.scan(lambda c, _: (sg.vmap(lambda row: row + sg.sum(row))(c), ()), x, None, length=2)
+    values = np.abs(normal(4, 3)) + 1
+    sess = sg.Session(sg.get_default_graph())
+    got = sess.run([doubled, last], {x: values})
+    np.testing.assert_allclose(got[0], values / values.sum(1, keepdims=True))
+    once = values + values.sum(1, keepdims=True)
+    np.testing.assert_allclose(got[1], once + once.sum(1, keepdims=True))
+
+
+def test_prints_come_example_by_example(capfd: pytest.CaptureFixture[str]) -> None:
+    run(sg.vmap(lambda row: sg.print(row, "row") * 1.0)(sg.constant(np.arange(3.0))))
+    assert capfd.readouterr().out.count("row") == 3
+
+
+def test_an_index_out_of_range_is_found(g: sg.Graph) -> None:
+    x, index = sg.constant(normal(2, 3)), sg.placeholder((2,), sg.int64)
+    made = sg.vmap(lambda row, i: row[i])(x, index)
+    with pytest.raises(sg.BoundsError):
+        sg.Session(g).run(made, {index: np.array([0, 3])})
+
+
+def test_bad_use_is_refused() -> None:
+    x, y = sg.constant(normal(2, 3)), sg.constant(normal(4, 3))
+    v = sg.Variable(np.zeros(3), name="v")
+    with pytest.raises(sg.GraphError, match="numbers of examples differ: 2, 4"):
+        sg.vmap(lambda a, b: a + b)(x, y)
+    with pytest.raises(sg.GraphError, match="no axis 2"):
+        sg.vmap(lambda a: a, in_axes=2)(x)
+    with pytest.raises(sg.GraphError, match="no argument"):
+        sg.vmap(lambda a: a, in_axes=None)(x)
+    with pytest.raises(sg.GraphError, match="one of in_axes"):
+        sg.vmap(lambda a: a, in_axes=(0, 0))(x)
+    with pytest.raises(sg.GraphError, match="write the variable"):
+        sg.vmap(lambda a: sg.assign(v, a))(x)
