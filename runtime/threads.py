@@ -8,7 +8,15 @@ the same number of threads.
         takes the pool, or does all chunks itself where another thread has it
         opens the gate, wakes who sleeps, takes chunks until none is left, closes the gate, waits for who is inside
     worker
-        waits for the gate (a short spin, then asleep), enters, takes chunks until none is left, leaves
+        waits for the gate, enters, takes chunks until none is left, leaves
+
+Who waits first spins, since the next kernel of a program usually comes within microseconds; then lets others run
+between looks, since waking a thread that sleeps takes as long as many kernels; then sleeps. On a busy machine others
+run at the first of these looks, for long, and the waiting thread is asleep from then on.
+
+A thread that is woken may be put on the processor of the one that woke it, and Linux has been seen to leave the two
+there for seconds, beside an idle one. So a worker that finds itself on the caller's processor moves to another, where
+the system has a call for that, and is as free to be moved as before.
 
 A worker that comes too late finds the gate closed and touches nothing; so nobody waits for a worker that has not
 entered, a machine that is busy costs no more than what the others had begun, and after a fork, where the workers are
@@ -27,7 +35,9 @@ import functools
 import os
 import platform
 import signal
+import sys
 import threading
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -38,9 +48,11 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.runtime.state import aligned_empty
 
-# Turns of a loop with a pause of 10 to 50 ns: a few microseconds, in which the next kernel of a program usually comes.
-SPINS = 400
+SPIN_SECONDS = 20e-6  # of a wait: without giving way to others
+YIELD_SECONDS = 300e-6  # of a wait: until the thread sleeps
+PAUSES = 4  # of 10 to 50 ns, between two looks
 MOST_THREADS = 256
+CPU_SET = 128  # bytes of the C library's set of processors
 
 
 class Word(IntEnum):
@@ -58,6 +70,7 @@ class Word(IntEnum):
     TABLE = 41
     CHUNKS = 42
     MODES = 43  # the caller's floating-point control word
+    PROCESSOR = 44  # the caller's
     ASLEEP = 48
     WAITING = 49  # whether the caller sleeps until nobody is inside
     MUTEX = 56  # room for the largest of any system
@@ -88,11 +101,50 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 {declarations}
 
 define internal void @pause() {{
   {pause}
   ret void
+}}
+
+; Nanoseconds of a clock that never goes back.
+define internal i64 @now() {{
+  %place = alloca [2 x i64], align 8
+  %fine_place = getelementptr i64, ptr %place, i64 1
+  call i32 @clock_gettime(i32 {clock}, ptr %place)
+  %seconds = load i64, ptr %place
+  %fine = load i64, ptr %fine_place
+  %coarse = mul i64 %seconds, 1000000000
+  %sum = add i64 %coarse, %fine
+  ret i64 %sum
+}}
+
+; Between two looks of a wait that began then; false when it has been long enough.
+define internal i1 @relax(i64 %since) {{
+  %now = call i64 @now()
+  %waited = sub i64 %now, %since
+  %short = icmp slt i64 %waited, {spin}
+  br i1 %short, label %spinning, label %yielding
+spinning:
+{pauses}
+  ret i1 true
+yielding:
+  call i32 @sched_yield()
+  %patient = icmp slt i64 %waited, {patience}
+  ret i1 %patient
+}}
+
+; The processor that this thread runs on, -1 where the system does not say.
+define internal i64 @processor() {{
+  {processor}
+}}
+
+; Run on any other processor than this one, then be free again.
+define internal void @move_from(i64 %processor) {{
+  {move}
 }}
 
 define internal void @keep_modes(ptr %place) {{
@@ -197,6 +249,8 @@ opening:
   store ptr %table, ptr %TABLE
   store i64 %chunks, ptr %CHUNKS
   call void @keep_modes(ptr %MODES)
+  %processor = call i64 @processor()
+  store i64 %processor, ptr %PROCESSOR
   store atomic i64 0, ptr %NEXT monotonic, align 8
   %gate = load atomic i64, ptr %GATE monotonic, align 8
   %open = add i64 %gate, 1
@@ -223,19 +277,19 @@ awake:
 working:
   call void @work(ptr %pool, i64 0)
   store atomic i64 %closed, ptr %GATE seq_cst, align 8
+  %at_once = load atomic i64, ptr %INSIDE seq_cst, align 8
+  %nobody = icmp eq i64 %at_once, 0
+  br i1 %nobody, label %free, label %joining
+joining:
+  %since = call i64 @now()
   br label %spin
 spin:
-  %s = phi i64 [ 0, %working ], [ %s_next, %spin_more ]
   %inside = load atomic i64, ptr %INSIDE seq_cst, align 8
   %empty = icmp eq i64 %inside, 0
   br i1 %empty, label %free, label %spin_on
 spin_on:
-  %s_next = add i64 %s, 1
-  %tired = icmp sge i64 %s, {spins}
-  br i1 %tired, label %wait, label %spin_more
-spin_more:
-  call void @pause()
-  br label %spin
+  %patient = call i1 @relax(i64 %since)
+  br i1 %patient, label %spin, label %wait
 wait:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
   store atomic i64 1, ptr %WAITING seq_cst, align 8
@@ -266,21 +320,17 @@ define internal ptr @worker(ptr %record) {{
   br label %idle
 idle:
   %last = phi i64 [ 0, %0 ], [ %gate, %idle_again ]
+  %since = call i64 @now()
   br label %spin
 spin:
-  %s = phi i64 [ 0, %idle ], [ %s_next, %spin_more ]
   %seen = load atomic i64, ptr %GATE acquire, align 8
   %seen_odd = trunc i64 %seen to i1
   %seen_new = icmp ne i64 %seen, %last
   %seen_open = and i1 %seen_odd, %seen_new
   br i1 %seen_open, label %enter, label %spin_on
 spin_on:
-  %s_next = add i64 %s, 1
-  %tired = icmp sge i64 %s, {spins}
-  br i1 %tired, label %doze, label %spin_more
-spin_more:
-  call void @pause()
-  br label %spin
+  %patient = call i1 @relax(i64 %since)
+  br i1 %patient, label %spin, label %doze
 doze:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
   %was_asleep = atomicrmw add ptr %ASLEEP, i64 1 seq_cst
@@ -309,6 +359,16 @@ enter:
   %same = icmp eq i64 %again, %gate
   br i1 %same, label %busy, label %leave
 busy:
+  %callers = load i64, ptr %PROCESSOR
+  %mine = call i64 @processor()
+  %together = icmp eq i64 %callers, %mine
+  %known = icmp sge i64 %mine, 0
+  %crowded = and i1 %together, %known
+  br i1 %crowded, label %moving, label %placed
+moving:
+  call void @move_from(i64 %mine)
+  br label %placed
+placed:
   call void @take_modes(ptr %MODES)
   call void @work(ptr %pool, i64 %number)
   br label %leave
@@ -379,6 +439,44 @@ class _Machine:
     take_modes: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _System:
+    """What differs between operating systems: how a thread finds its processor and how it leaves it."""
+
+    declarations: str = ""
+    processor: str = "ret i64 -1"
+    move: str = "ret void"
+
+
+_LINUX = _System(
+    "declare i32 @sched_getcpu()\n"
+    "declare i32 @sched_getaffinity(i32, i64, ptr)\n"
+    "declare i32 @sched_setaffinity(i32, i64, ptr)",
+    "%number = call i32 @sched_getcpu()\n  %found = sext i32 %number to i64\n  ret i64 %found",
+    f"""%free = alloca [{CPU_SET} x i8], align 8
+  %apart = alloca [{CPU_SET} x i8], align 8
+  %failed = call i32 @sched_getaffinity(i32 0, i64 {CPU_SET}, ptr %free)
+  %outside = icmp uge i64 %processor, {8 * CPU_SET}
+  %bad = icmp slt i32 %failed, 0
+  %stay = or i1 %outside, %bad
+  br i1 %stay, label %end, label %move
+move:
+  %all = load i{8 * CPU_SET}, ptr %free, align 8
+  %wide = zext i64 %processor to i{8 * CPU_SET}
+  %here = shl i{8 * CPU_SET} 1, %wide
+  %others = xor i{8 * CPU_SET} %here, -1
+  %rest = and i{8 * CPU_SET} %all, %others
+  store i{8 * CPU_SET} %rest, ptr %apart, align 8
+  %refused = call i32 @sched_setaffinity(i32 0, i64 {CPU_SET}, ptr %apart)
+  %moved = icmp eq i32 %refused, 0
+  br i1 %moved, label %again, label %end
+again:
+  call i32 @sched_setaffinity(i32 0, i64 {CPU_SET}, ptr %free)
+  br label %end
+end:
+  ret void""",
+)
+
 _X86 = _Machine(
     "declare void @llvm.x86.sse2.pause()\n"
     "declare void @llvm.x86.sse.stmxcsr(ptr)\n"
@@ -395,14 +493,20 @@ _MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 def _text() -> str:
     machine = _MACHINES.get(platform.machine(), _OTHER)
     places = "\n".join(f"  %{word.name} = getelementptr i64, ptr %pool, i64 {int(word)}" for word in Word)
+    system = _LINUX if sys.platform == "linux" else _System()
     return _TEXT.format(
-        declarations=machine.declarations,
+        declarations=f"{machine.declarations}\n{system.declarations}",
+        processor=system.processor,
+        move=system.move,
+        clock=time.CLOCK_MONOTONIC,
+        spin=round(SPIN_SECONDS * 1e9),
+        patience=round(YIELD_SECONDS * 1e9),
+        pauses="\n".join(["  call void @pause()"] * PAUSES),
         pause=machine.pause,
         keep_modes=machine.keep_modes,
         take_modes=machine.take_modes,
         places=places,
         set_mask=int(signal.SIG_SETMASK),
-        spins=SPINS,
         record=RECORD,
         number=int(Record.NUMBER),
         handle=int(Record.HANDLE),

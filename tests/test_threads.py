@@ -283,6 +283,42 @@ def test_the_interpreter_ends_while_workers_wait() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def native_thread_ids() -> set[int]:
+    return set(map(int, os.listdir("/proc/self/task")))
+
+
+def processor_of(thread: int) -> int:
+    """The processor that a thread runs on or ran on last."""
+    with open(f"/proc/self/task/{thread}/stat", encoding="ascii") as file:
+        return int(file.read().rpartition(")")[2].split()[36])
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.cpu_count() == 1, reason="needs Linux and two processors")
+def test_a_worker_does_not_stay_on_the_processor_of_the_caller() -> None:
+    free = os.sched_getaffinity(0)
+    if len(free) < 2:
+        pytest.skip("this process may use one processor only")
+    ours = min(free)
+    before = native_thread_ids()
+    pool = 5  # of its own
+    try:
+        os.sched_setaffinity(0, {ours})  # a worker that is made now begins here
+        exe, value, want = shared_executable(pool)
+        workers = native_thread_ids() - before
+        if not workers:
+            pytest.skip("the pool was there already")
+        assert {processor_of(worker) for worker in workers} == {ours}
+        for worker in workers:
+            os.sched_setaffinity(worker, free)
+        for _ in range(50):
+            assert exe(value).tobytes() == want.tobytes()
+        places = [processor_of(worker) for worker in workers]
+        assert any(place != ours for place in places)
+        assert all(os.sched_getaffinity(worker) == free for worker in workers)
+    finally:
+        os.sched_setaffinity(0, free)
+
+
 def test_the_switch_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     with Graph() as graph:
         x = sg.placeholder((700, 600))
