@@ -31,7 +31,7 @@ check: $(VENV)/.has-test
 	$(BIN)/python tests/check_types.py
 
 bench: $(VENV)/.has-bench
-	$(BIN)/python benchmarks/run.py $(ARGS)
+	$(BIN)/python benchmarks/run.py --out build/figures --readme README.md $(ARGS)
 
 oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)

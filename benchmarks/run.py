@@ -4,9 +4,9 @@
                              [--python NAMES=INTERPRETER] [--out FOLDER] [--json FILE] [--readme FILE] [--quick]
 
 Goes out: tables in Markdown on standard output; with ``--out`` a folder with them, all that was measured as JSON and a
-chart; with ``--json`` that file alone; with ``--readme`` the section of figures of that file is written anew. Exit
-status 1 if an answer was wrong, a peer failed or staticgrad's bits depend on the threads. How it is measured is said in
-``README.md`` beside this file.
+chart; with ``--json`` that file alone; with ``--readme`` the section of figures of that file is written anew if all
+workloads were measured in full. Exit status 1 if an answer was wrong, a peer failed or staticgrad's bits depend on the
+threads. How it is measured is said in ``README.md`` beside this file.
 """
 
 from __future__ import annotations
@@ -112,7 +112,11 @@ def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
         rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4, warm=not given.quick,
         pythons=pythons,
     )  # fmt: skip
-    return plan, Outputs(given.out, given.json, given.readme)
+    readme = given.readme
+    if readme is not None and (given.quick or given.drawn or given.workload is not None):
+        say(f"{readme} stays as it is: its figures are of all workloads by name, measured in full")
+        readme = None
+    return plan, Outputs(given.out, given.json, readme)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
     staticgrad plan      place the buffers of a saved graph or a problem
     staticgrad cache     what is kept of compiled programs
     staticgrad inspect   what a checkpoint holds
+    staticgrad bench     measure beside other systems, in a checkout
 
 Status 0: done. 2: bad arguments or input, said in one line on standard error. 130: interrupted.
 """
@@ -50,7 +51,10 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; ``arguments`` are those of the process by default. Gives the exit status."""
     parser = _commands()
-    chosen = parser.parse_args(arguments)
+    chosen, rest = parser.parse_known_args(arguments)
+    if rest and chosen.run is not _bench:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    chosen.rest = rest
     try:
         _check_switches()
     except ValueError as error:
@@ -117,6 +121,8 @@ def _commands() -> argparse.ArgumentParser:
     cache.add_argument("--clear", action="store_true", help="drop it all")
     inspect = command("inspect", _inspect, "print the names, shapes, dtypes and bytes in a checkpoint")
     inspect.add_argument("file", metavar="FILE", type=Path, help="a safetensors file, as Session.save writes it")
+    doc = "measure staticgrad beside other systems, in a checkout; its own options follow"
+    commands.add_parser("bench", help=doc, add_help=False, allow_abbrev=False).set_defaults(run=_bench)
     return parser
 
 
@@ -279,6 +285,28 @@ def _intervals(path: Path) -> Sequence[Interval]:
     effects = [node for node in graph.nodes if node.op.effect]
     program = compile_region(cut(graph, [*results, *effects], feeds).region, Options.from_environment())
     return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    """Runs the benchmarks with the arguments that follow; their exit status is ours."""
+    import subprocess
+
+    status = subprocess.run([sys.executable, str(_benchmarks()), *arguments.rest], check=False).returncode
+    if status:
+        raise SystemExit(status)
+
+
+def _benchmarks() -> Path:
+    """The benchmarks of the checkout that this package is imported from, or else of the one we are in."""
+    places = [Path(__file__).resolve().parent.parent, Path.cwd()]
+    for place in places:
+        found = place / "benchmarks" / "run.py"
+        if found.is_file() and (place / "staticgrad" / "cli.py").is_file():
+            return found
+    raise StaticGradError(
+        f"bench: no benchmarks/ beside the package in {places[0]} or in {places[1]}: they come with the source tree,"
+        " not with the installed package; go to a checkout, or install from it with pip install --editable"
+    )
 
 
 def _inspect(arguments: argparse.Namespace) -> None:

@@ -1,0 +1,294 @@
+"""The benchmarks' tools: what is drawn, how answers are judged, floors, reports, and a small run from end to end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tree import ROOT
+
+from staticgrad import cli
+
+HERE = ROOT / "benchmarks"
+TOOLS = ("answers", "catalog", "chart", "machine", "measure", "peers", "report", "run", "turns", "workloads")
+
+
+class Tools:
+    """The benchmarks' modules, which lie on no path but their own."""
+
+    def __getattr__(self, name: str) -> Any:
+        return importlib.import_module(name)
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(HERE))
+    yield Tools()
+    for name in [name for name in sys.modules if name.split(".")[0] in TOOLS]:
+        del sys.modules[name]
+
+
+def bench(*arguments: str, **switches: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(HERE / "run.py"), *arguments], capture_output=True, text=True, check=False,
+        env=os.environ | switches,
+    )  # fmt: skip
+
+
+# -- workloads --------------------------------------------------------------------------------------------------------
+
+
+def same(a: Any, b: Any) -> bool:
+    """Two workloads, array by array."""
+    first, second = (
+        [*(x for feed in w.feeds for x in feed), *w.parameters.values(), *w.buffers.values()] for w in (a, b)
+    )
+    if (a.about, a.model, a.optimizer, len(first)) != (b.about, b.model, b.optimizer, len(second)):
+        return False
+    return all(np.array_equal(x, y) for x, y in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_a_drawn_workload_depends_on_its_seed_alone(tools: Any, number: int) -> None:
+    name = f"drawn_{number}"
+    first = tools.catalog.load(name, 3)
+    assert same(first, tools.catalog.load(name, 3))
+    assert not same(first, tools.catalog.load(name, 4))
+    assert first.about
+    assert first.traffic > 0
+
+
+def test_names_that_there_are_not_are_refused(tools: Any) -> None:
+    for name in ("gemm_65", "drawn_x", "drawn", "drawn_-1"):
+        with pytest.raises(KeyError):
+            tools.catalog.load(name)
+
+
+def test_flops_and_traffic_of_known_workloads(tools: Any) -> None:
+    gemm = tools.catalog.load("gemm_64")
+    assert (gemm.flops, gemm.traffic) == (2 * 64**3, 3 * 4 * 64 * 64)
+    mlp = tools.catalog.load("mlp_small")
+    layers = [64 * 32, 32 * 32, 32 * 10]
+    assert mlp.flops == 2 * 32 * (3 * sum(layers) - layers[0])
+    parameters = sum(layers) + 32 + 32 + 10
+    assert mlp.traffic == 4 * (4 * parameters) + 4 * 32 * 64 + 8 * 32 + 4
+    assert tools.catalog.load("copy").traffic == 2 * 4 * 4_000_000
+
+
+# -- answers ----------------------------------------------------------------------------------------------------------
+
+
+def test_answers_are_judged_by_the_largest_of_the_reference(tools: Any) -> None:
+    mismatch = tools.answers.mismatch
+    assert mismatch([[100.0, 1.0]], [[100.0, 1.005]], 1e-4) is None
+    assert "result 0" in mismatch([[100.0, 1.02]], [[100.0, 1.0]], 1e-4)
+    assert "result 1" in mismatch([[1.0], [math.nan]], [[1.0], [1.0]], 1e-4)
+    assert "expected 2 results" in mismatch([[1.0]], [[1.0], [1.0]], 1e-4)
+    assert mismatch([[2.0]], [[2.0]], 0.0) is None
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_one_line(tools: Any) -> None:
+    why = tools.answers.missing("numpy", "/nowhere/python")
+    assert why == "numpy not installed for /nowhere/python (pip install numpy)"
+    assert tools.answers.missing("numpy", sys.executable) is None
+
+
+@pytest.mark.parametrize("name", ["mlp_small", "logreg_f64", "seed_scalar", "mlp_infer_b1", "layer_norm_512"])
+def test_numpy_and_staticgrad_agree(tools: Any, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path))
+    workload = tools.catalog.load(name)
+    expected = tools.measure.Measurement("numpy", workload, 1, True).started["answers"]
+    actual = tools.measure.Measurement("staticgrad", workload, 1, False).started["answers"]
+    assert tools.answers.mismatch(actual, expected, workload.tolerance) is None
+    worse = [[x * (1 + 10 * workload.tolerance) for x in result] for result in actual]
+    assert tools.answers.mismatch(worse, expected, workload.tolerance) is not None
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sigmoid", "silu"])
+def test_slopes_by_hand_are_those_of_differences(tools: Any, activation: str) -> None:
+    formulas = importlib.import_module("peers.numpy_formulas")
+    x, step = np.linspace(-3, 3, 20), 1e-6  # no kink among them
+
+    def value(at: Any) -> Any:
+        return formulas.activate(activation, at.copy())
+
+    expected = (value(x + step) - value(x - step)) / (2 * step)
+    np.testing.assert_allclose(formulas.slope(activation, x, value(x)), expected, atol=1e-8)
+
+
+# -- floors -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_floor_is_the_larger_of_arithmetic_and_memory(tools: Any) -> None:
+    machine = tools.machine.from_json({"flops": {"float32": 1e9}, "copies": [[1000, 1e-6], [1000000, 1e-2]]})
+    assert machine.bandwidth(10) == pytest.approx(1e9)
+    assert machine.bandwidth(10**9) == pytest.approx(1e8)
+    assert 1e8 < machine.bandwidth(30000) < 1e9
+    assert machine.floor(10**6, 1000, "float32") == pytest.approx(1e-3)
+    assert machine.floor(10, 10**6, "float32") == pytest.approx(1e-2)
+
+
+def test_peaks_are_measured_with_code_of_our_own(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = tools.machine
+    monkeypatch.setattr(machine, "TURN_SECONDS", 1e-4)
+    monkeypatch.setattr(machine, "TURNS", 1)
+    monkeypatch.setattr(machine, "COPIES", (4096, 65536))
+    found = machine.from_json(machine.measure(1))
+    assert found.flops["float32"] > found.flops["float64"] > 1e8
+    assert [size for size, _ in found.copies] == [8192, 131072]
+    assert all(seconds > 0 for _, seconds in found.copies)
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def results(tools: Any) -> Any:
+    """One workload on which staticgrad is twice as fast, one on which it takes twice as long, one that failed."""
+    rows, row = {}, tools.turns.Row
+    for name, theirs in (("gemm_64", 20.0), ("gemm_256", 5.0)):
+        mine = row(name, "staticgrad", "1.0", rounds_us=[10.0, 10.0], ratio=1.0, same_bits=True)
+        other = row(name, "numpy", "2.0", rounds_us=[theirs, theirs], ratio=10 / theirs)
+        rows[name] = [mine, other, row(name, "torch", error="no | answer")]
+    rows["copy"] = [row("copy", "staticgrad", error="broken")]
+    machine = tools.machine.from_json({"flops": {"float32": 1e11, "float64": 1e11}, "copies": [[1, 1e-9], [2, 1e-9]]})
+    plan = tools.turns.Plan(tuple(rows), ("staticgrad", "numpy", "torch"))
+    return tools.report.Results(plan, machine, rows)
+
+
+def test_the_summary_counts_wins_and_losses(tools: Any, results: Any) -> None:
+    text = tools.report.summary(results)
+    assert "1.00 of its time in the geometric mean of 2" in text
+    assert "faster on 1, level within 15% on 0, slower on 1: gemm_256" in text
+
+
+def test_markdown_has_a_line_for_each_workload_and_failure(tools: Any, results: Any) -> None:
+    text = tools.report.as_markdown(results)
+    assert "| gemm_64 | 10 | 20 | failed |" in text
+    assert "- copy, staticgrad: broken" in text
+    tables = [line.count("|") for line in text.splitlines() if line.startswith("| gemm_256")]
+    assert len(tables) == 4
+
+
+def test_json_says_null_where_nothing_was_measured(tools: Any, results: Any) -> None:
+    text = json.dumps(tools.report.as_json(results), allow_nan=False)
+    found = json.loads(text)
+    assert found["workloads"]["gemm_64"]["best_peer"] == "numpy"
+    assert found["workloads"]["gemm_64"]["ratio"] == 0.5
+    assert found["workloads"]["copy"]["ratio"] is None
+    assert found["geometric_mean"] == pytest.approx(1.0)
+    assert [row["median_us"] for row in found["rows"]][:3] == [10.0, 20.0, None]
+
+
+def test_the_readme_is_written_between_its_marks(tools: Any, results: Any, tmp_path: Path) -> None:
+    report, path = tools.report, tmp_path / "README.md"
+    path.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", encoding="utf-8")
+    for _ in range(2):  # the second time it finds what it wrote
+        report.rewrite_readme(path, results)
+        text = path.read_text(encoding="utf-8")
+        assert text.startswith(f"before\n{report.BEGIN}\n")
+        assert text.endswith(f"{report.END}\nafter\n")
+        assert "old" not in text
+        assert "| gemm_64 | 10 | 20 | failed | 0.50 |" in text
+    path.write_text("no marks", encoding="utf-8")
+    with pytest.raises(ValueError, match="expected the lines"):
+        report.rewrite_readme(path, results)
+
+
+def test_the_readme_has_the_marks(tools: Any) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 0 < text.index(tools.report.BEGIN) < text.index(tools.report.END)
+
+
+def test_the_chart_has_a_bar_for_each_ratio(tools: Any, results: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "figures.svg"
+    tools.chart.draw(results, path)
+    text = path.read_text(encoding="utf-8")
+    assert text.count('<g id="patch_') > 2
+    assert "gemm_256" in text
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_chosen_by_pattern_and_refused_by_name(tools: Any) -> None:
+    known = ("copy", "gemm_64", "gemm_256")
+    assert tools.run.chosen("gemm_*,copy", known, "--workload") == known
+    assert tools.run.chosen("gemm_256", known, "--workload") == ("gemm_256",)
+    with pytest.raises(SystemExit, match=r"--workload 'gemm_7': expected some of copy"):
+        tools.run.chosen("gemm_7", known, "--workload")
+    assert tools.run.interpreters(["jax,tf1=/p/python"]) == {"jax": "/p/python", "tf1": "/p/python"}
+    with pytest.raises(SystemExit, match="expected NAMES=INTERPRETER"):
+        tools.run.interpreters(["jax"])
+
+
+def test_a_small_run_from_end_to_end(tmp_path: Path) -> None:
+    """Two named workloads and a drawn one: answers checked, bits compared, every file written."""
+    done = bench(
+        "--quick", "--workload", "seed_scalar,mlp_small", "--drawn", "1", "--peer", "staticgrad,numpy,tf1",
+        "--python", "tf1=/nowhere/python", "--out", str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "tf1: left out: tensorflow not installed for /nowhere/python" in done.stderr
+    found = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
+    assert list(found["workloads"]) == ["seed_scalar", "mlp_small", "drawn_0"]
+    for row in found["rows"]:
+        assert row["peer"] == "numpy" or row["same_bits"] is not False
+        assert row["checked"] or row["workload"] == "drawn_0"
+        assert row["median_us"] > 0
+    assert found["geometric_mean"] > 0
+    assert (tmp_path / "figures.md").read_text(encoding="utf-8").strip() in done.stdout
+
+
+def test_a_wrong_answer_is_reported_and_not_timed(tmp_path: Path) -> None:
+    """NumPy, told to take means that are wrong by a hundredth in float32; the reference is in float64."""
+    shadow = tmp_path / "sitecustomize.py"
+    shadow.write_text(
+        "import numpy as np\n_mean = np.mean\n"
+        "np.mean = lambda *a, **k: _mean(*a, **k) * (1 if a[0].dtype == np.float64 else 1.01)\n"
+    )
+    done = bench(
+        "--quick", "--workload", "mlp_small", "--peer", "staticgrad,numpy", "--json", str(tmp_path / "all.json"),
+        PYTHONPATH=str(tmp_path),
+    )  # fmt: skip
+    found = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
+    by_peer = {row["peer"]: row for row in found["rows"]}
+    assert done.returncode == 1
+    assert "relative error" in by_peer["numpy"]["error"]
+    assert by_peer["numpy"]["rounds_us"] == []
+    assert by_peer["staticgrad"]["error"] == ""
+
+
+def test_bench_runs_the_benchmarks_of_the_checkout(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["bench", "--workload", "gemm_7", "--peer", "numpy"])
+    assert stopped.value.code == 1
+    assert "--workload 'gemm_7': expected some of seed_scalar" in capfd.readouterr().err
+
+
+def test_bench_without_a_checkout_says_where_the_benchmarks_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "site-packages" / "staticgrad" / "cli.py"))
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bench", "--quick"]) == 2
+    said = capsys.readouterr().err
+    assert "they come with the source tree" in said
+    assert said.count("\n") == 1
+
+
+def test_options_of_other_commands_are_still_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["ops", "--quick"])
+    assert stopped.value.code == 2
+    assert "unrecognized arguments: --quick" in capsys.readouterr().err
