@@ -35,6 +35,7 @@ OURS = "staticgrad"
 PEERS = {"numpy": "numpy", "torch": "torch", "jax": "jax"}
 BLOCK_SECONDS = 200e-6  # fast calls are timed in blocks of at least this long
 CHECKED_ROWS = 32
+REST_SECONDS = 0.1  # between turns of several threads: those of OpenBLAS go on looking for work that long
 clock = time.perf_counter
 Call = Callable[[], Any]
 
@@ -241,6 +242,7 @@ def measure(shape: Shape, given: argparse.Namespace, peers: Sequence[str]) -> Ro
     turns: dict[str, list[float]] = defaultdict(list)
     for _ in range(given.rounds):
         for peer, call in calls.items():
+            time.sleep(REST_SECONDS if given.threads > 1 else 0)
             turns[peer].append(turn(call, blocks[peer], given.seconds))
     ratios = [
         min(turns[peer][i] for peer in calls if peer != OURS) / turns[OURS][i]
