@@ -1,7 +1,7 @@
 """Measure convolutions beside PyTorch, layer by layer of well-known networks, each direction by itself.
 
     python benchmarks/convolutions.py [--net NAMES] [--batch SIZES] [--direction NAMES] [--threads N] [--seed N]
-                                      [--layers N] [--seconds S] [--no-peer]
+                                      [--layers N] [--match TEXT] [--seconds S] [--no-peer]
 
 What one call does is what one layer costs inside a compiled network. There the images around convolutions belong to
 the program and lie channels last, weights and their gradients belong to the session and lie as the user declared them,
@@ -322,7 +322,7 @@ def geometric_mean(values: list[float]) -> float:
 def chosen(plan: argparse.Namespace) -> Iterator[tuple[str, Layer]]:
     r = np.random.default_rng(plan.seed)
     for net in plan.net.split(","):
-        layers = list(dict.fromkeys(NETS[net]()))
+        layers = [layer for layer in dict.fromkeys(NETS[net]()) if plan.match in str(layer)]
         picked = sorted(r.permutation(len(layers))[: plan.layers]) if plan.layers else range(len(layers))
         yield from ((net, layers[number]) for number in picked)
 
@@ -355,6 +355,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int, default=0, help="of each network, drawn by the seed; 0 for all")
+    parser.add_argument("--match", default="", help="only layers in whose description this text occurs")
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring each contestant")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="only ours")
     return parser.parse_args()

@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -214,6 +214,32 @@ def contraction_cases() -> list[Case]:
     return cases
 
 
+def depthwise_cases(direction: Direction) -> list[Case]:
+    """Rows of one tile and of many, taps beyond both ends of the image, channels in blocks, rags of channels."""
+
+    def case(channels: int, *args: Any, images: str = "NHWC", **how: Any) -> Case:
+        size, taps = args
+        return convolution_case(
+            direction, 2, channels, size, channels, taps, groups=channels, images=images, **how
+        )  # fmt: skip
+
+    return [
+        case(33, (4, 3), (5, 5), padding=(2, 2)),
+        case(16, (2, 2), (7, 7), padding=(3, 3)),
+        case(32, (5, 17), (3, 3), padding=(1, 1), epilogue=True),
+        case(64, (6, 41), (3, 3), padding=(1, 1), stride=(2, 2), epilogue=True, store_raw=False),
+        case(48, (7, 9), (2, 2), stride=(3, 3)),  # pixels that no tap reaches
+        case(20, (9, 8), (3, 3), padding=(2, 2), dilation=(2, 3)),
+        case(20, (9, 14), (3, 2), padding=(4, 4), dilation=(3, 2), stride=(2, 3)),  # rows of padding alone
+        case(500, (3, 5), (3, 3), padding=(1, 1)),
+        case(960, (7, 7), (3, 3), padding=(1, 1), weights="HWIO", epilogue=True),
+        case(7, (3, 60), (1, 9), padding=(0, 4), dtype=F64),
+        case(40, (5, 6), (3, 3), padding=(1, 1), images="CHWN"),
+        case(24, (70, 75), (3, 3), padding=(1, 1)),  # in chunks
+        case(24, (70, 75), (3, 3), padding=(1, 1), stride=(2, 2), images="NCHW"),
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -237,6 +263,7 @@ def convolution_cases() -> list[Case]:
             case(2, 6, (9, 11), 6, (3, 2), stride=(2, 3), dilation=(1, 2), groups=6, epilogue=True, store_raw=False),
             case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
             case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
+            *depthwise_cases(direction),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
             case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
             case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps

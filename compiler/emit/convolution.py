@@ -16,7 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from staticgrad.compiler.emit.convolution_depthwise import depthwise_plan, depthwise_weights_plan
 from staticgrad.compiler.emit.convolution_forward import forward_plan
+from staticgrad.compiler.emit.convolution_images import is_depthwise
 from staticgrad.compiler.emit.convolution_weights import weight_grad_plan
 from staticgrad.compiler.emit.llvm import Function, Module, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
@@ -55,7 +57,10 @@ def _empty(kernel: Convolution) -> bool:
 def plan_convolution(kernel: Convolution, target: Target) -> Plan:
     """The plan of a kernel whose result has elements. The epilogue has no part in it."""
     bare = replace(kernel, epilogue=None)
-    return weight_grad_plan(bare, target) if kernel.direction == "weight_grad" else forward_plan(bare, target)
+    by_weights = kernel.direction == "weight_grad"
+    if is_depthwise(kernel):
+        return depthwise_weights_plan(bare, target) if by_weights else depthwise_plan(bare, target)
+    return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)
 
 
 def is_shared(kernel: Convolution, target: Target) -> bool:

@@ -6,9 +6,6 @@
   of x fall into stride × stride *phases* by their remainders; each is a forward convolution of its own, of stride one
   and with the taps that reach that phase (no zeros are multiplied).
 
-Depthwise convolutions keep all channels in one frame: vectors run along the channels, and the microkernel multiplies
-element by element; terms are taps j, blocks filter rows i.
-
 Results whose channels are contiguous are written where they belong; others are written to a scratch block and
 transposed from there. The epilogue is called for each block of output rows. A kernel that takes long is cut in chunks
 (``emit.parallel``): images, or blocks of rows where there are few of those.
@@ -25,13 +22,11 @@ from staticgrad.compiler.emit.convolution_images import (
     Image,
     Weights,
     Writer,
-    is_depthwise,
     is_run,
     seconds_of,
-    slack_of,
-    x_image,
 )
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -54,29 +49,10 @@ ROW_BLOCKS = 16  # of all images, where it is cut within them
 
 
 @dataclass(frozen=True, slots=True)
-class _Taps:
-    """The taps along one axis that reach the pixels ``first + t·spacing`` of a result, t < count.
-
-    In the frame they are read at ``origin + t·step + u·dilation``, u < number; tap u is element ``start + u·stride``
-    of the weights' axis.
-    """
-
-    first: int
-    spacing: int
-    count: int
-    origin: int
-    step: int
-    dilation: int
-    number: int
-    start: int
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Phase:
     """A forward convolution for the pixels of a result with one remainder along each axis."""
 
-    taps: tuple[_Taps, _Taps]
+    taps: tuple[Taps, Taps]
     kernel: tuple[int, int]
     channels: int  # that one tap sums over; 0 if no tap reaches the phase: its pixels are zero
     weights: Weights
@@ -96,7 +72,6 @@ class Forward:
 
     image: Image
     phases: tuple[_Phase, ...]
-    depthwise: bool
     images: int
     outputs: int  # channels of the result, of one group
     rows: int
@@ -139,67 +114,12 @@ class Forward:
         return self.tile_bytes + (0 if self.share == 0 else self.image_bytes)
 
 
-def _forward_taps(kernel: Convolution, axis: int) -> _Taps:
-    """All taps of one axis of a forward convolution."""
-    size = (kernel.out_height, kernel.out_width)[axis]
-    return _Taps(0, 1, size, 0, kernel.stride[axis], kernel.dilation[axis], kernel.kernel[axis], 0, 1)
-
-
-def _backward_taps(kernel: Convolution, axis: int) -> tuple[tuple[_Taps, ...], int, int]:
-    """The phases of one axis of the transpose by data, the frame's first pixel of y, and its size.
-
-    Pixel h of x gets y[p]·w[i] where p·stride + i·dilation − padding = h. For h = first + t·stride these are the taps
-    with first + padding − i·dilation a multiple of the stride; the last of them reads the first pixel of y.
-    """
-    size = (kernel.height, kernel.width)[axis]
-    stride, dilation, padding = kernel.stride[axis], kernel.dilation[axis], kernel.padding[axis]
-    phases, low, high = [], [], []
-    for first in range(min(stride, size)):
-        reach = [i for i in range(kernel.kernel[axis]) if (first + padding - i * dilation) % stride == 0]
-        count = -(-(size - first) // stride)
-        if not reach:
-            phases.append(_Taps(first, stride, count, 0, 1, 1, 0, 0, 1))
-            continue
-        apart = reach[1] - reach[0] if len(reach) > 1 else 1
-        origin = (first + padding - reach[-1] * dilation) // stride
-        phases.append(_Taps(first, stride, count, origin, 1, max(1, apart * dilation // stride), len(reach),
-                            reach[-1], -apart))  # fmt: skip
-        low.append(origin)
-        high.append((first + padding - reach[0] * dilation) // stride + count)
-    start = min(low, default=0)
-    moved = (replace(taps, origin=taps.origin - start if taps.number else 0) for taps in phases)
-    return tuple(moved), start, max(high, default=1) - start
-
-
-def _forward_geometry(kernel: Convolution, target: Target) -> tuple[Image, list[tuple[_Taps, _Taps]]]:
-    """The framed image and the taps of every phase."""
-    if kernel.direction == "forward":
-        return x_image(kernel, target), [(_forward_taps(kernel, 0), _forward_taps(kernel, 1))]
-    vertical, top, height = _backward_taps(kernel, 0)
-    horizontal, left, width = _backward_taps(kernel, 1)
-    groups = 1 if is_depthwise(kernel) else kernel.groups
-    channels = kernel.filters // groups
-    aliased = channels * kernel.dtype.itemsize % ALIAS == 0
-    image = Image(kernel.dtype, groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides,
-                   (-top, -left), height, width, aliased, slack_of(kernel, target))  # fmt: skip
-    return image, [(v, h) for v in vertical for h in horizontal]
-
-
-def _phase_weights(kernel: Convolution, taps: tuple[_Taps, _Taps]) -> Weights:
-    o, c, i, j = kernel.w_strides
-    plain = kernel.direction == "forward" or is_depthwise(kernel)  # depthwise, o numbers both channels and filters
-    out, channel = (o, c) if plain else (c, o)
-    start = taps[0].start * i + taps[1].start * j
-    return Weights(start, kernel.filters // kernel.groups * o, out, channel, taps[0].stride * i, taps[1].stride * j)
-
-
 @functools.lru_cache(maxsize=4096)
 def forward_plan(kernel: Convolution, target: Target) -> Forward:
     """The plan of a kernel without epilogue, which has no part in it."""
-    image, geometry = _forward_geometry(kernel, target)
+    image, geometry = forward_geometry(kernel)
     back = kernel.direction == "input_grad"
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
-    depthwise = is_depthwise(kernel)
     total, size = kernel.channels if back else kernel.filters, kernel.dtype.itemsize
     outputs = total // image.groups
     result = kernel.x_strides if back else kernel.y_strides
@@ -209,13 +129,13 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     phases, packed = [], 0
     for taps in geometry:
         reached = taps[0].number > 0 and taps[1].number > 0
-        channels = (1 if depthwise else image.channels) if reached else 0
+        channels = image.channels if reached else 0
         taken = (taps[0].number, taps[1].number) if reached else (1, 1)
-        run, terms = depthwise or is_run(image, taken[1], taps[1].dilation), taken[1] * channels
+        run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
         m = rows * columns if flat else taps[1].count
-        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0], depthwise)
+        tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
         most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
-        phase = _Phase(taps, taken, channels, _phase_weights(kernel, taps), run, tiling,
+        phase = _Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling,
                        min(taken[0], most) if run else 1, packed)  # fmt: skip
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
@@ -233,7 +153,6 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     return Forward(
         image=image,
         phases=tuple(phases),
-        depthwise=depthwise,
         images=kernel.batch,
         outputs=outputs,
         rows=rows,
@@ -353,20 +272,6 @@ def _pack_weights(writer: Writer, plan: Forward, phase: _Phase, to: Value) -> No
             pack(group, whole, plan.outputs - whole * width)
 
 
-def _phase_rows(f: Function, taps: _Taps, block: tuple[Index, Index]) -> tuple[Index, Index]:
-    """The rows t of a phase that lie in ``block`` of the result; the block starts at a multiple of the spacing."""
-    low, high = block
-    if taps.spacing == 1:
-        return block
-    if isinstance(low, int):  # the only block
-        return 0, taps.count
-    spacing = integer(taps.spacing)
-    start = f.binary("sdiv", low, spacing)
-    size = f.add(f.sub(high, low), taps.spacing - 1 - taps.first)
-    count = size // taps.spacing if isinstance(size, int) else f.binary("sdiv", size, spacing)
-    return start, f.add(start, count)
-
-
 def _row_block(
     writer: Writer, plan: Forward, phase: _Phase, pixels: Value, packed: Value, tile: Value, number: Index,
     group: Index, block: tuple[Index, Index],
@@ -374,7 +279,7 @@ def _row_block(
     """All filters of one group for the pixels of one phase in the output rows of ``block``."""
     f, image, tiling = writer.f, plan.image, phase.tiling
     (kh, kw), channels, (vertical, horizontal) = phase.kernel, phase.channels, phase.taps
-    rows = (0, 1) if plan.flat else _phase_rows(f, vertical, block)
+    rows = (0, 1) if plan.flat else phase_rows(f, vertical, block)
     if plan.direct and writer.result is not None:
         r_n, r_o, c_row, c_pixel = plan.result
         c_base = writer.at(writer.result, (number, r_n), (group, plan.outputs * r_o))
@@ -386,17 +291,17 @@ def _row_block(
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
     b_base = writer.at(packed, (group, tiling.column_panels * phase.panel_elements))
-    a_stride, a_step = horizontal.step * image.pixel, horizontal.dilation * image.pixel if plan.depthwise else 1
+    a_stride = horizontal.step * image.pixel
     with span(f, 0, tiling.column_panels) as panel, span(f, 0, kh, phase.tap_rows) as i:
         b = writer.at(b_base, (panel, phase.panel_elements), (i, kw * channels * tiling.width))
-        a_taps = writer.at(a_base, (i, vertical.dilation * image.row), (panel, tiling.width * plan.depthwise))
+        a_taps = writer.at(a_base, (i, vertical.dilation * image.row))
         c_panel = writer.at(c_base, (panel, tiling.width))
         with span(f, *rows) as p:
             a_line = writer.at(a_taps, (p, vertical.step * image.row))
             c_line = writer.at(c_panel, (p, vertical.spacing * c_row))
             with span(f, 0, tiling.row_panels) as q_panel:
                 q = tiling.row_start(f, q_panel)
-                at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, a_step, b, tiling.width,
+                at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, 1, b, tiling.width,
                                   writer.at(c_line, (q, c_stride)), c_stride, kw * channels, i)  # fmt: skip
                 if phase.run:
                     blocks = f.min(phase.tap_rows, f.sub(kh, i))
@@ -405,7 +310,7 @@ def _row_block(
                 else:
                     at = replace(at, depth=channels, blocks=kw, a_block=horizontal.dilation * image.pixel,
                                  b_block=channels * tiling.width)  # fmt: skip
-                call_tile(f, tiling, "lanes" if plan.depthwise else "rows", q_panel, panel, at)
+                call_tile(f, tiling, "rows", q_panel, panel, at)
 
 
 def _store_block(writer: Writer, plan: Forward, tile: Value, number: Index, block: tuple[Index, Index]) -> None:

@@ -38,12 +38,11 @@ class Image:
     height: int
     width: int
     pad_pixel: bool  # keep pixels apart from equal sets of the cache
-    slack: int  # elements behind the last pixel that are read too
 
     @property
     def in_place(self) -> bool:
         inside = self.height <= self.size[0] and self.width <= self.size[1]
-        plain = inside and self.offset == (0, 0) and self.groups == 1 and self.slack == 0
+        plain = inside and self.offset == (0, 0) and self.groups == 1
         return plain and (self.strides[1] == 1 or self.channels == 1)
 
     @property
@@ -64,7 +63,7 @@ class Image:
     @property
     def elements(self) -> int:
         """Elements of the copy of one image."""
-        return 0 if self.in_place else self.groups * self.group + self.slack
+        return 0 if self.in_place else self.groups * self.group
 
     def inside(self, axis: int) -> tuple[int, int]:
         """The range of source pixels along ``axis`` that fall into the frame."""
@@ -76,7 +75,7 @@ class Image:
         """Whether the copy writes every element of the frame."""
         (h0, h1), (w0, w1) = self.inside(0), self.inside(1)
         whole = h1 - h0 == self.height and w1 - w0 == self.width
-        return whole and self.pixel == self.channels and self.slack == 0
+        return whole and self.pixel == self.channels
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +101,7 @@ def is_depthwise(kernel: Convolution) -> bool:
     return kernel.groups > 1 and kernel.groups == kernel.channels == kernel.filters and kernel.dtype.kind == "f"
 
 
-def slack_of(kernel: Convolution, target: Target) -> int:
-    """What whole vectors of channels read behind the last pixel of a depthwise image on machines without masks."""
-    lanes = tile_lanes(target, kernel.dtype)
-    return 0 if target.masked or not is_depthwise(kernel) else -kernel.channels % lanes
-
-
-def x_image(kernel: Convolution, target: Target) -> Image:
+def x_image(kernel: Convolution) -> Image:
     """x, framed by its padding."""
     height, width = (
         (size - 1) * kernel.stride[i] + (kernel.kernel[i] - 1) * kernel.dilation[i] + 1
@@ -118,7 +111,7 @@ def x_image(kernel: Convolution, target: Target) -> Image:
     channels = kernel.channels // groups
     aliased = channels * kernel.stride[1] * kernel.dtype.itemsize % ALIAS == 0
     return Image(kernel.dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides,
-                  kernel.padding, height, width, aliased, slack_of(kernel, target))  # fmt: skip
+                  kernel.padding, height, width, aliased)  # fmt: skip
 
 
 def is_run(image: Image, taps: int, dilation: int) -> bool:

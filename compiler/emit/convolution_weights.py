@@ -2,8 +2,7 @@
 
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
 the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
-a tile of the result stays in the first cache over all of them. In depthwise convolutions rows of tiles are taps j,
-columns are channels.
+a tile of the result stays in the first cache over all of them.
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
 (``emit.parallel``): first the images that are copied, then the tiles of the result, each over all these images, and at
@@ -23,14 +22,12 @@ from staticgrad.compiler.emit.convolution_images import (
     Image,
     Weights,
     Writer,
-    is_depthwise,
     is_run,
     seconds_of,
     x_image,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
-    Layout,
     Matrix,
     TileOperands,
     Tiling,
@@ -54,7 +51,6 @@ class WeightGrad:
     """The transpose by weights."""
 
     image: Image
-    depthwise: bool
     channels: int  # of w
     run: bool
     tiling: Tiling
@@ -93,19 +89,19 @@ class WeightGrad:
 @functools.lru_cache(maxsize=4096)
 def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     """The plan of a kernel without epilogue, which has no part in it."""
-    image = x_image(kernel, target)
-    depthwise, channels = is_depthwise(kernel), kernel.channels // kernel.groups
-    run = depthwise or is_run(image, kernel.kernel[1], kernel.dilation[1])
+    image = x_image(kernel)
+    channels = kernel.channels // kernel.groups
+    run = is_run(image, kernel.kernel[1], kernel.dilation[1])
     outputs, size = kernel.filters // image.groups, kernel.dtype.itemsize
     m = channels * (kernel.kernel[1] if run else 1)
     depth = max(1, kernel.out_height * kernel.out_width)
-    tiling = choose_tiling(target, kernel.dtype, m, outputs, depth, depthwise)
+    tiling = choose_tiling(target, kernel.dtype, m, outputs, depth)
     y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
     y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
     y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel
     o, c, _, j = kernel.w_strides
-    regular = not run or depthwise or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
+    regular = not run or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
     direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and regular
     result_row = round_up(kernel.filters, tiling.lanes)
     result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
@@ -119,7 +115,6 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     wanted = wanted_chunks(seconds_of(kernel, target) * together / max(1, kernel.batch))
     return WeightGrad(
         image=image,
-        depthwise=depthwise,
         channels=channels,
         run=run,
         tiling=tiling,
@@ -293,24 +288,21 @@ def _weight_tile(
     group, i, j, panel, row_panel = tile
     outputs = kernel.filters // image.groups
     result, (o, c, i_stride, j_stride) = _weights_result(writer, plan)
-    # Rows of tiles are runs of (j, c), of c alone, or the taps j of every channel.
-    layout: Layout = "lanes" if plan.depthwise else "columns"
-    a_row, c_row = (kernel.dilation[1] * image.pixel, j_stride) if plan.depthwise else (1, c)
+    # Rows of tiles are runs of (j, c), or of c alone.
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
-    a_panel = writer.at(a_tap, (panel, tiling.width * plan.depthwise))
     b = writer.at(y, (group, outputs), (panel, tiling.width))
     c_panel = writer.at(result, (group, outputs * o), (i, i_stride), (j, j_stride), (panel, tiling.width))
     m = tiling.row_start(f, row_panel)
     with span(f, *images) as number:
         local = f.sub(number, images[0])
         at = TileOperands(
-            writer.at(a_panel, (m, a_row), (local, plan.x_pitch)), a_row, kernel.stride[1] * image.pixel,
+            writer.at(a_tap, (m, 1), (local, plan.x_pitch)), 1, kernel.stride[1] * image.pixel,
             writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
-            writer.at(c_panel, (m, c_row)), c_row, kernel.out_width, number, kernel.out_height,
+            writer.at(c_panel, (m, c)), c, kernel.out_width, number, kernel.out_height,
             kernel.stride[0] * image.row, plan.y_row,
         )  # fmt: skip
-        call_tile(f, tiling, layout, row_panel, panel, at)
+        call_tile(f, tiling, "columns", row_panel, panel, at)
 
 
 def _store_weights(writer: Writer, plan: WeightGrad, source: Value) -> None:

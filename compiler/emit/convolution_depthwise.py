@@ -1,0 +1,475 @@
+"""Depthwise convolutions, all three directions: one channel and one filter a group, nothing to sum over but taps.
+
+Images are read where they lie if their channels are contiguous, and copied channels last if not; none is framed, as
+``depthwise_tiles`` leaves out the taps that lie outside. A row of the result is cut in tiles of a few pixels; for each
+filter rows that lie outside are left out too. Weights are packed as ``[phase][i][j][channel]``.
+
+By weights every chunk of the work (some rows of some images) adds up weights of its own, and these are added in their
+order: how many chunks there are depends on the sizes alone, so no sum depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from staticgrad.compiler.emit.convolution_images import Chunks, Image, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.depthwise_tiles import RowTile, most_pixels, row_tile, vectors_at_once
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
+from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Convolution
+
+ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
+CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end
+WEIGHT_BYTES = 12 << 10  # of the weights of a block of channels, which stay in the first cache
+Kind = Literal["forward", "weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    """``count`` tiles of one kind beside each other, from pixel ``start`` of a phase on."""
+
+    start: int
+    count: int
+    tile: RowTile
+
+
+@dataclass(frozen=True, slots=True)
+class _Phase:
+    taps: tuple[Taps, Taps]
+    weights: Weights
+    segments: tuple[_Segment, ...]
+    packed: int  # where its packed weights start, in elements
+    block: int  # channels at a time
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """How an image is read: in place, or from a copy with all channels of a pixel beside each other."""
+
+    strides: tuple[int, int, int, int]  # n, c, h, w
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def in_place(self) -> bool:
+        return self.strides[1] == 1
+
+    @property
+    def row(self) -> int:
+        return self.strides[2] if self.in_place else self.width * self.channels
+
+    @property
+    def pixel(self) -> int:
+        return self.strides[3] if self.in_place else self.channels
+
+    @property
+    def elements(self) -> int:
+        """Of a copy of one image."""
+        return 0 if self.in_place else self.height * self.row
+
+    def bring(self, writer: Writer, source: Value, number: Index, to: Value) -> Value:
+        """Image ``number`` as it is read; ``to`` is where a copy goes."""
+        base = writer.at(source, (number, self.strides[0]))
+        if self.in_place:
+            return base
+        with span(writer.f, 0, self.height) as h:
+            line = Matrix(writer.at(to, (h, self.row)), self.channels, 1)
+            origin = Matrix(writer.at(base, (h, self.strides[2])), self.strides[3], self.strides[1])
+            writer.copy(line, origin, self.width, self.channels)
+        return to
+
+
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
+
+    images: int
+    rows: int
+    total_rows: int
+    share: int | None  # None if the work is not cut
+
+    @property
+    def blocks(self) -> int:
+        """Units of one image."""
+        return -(-self.total_rows // self.rows)
+
+    @property
+    def count(self) -> int:
+        return self.images * self.blocks
+
+    @property
+    def chunks(self) -> int:
+        return 1 if self.share is None else -(-self.count // self.share)
+
+    @contextlib.contextmanager
+    def each(self, f: Function, chunk: Index | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
+        """The units of a chunk, or all: the image and its rows."""
+        units = (0, self.count) if chunk is None else chunk_range(f, _value(chunk), self.share or 1, self.count)
+        with span(f, *units) as unit:
+            number, block = divide(f, unit, self.blocks)
+            low = f.mul(block, self.rows)
+            yield number, (low, f.min(f.add(low, self.rows), self.total_rows))
+
+
+def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> _Units:
+    """``whole`` images are one unit each, as they are copied by who works on them."""
+    row_bytes = columns * kernel.channels * kernel.dtype.itemsize
+    most = rows if whole else max(1, ROW_BLOCK_BYTES // max(1, row_bytes))
+    wanted = wanted_chunks(seconds_of(kernel, target))
+    if kernel.direction == "weight_grad":
+        wanted = min(wanted, kernel.batch * rows * columns // CHUNK_PIXELS)
+    if wanted > 1 and not whole:
+        most = min(most, -(-rows * max(1, kernel.batch) // wanted))
+    block = max(spacing, round_up(-(-rows // -(-rows // most)), spacing))
+    units = kernel.batch * -(-rows // block)
+    return _Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None)
+
+
+def _segments(
+    kernel: Convolution, target: Target, kind: Kind, taps: Taps, width: int, offset: int
+) -> tuple[_Segment, ...]:
+    """Tiles of balanced widths over the pixels of a row, whose taps fall into ``width`` pixels from ``-offset`` on."""
+    tiles = -(-taps.count // most_pixels(target, kind, taps.number))
+    most = -(-taps.count // tiles)
+    tall = taps.count - tiles * (most - 1)
+    lanes, channels = tile_lanes(target, kernel.dtype), kernel.channels
+    vectors = vectors_at_once(target, kind, most, taps.number, channels // lanes)
+
+    def reach(t: int) -> tuple[int, int]:
+        base = taps.origin - offset + t * taps.step
+        inside = [u for u in range(taps.number) if 0 <= base + u * taps.dilation < width]
+        return (inside[0], inside[-1] + 1) if inside else (0, 0)
+
+    sizes, start, found = [most] * tall + [most - 1] * (tiles - tall), 0, []
+    for size in sizes:
+        pixels = tuple(reach(t) for t in range(start, start + size))
+        ragged = channels % (lanes * vectors) != 0
+        tile = RowTile(kind, kernel.dtype, taps.number, taps.step, taps.dilation, pixels, vectors, ragged)
+        found.append((start, tile))
+        start += size
+    grouped = (list(some) for _, some in itertools.groupby(found, key=lambda entry: entry[1]))
+    return tuple(_Segment(some[0][0], len(some), some[0][1]) for some in grouped)
+
+
+def _write_rows(
+    writer: Writer, image: Image, phase: _Phase, pixels: Value, places: _Places, weights: Value, y: Value,
+    y_row: int, y_pixel: int, rows: tuple[Index, Index],
+) -> None:  # fmt: skip
+    """All tiles of some rows of a phase; ``y`` is row 0, pixel 0 of the phase."""
+    f, (vertical, horizontal) = writer.f, phase.taps
+    channels, dilation = writer.kernel.channels, vertical.dilation
+    with span(f, 0, channels, phase.block) as channel, span(f, *rows) as p:
+        first = f.add(f.mul(p, vertical.step), vertical.origin - image.offset[0])
+        low, count = _reached_rows(f, vertical, first, image)
+        top = writer.at(pixels, (first, places.row), (low, dilation * places.row), (channel, 1))
+        w = writer.at(weights, (low, horizontal.number * channels), (channel, 1))
+        line = writer.at(y, (p, y_row), (channel, 1))
+        for segment in phase.segments:
+            name = row_tile(f.module, segment.tile)
+            with span(f, 0, segment.count) as number:
+                q = f.add(f.mul(number, segment.tile.pixels), segment.start)
+                column = f.add(f.mul(q, horizontal.step), horizontal.origin - image.offset[1])
+                x = writer.at(top, (column, places.pixel))
+                at = writer.at(line, (q, y_pixel))
+                row, pixel, tap = (integer(s) for s in (dilation * places.row, places.pixel, channels))
+                some = f.min(phase.block, f.sub(channels, channel))
+                f.call(name, "void", x, row, pixel, w, tap, at, *(_value(i) for i in (y_pixel, count, some)))
+
+
+def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps], segments: tuple[_Segment, ...]) -> int:
+    """How many channels to take at a time: whole vectors of which the weights stay in the first cache."""
+    unit = tile_lanes(target, kernel.dtype) * max((segment.tile.vectors for segment in segments), default=1)
+    weights = max(1, taps[0].number * taps[1].number * kernel.channels * kernel.dtype.itemsize)
+    return round_up(-(-kernel.channels // -(-weights // WEIGHT_BYTES)), unit)
+
+
+def _value(index: Index) -> Value:
+    return index if isinstance(index, Value) else integer(index)
+
+
+def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[Index, Index]:
+    """The first filter row that lies inside the image where row 0 is at ``first``, and how many do (maybe below 1)."""
+    height, last = image.size[0], (taps.number - 1) * taps.dilation
+    start = taps.origin - image.offset[0]
+    if start >= 0 and start + (taps.count - 1) * taps.step + last < height:
+        return 0, taps.number
+
+    def rows_before(limit: int) -> Index:
+        """The number of filter rows above image row ``limit``."""
+        room = f.sub(limit, first)
+        room = f.sub(room, f.min(room, 0))
+        if taps.dilation > 1:
+            room = divide(f, f.add(room, taps.dilation - 1), taps.dilation)[0]
+        return f.min(room, taps.number)
+
+    low = rows_before(0)
+    return low, f.sub(rows_before(height), low)
+
+
+# -- forward and by data ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Depthwise:
+    """Forward or by data."""
+
+    image: Image
+    places: _Places
+    phases: tuple[_Phase, ...]
+    columns: int
+    result: tuple[int, int, int, int]  # strides n, o, p, q
+    direct: bool  # tiles are written into the result
+    tile_pixel: int  # elements from pixel to pixel in the scratch block
+    units: _Units
+    weight_bytes: int
+    image_bytes: int
+    tile_bytes: int
+
+    @property
+    def is_shared(self) -> bool:
+        return self.units.share is not None
+
+    def scratch_bytes(self, workers: int) -> int:
+        return self.weight_bytes + (workers if self.is_shared else 1) * (self.image_bytes + self.tile_bytes)
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        """Of the scratch block in which the epilogue finds the result."""
+        return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        if not self.is_shared:
+            writer = Writer(f, kernel, epilogue, pointers)
+            self._pack(writer)
+            self._work(writer, None, self.weight_bytes)
+            return
+        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
+        self._pack(chunks.own)
+        part, writer = chunks.open("rows")
+        own = part.f.add(self.weight_bytes, part.f.mul(part.worker, self.image_bytes + self.tile_bytes))
+        self._work(writer, part.chunk, own)
+        chunks.run(part.f.finish(), self.units.chunks)
+
+    def _pack(self, writer: Writer) -> None:
+        for phase in self.phases:
+            _pack_weights(writer, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
+
+    def _work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+        f, packed = writer.f, writer.area(0)
+        copy, tile = writer.area(own), writer.area(f.add(own, self.image_bytes))
+        with self.units.each(f, chunk) as (number, rows):
+            pixels = self.places.bring(writer, writer.first, number, copy)
+            for phase in self.phases:
+                weights = f.offset(packed, phase.packed, writer.element)
+                self._phase(writer, phase, pixels, weights, tile, number, rows)
+            self._finish(writer, tile, number, rows)
+
+    def _phase(
+        self, writer: Writer, phase: _Phase, pixels: Value, weights: Value, tile: Value, number: Index,
+        block: tuple[Index, Index],
+    ) -> None:  # fmt: skip
+        f, (vertical, horizontal) = writer.f, phase.taps
+        if self.direct and writer.result is not None:
+            y_row, y_pixel = self.result[2:]
+            y = writer.at(writer.result, (number, self.result[0]))
+        else:
+            y_row, y_pixel = self.columns * self.tile_pixel, self.tile_pixel
+            y = writer.at(tile, (block[0], -y_row))
+        y = f.offset(y, vertical.first * y_row + horizontal.first * y_pixel, writer.element)
+        rows = phase_rows(f, vertical, block)
+        _write_rows(writer, self.image, phase, pixels, self.places, weights, y, vertical.spacing * y_row,
+                    horizontal.spacing * y_pixel, rows)  # fmt: skip
+
+    def _finish(self, writer: Writer, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
+        """Store a block of rows where the result wants it, and call the epilogue."""
+        f, channels = writer.f, writer.kernel.channels
+        line = self.columns * self.tile_pixel
+        raw = writer.result
+        if raw is None:
+            raw = writer.at(tile, (rows[0], -line))
+        elif not self.direct:
+            r_n, r_o, r_p, r_q = self.result
+            with span(f, *rows) as p:
+                to = Matrix(writer.at(raw, (number, r_n), (p, r_p)), r_o, r_q)
+                source = Matrix(writer.at(tile, (f.sub(p, rows[0]), line)), 1, self.tile_pixel)
+                writer.copy(to, source, channels, self.columns)
+        writer.finish(raw, [(number, f.add(number, 1)), (0, channels), rows, (0, self.columns)])
+
+
+def _pack_weights(writer: Writer, phase: _Phase, to: Value) -> None:
+    """The weights of a phase as ``[i][j][channel]``."""
+    f, channels, weights = writer.f, writer.kernel.channels, phase.weights
+    kh, kw = (taps.number for taps in phase.taps)
+    if kh * kw == 0:
+        return
+    source = f.offset(writer.second, weights.offset, writer.element)
+    taps = weights.taps((kh, kw))
+    if taps is not None:  # flipped taps: read forwards, write backwards
+        last = kh * kw - 1 if taps < 0 else 0
+        target = Matrix(writer.at(to, (last, channels)), -channels if taps < 0 else channels, 1)
+        writer.copy(target, Matrix(writer.at(source, (last, taps)), abs(taps), weights.out), kh * kw, channels)
+        return
+    with span(f, 0, kh) as i, span(f, 0, kw) as j:
+        target = Matrix(writer.at(to, (f.add(f.mul(i, kw), j), channels)), channels, 1)
+        origin = writer.at(source, (i, weights.i), (j, weights.j))
+        writer.copy(target, Matrix(origin, 0, weights.out), 1, channels)
+
+
+@functools.lru_cache(maxsize=4096)
+def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
+    """The plan of a kernel without epilogue, which has no part in it."""
+    image, geometry = forward_geometry(kernel)
+    back, channels = kernel.direction == "input_grad", kernel.channels
+    rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
+    result = kernel.x_strides if back else kernel.y_strides
+    places = _Places(image.strides, channels, *image.size)
+    direct = kernel.store_raw and result[1] == 1
+    phases, packed = [], 0
+    for vertical, horizontal in geometry:
+        segments = _segments(kernel, target, "forward", horizontal, image.size[1], image.offset[1])
+        taps = (vertical, horizontal)
+        block = _channel_block(kernel, target, taps, segments)
+        phases.append(_Phase(taps, phase_weights(kernel, taps), segments, packed, block))
+        packed += vertical.number * horizontal.number * channels
+    units = _units(kernel, target, rows, columns, geometry[0][0].spacing, not places.in_place)
+    tile_pixel = round_up(channels, tile_lanes(target, kernel.dtype))
+    tile = 0 if direct else min(units.rows, rows) * columns * tile_pixel
+    return Depthwise(
+        image=image,
+        places=places,
+        phases=tuple(phases),
+        columns=columns,
+        result=result,
+        direct=direct,
+        tile_pixel=tile_pixel,
+        units=units,
+        weight_bytes=aligned_bytes(packed, kernel.dtype),
+        image_bytes=aligned_bytes(places.elements, kernel.dtype),
+        tile_bytes=aligned_bytes(tile, kernel.dtype),
+    )
+
+
+# -- by weights -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DepthwiseWeights:
+    """By weights."""
+
+    image: Image
+    x_places: _Places
+    y_places: _Places
+    phase: _Phase
+    units: _Units
+    part: int  # elements of the weights that one chunk adds up
+    part_bytes: int
+    x_bytes: int
+    y_bytes: int
+
+    @property
+    def is_shared(self) -> bool:
+        return self.units.share is not None
+
+    def scratch_bytes(self, workers: int) -> int:
+        own = (workers if self.is_shared else 1) * (self.x_bytes + self.y_bytes)
+        return self.part_bytes * self.units.chunks + own
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        """Of the scratch result, ``[i][j][channel]``."""
+        return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        parts = self.part_bytes * self.units.chunks
+        if not self.is_shared:
+            writer = Writer(f, kernel, epilogue, pointers)
+            self._work(writer, None, writer.area(0), parts)
+            self._finish(writer)
+            return
+        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
+        part, writer = chunks.open("rows")
+        own = part.f.add(parts, part.f.mul(part.worker, self.x_bytes + self.y_bytes))
+        self._work(writer, part.chunk, writer.area(part.f.mul(part.chunk, self.part_bytes)), own)
+        chunks.run(part.f.finish(), self.units.chunks)
+        self._add_parts(chunks.own)
+        self._finish(chunks.own)
+
+    def _work(self, writer: Writer, chunk: Value | None, weights: Value, own: Index) -> None:
+        f = writer.f
+        x_copy, y_copy = writer.area(own), writer.area(f.add(own, self.x_bytes))
+        fill_zero(f, writer.dtype, weights, self.part)
+        if self.units.count == 0:
+            return
+        with self.units.each(f, chunk) as (number, rows):
+            x = self.x_places.bring(writer, writer.first, number, x_copy)
+            y = self.y_places.bring(writer, writer.second, number, y_copy)
+            _write_rows(writer, self.image, self.phase, x, self.x_places, weights, y, self.y_places.row,
+                        self.y_places.pixel, rows)  # fmt: skip
+
+    def _add_parts(self, writer: Writer) -> None:
+        """Add what the chunks have found to what the first one has, in their order."""
+        f, first = writer.f, writer.area(0)
+        with span(f, 1, self.units.chunks) as number:
+            add_arrays(f, writer, first, writer.area(f.mul(number, self.part_bytes)), self.part)
+
+    def _finish(self, writer: Writer) -> None:
+        """Store the weights where the result wants them, and call the epilogue."""
+        kernel, source = writer.kernel, writer.area(0)
+        (kh, kw), channels = kernel.kernel, kernel.channels
+        if writer.result is not None:
+            o, _, i, j = kernel.w_strides
+            taps = Weights(0, 0, o, 0, i, j).taps((kh, kw))
+            if taps is not None:
+                writer.copy(Matrix(writer.result, taps, o), Matrix(source, channels, 1), kh * kw, channels)
+            else:
+                with span(writer.f, 0, kh) as row:
+                    to = Matrix(writer.at(writer.result, (row, i)), j, o)
+                    writer.copy(to, Matrix(writer.at(source, (row, kw * channels)), channels, 1), kw, channels)
+        raw = source if writer.result is None else writer.result
+        writer.finish(raw, [(0, channels), (0, 1), (0, kh), (0, kw)])
+
+
+def add_arrays(f: Function, writer: Writer, to: Value, source: Value, count: int) -> None:
+    """``to[k] += source[k]``."""
+    lanes = tile_lanes(f.target, writer.dtype)
+    whole = count - count % lanes
+    for start, stop, step in ((0, whole, lanes), (whole, count, 1)):
+        if start < stop:
+            type_ = f"<{step} x {writer.element}>" if step > 1 else writer.element
+            with f.loop(start, stop, step) as loop:
+                at = f.offset(to, loop.index, writer.element)
+                value = f.load(type_, f.offset(source, loop.index, writer.element))
+                f.store(f.binary("fadd", f.load(type_, at), value), at)
+
+
+@functools.lru_cache(maxsize=4096)
+def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeights:
+    """The plan of a kernel without epilogue, which has no part in it."""
+    image, (taps,) = forward_geometry(kernel)
+    channels = kernel.channels
+    x_places = _Places(kernel.x_strides, channels, kernel.height, kernel.width)
+    y_places = _Places(kernel.y_strides, channels, kernel.out_height, kernel.out_width)
+    whole = not (x_places.in_place and y_places.in_place)
+    rows, columns = kernel.out_height, kernel.out_width
+    empty = rows == 0 or columns == 0
+    segments = () if empty else _segments(kernel, target, "weights", taps[1], image.size[1], image.offset[1])
+    units = _Units(0, 1, 1, None) if empty else _units(kernel, target, rows, columns, 1, whole)
+    part = kernel.kernel[0] * kernel.kernel[1] * channels
+    return DepthwiseWeights(
+        image=image,
+        x_places=x_places,
+        y_places=y_places,
+        phase=_Phase(taps, phase_weights(kernel, taps), segments, 0, _channel_block(kernel, target, taps, segments)),
+        units=units,
+        part=part,
+        part_bytes=aligned_bytes(part, kernel.dtype),
+        x_bytes=aligned_bytes(x_places.elements, kernel.dtype),
+        y_bytes=aligned_bytes(y_places.elements, kernel.dtype),
+    )

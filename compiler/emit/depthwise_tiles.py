@@ -1,0 +1,204 @@
+"""The functions of depthwise convolutions: some pixels of one row, all channels.
+
+In: a ``RowTile``, which says what taps of a filter row reach each pixel inside the image. Out: the name of a function
+of the module, emitted once however many kernels use it:
+
+    void @tile(ptr x, i64 x_row, i64 x_pixel, ptr w, i64 w_tap, ptr y, i64 y_pixel, i64 rows, i64 channels)
+
+Channels are contiguous everywhere. ``x`` is where tap 0 of pixel 0 would be read, ``x_row`` elements from one filter
+row's pixels to the next one's; ``w`` holds ``[rows][taps]`` of channels, ``w_tap`` elements apart.
+
+    forward   y[t, c] = Σ_{i < rows} Σ_{j reaches t} x[i, t·step + j·dilation, c]·w[i, j, c]
+    weights   w[i, j, c] += Σ_{t reached by j} x[i, t·step + j·dilation, c]·y[t, c]      i < rows
+
+What lies outside the image is not read: no image needs a frame of zeros. An element of x is loaded once for the taps
+that meet it, so that with 3 taps and 8 pixels 10 + 3 loads serve 24 multiply-adds: the arithmetic is the floor, two
+vectors a cycle. Accumulators are the pixels (forward) or the taps of one filter row (weights).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type, vector
+from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
+from staticgrad.compiler.emit.target import Target
+
+MOST_PIXELS = 8  # of a tile: two vectors a cycle with a latency of four cycles
+
+
+@dataclass(frozen=True, slots=True)
+class RowTile:
+    """Pixels next to each other in a row of the result."""
+
+    kind: Literal["forward", "weights"]
+    dtype: np.dtype
+    taps: int
+    step: int  # pixels of x from one pixel of y to the next
+    dilation: int
+    reach: tuple[tuple[int, int], ...]  # for each pixel the taps [low, high) that lie inside the image
+    vectors: int  # of channels at a time
+    ragged: bool  # channels are not whole vectors
+
+    @property
+    def pixels(self) -> int:
+        return len(self.reach)
+
+    def columns(self) -> dict[int, list[tuple[int, int]]]:
+        """For each pixel of x that is read, the pixels of y and taps that meet there."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for t, (low, high) in enumerate(self.reach):
+            for j in range(low, high):
+                found.setdefault(t * self.step + j * self.dilation, []).append((t, j))
+        return dict(sorted(found.items()))
+
+
+def most_pixels(target: Target, kind: Literal["forward", "weights"], taps: int) -> int:
+    """How many pixels one tile can take in the registers, with one vector of channels.
+
+    Forward these are accumulators, beside the weights of a filter row and one element of x; by weights it is the
+    other way round.
+    """
+    return max(2, min(MOST_PIXELS, target.registers - 2 - taps))
+
+
+def vectors_at_once(target: Target, kind: str, pixels: int, taps: int, whole: int) -> int:
+    """How many vectors of channels to take at a time, so that there are enough chains of sums; it divides ``whole``."""
+    chains = pixels if kind == "forward" else taps
+    vectors = 1
+    while 2 * vectors * chains <= MOST_PIXELS and (pixels + taps) * 2 * vectors + 2 <= target.registers:
+        vectors *= 2
+    while whole % vectors:
+        vectors //= 2
+    return max(1, vectors)
+
+
+def row_tile(module: Module, tile: RowTile) -> str:
+    """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
+    key = ("row tile", tile)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    stem = f"row.{tile.kind}.{tile.dtype.name}.{tile.pixels}x{tile.taps}"
+    return module.share(key, _Writer(module, tile, module.unique(stem)).write())
+
+
+class _Writer:
+    """Writes one function."""
+
+    def __init__(self, module: Module, tile: RowTile, name: str) -> None:
+        self.tile = tile
+        self.f: Function = module.function(name, ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64"))
+        self.x, self.x_row, self.x_pixel, self.w, self.w_tap = self.f.params[:5]
+        self.y, self.y_pixel, self.rows, self.channels = self.f.params[5:]
+        self.element = memory_type(tile.dtype)
+        self.lanes = tile_lanes(module.target, tile.dtype)
+        self.type = self.element
+        self.mask: Value | None = None
+
+    def write(self) -> str:
+        f, masked = self.f, self.f.target.masked
+        body = self._forward if self.tile.kind == "forward" else self._weights
+        step = self.lanes * self.tile.vectors
+        whole: Value = f.binary("and", self.channels, Value(str(-step), "i64")) if self.tile.ragged else self.channels
+        self.type = vector(self.element, self.lanes)
+        with f.loop(0, whole, step) as block:
+            body(block.index, self.tile.vectors)
+        if not self.tile.ragged:
+            return f.finish()
+        if masked:  # what is left is less than a vector
+            with f.when(f.compare("icmp slt", whole, self.channels)):
+                left = f.splat(f.binary("sub", self.channels, whole), self.lanes)
+                self.mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+                body(whole, 1)
+            return f.finish()
+        self.type = self.element
+        with f.loop(whole, self.channels) as rest:
+            body(rest.index, 1)
+        return f.finish()
+
+    # -- memory -------------------------------------------------------------------------------------------------
+
+    def _load(self, base: Value, number: int) -> Value:
+        at = self.f.offset(base, number * self.lanes, self.element)
+        return self.f.load(self.type, at) if self.mask is None else self.f.masked_load(self.type, at, self.mask)
+
+    def _store(self, value: Value, base: Value, number: int) -> None:
+        at = self.f.offset(base, number * self.lanes, self.element)
+        if self.mask is None:
+            self.f.store(value, at)
+        else:
+            self.f.masked_store(value, at, self.mask)
+
+    def _pixels(self, base: Value, pitch: Value, numbers: list[int]) -> dict[int, Value]:
+        """The addresses of some pixels, each from the one before."""
+        found, last, at = {}, 0, base
+        for number in numbers:
+            at = self.f.offset(at, self.f.mul(pitch, number - last), self.element)
+            last = number
+            found[number] = at
+        return found
+
+    def _taps(self, base: Value) -> list[Value]:
+        """The addresses of the taps of a filter row."""
+        return list(self._pixels(base, self.w_tap, list(range(self.tile.taps))).values())
+
+    def _row_of_weights(self) -> Index:
+        return self.f.mul(self.w_tap, self.tile.taps)
+
+    def _fetch_rows(self, below: Value, columns: list[int]) -> None:
+        """Ask for the rows of x that the next row of y needs besides: as many as a step, which is mostly square."""
+        for _ in range(self.tile.step):
+            for at in self._pixels(below, self.x_pixel, columns).values():
+                prefetch(self.f, at)
+            below = self.f.offset(below, self.x_row, self.element)
+
+    # -- the two sums -------------------------------------------------------------------------------------------
+
+    def _forward(self, channel: Value, vectors: int) -> None:
+        f, tile = self.f, self.tile
+        x, w, y = (f.offset(pointer, channel, self.element) for pointer in (self.x, self.w, self.y))
+        meet = tile.columns()
+        used = {j for pairs in meet.values() for _, j in pairs}
+        zero = f.const(0, self.type)
+        with f.loop(0, self.rows, carry=[x, w, *[zero] * (tile.pixels * vectors)]) as loop:
+            x_now, w_now, *sums = loop.carried
+            taps = self._taps(w_now)
+            weights = {(j, v): self._load(taps[j], v) for j in sorted(used) for v in range(vectors)}
+            for column, at in self._pixels(x_now, self.x_pixel, list(meet)).items():
+                for v in range(vectors):
+                    value = self._load(at, v)
+                    for t, j in meet[column]:
+                        s = t * vectors + v
+                        sums[s] = multiply_add(f, tile.dtype, value, weights[j, v], sums[s])
+            following = f.offset(w_now, self._row_of_weights(), self.element)
+            loop.next(f.offset(x_now, self.x_row, self.element), following, *sums)
+        self._fetch_rows(loop.results[0], list(meet))
+        for t, at in self._pixels(y, self.y_pixel, list(range(tile.pixels))).items():
+            for v in range(vectors):
+                self._store(loop.results[2 + t * vectors + v], at, v)
+
+    def _weights(self, channel: Value, vectors: int) -> None:
+        f, tile = self.f, self.tile
+        x, w, y = (f.offset(pointer, channel, self.element) for pointer in (self.x, self.w, self.y))
+        meet = tile.columns()
+        used = sorted({j for pairs in meet.values() for _, j in pairs})
+        pixels = self._pixels(y, self.y_pixel, list(range(tile.pixels)))
+        given = {(t, v): self._load(at, v) for t, at in pixels.items() for v in range(vectors)}
+        with f.loop(0, self.rows, carry=[x, w]) as loop:
+            x_now, w_now = loop.carried
+            taps = self._taps(w_now)
+            sums = {(j, v): self._load(taps[j], v) for j in used for v in range(vectors)}
+            for column, at in self._pixels(x_now, self.x_pixel, list(meet)).items():
+                for v in range(vectors):
+                    value = self._load(at, v)
+                    for t, j in meet[column]:
+                        sums[j, v] = multiply_add(f, tile.dtype, value, given[t, v], sums[j, v])
+            for (j, v), value in sums.items():
+                self._store(value, taps[j], v)
+            following = f.offset(w_now, self._row_of_weights(), self.element)
+            loop.next(f.offset(x_now, self.x_row, self.element), following)
+        self._fetch_rows(loop.results[0], list(meet))
