@@ -57,6 +57,17 @@ def _nodes(workload: Workload) -> tuple[list[Any], list[Any], str]:
     raise ValueError(f"{workload.name} is not an ONNX graph")
 
 
+def _shape(workload: Workload) -> tuple[int, ...]:
+    """Of the result."""
+    first, *rest = workload.feeds[0]
+    match workload.model:
+        case Perceptron(depth):
+            return len(first), workload.parameters[f"fc{depth}.b"].size
+        case Product():
+            return len(first), rest[0].shape[1]
+    return first.shape
+
+
 def model_of(workload: Workload) -> bytes:
     """A checked model with inputs ``x0``, ``x1``, … and one result."""
     nodes, constants, result = _nodes(workload)
@@ -64,7 +75,7 @@ def model_of(workload: Workload) -> bytes:
         helper.make_tensor_value_info(f"x{n}", helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for n, array in enumerate(workload.feeds[0])
     ]
-    output = helper.make_tensor_value_info(result, TensorProto.FLOAT, None)
+    output = helper.make_tensor_value_info(result, TensorProto.FLOAT, _shape(workload))
     graph = helper.make_graph(nodes, "workload", inputs, [output], constants)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
     onnx.checker.check_model(made, full_check=True)

@@ -202,7 +202,7 @@ def build(workload: Workload, settings: Settings) -> Program:
 
     def compile() -> Call:
         taken = [pytensor.In(x, borrow=True) for x in inputs]
-        given = [pytensor.Out(y, borrow=True) for y in outputs]
+        given = [pytensor.Out(y, borrow=not isinstance(model, Copy)) for y in outputs]
         call: Call = pytensor.function(taken, given, updates=updates)
         call.trust_input = True  # type: ignore[attr-defined]
         return call
