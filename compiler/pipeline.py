@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from staticgrad import config
 from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
+from staticgrad.compiler.emit.nest_facts import node_cost
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
@@ -68,7 +69,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     region = stages.region("materialize", materialize(region))
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options, strides))
-    lowered = lower(region, strides, part, fusion="fuse" not in options.disabled)
+    lowered = lower(region, strides, part, node_cost, fusion="fuse" not in options.disabled)
     split = split_reductions(_inlined(lowered.steps, options), options.target)
     add_scratch(split, options.target, options.workers)
     steps = schedule(split, greedy="schedule" not in options.disabled)
@@ -102,7 +103,9 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
 def _part(options: Options, strides: RawStrides, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
     region = materialize(region)
-    lowered = lower(region, strides, functools.partial(_part, options, strides), fusion="fuse" not in options.disabled)
+    lowered = lower(
+        region, strides, functools.partial(_part, options, strides), node_cost, fusion="fuse" not in options.disabled
+    )
     split = split_reductions(_inlined(lowered.steps, options), options.target)
     add_scratch(split, options.target, options.workers)
     steps = schedule(split, greedy="schedule" not in options.disabled)

@@ -23,6 +23,7 @@ from staticgrad.compiler.emit.reduction import identity
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import AVX2
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.graph import Node
 from staticgrad.optable import OPS
 
 ENDLESS = 1 << 62  # an index that may be anything
@@ -87,6 +88,13 @@ def cost_of(nest: Nest, number: int) -> int:
     if not isinstance(instr, Compute):
         return 0
     return _op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
+
+
+def node_cost(node: Node) -> int:
+    """About how many vector instructions a nest needs for a node; a few where that depends on its operands."""
+    if not node.op.elementwise:
+        return 4
+    return _op_cost(node.op.name, repr(node.attrs), node.attrs, tuple(x.dtype for x in node.inputs))
 
 
 def dtype_of(nest: Nest, number: int) -> np.dtype:

@@ -1,9 +1,10 @@
 """Fuse: which nodes share a kernel.
 
-Comes in: a region of primitives. Goes out: groups in topological order, each of which becomes one kernel (or, for
-writes, the fill before it). A nest group has a *domain*, the shape over which it loops, and the axes it reduces; a
-member is an element value (of the domain's shape) or a row value (reduced axes of size 1). Groups grow greedily: a node
-joins its operands' group if its shape fits and no cycle arises, and groups that meet in a node are united.
+Comes in: a region of primitives, and about how many instructions a node takes. Goes out: groups in topological order,
+each of which becomes one kernel (or, for writes, the fill before it). A nest group has a *domain*, the shape over which
+it loops, and the axes it reduces; a member is an element value (of the domain's shape) or a row value (reduced axes of
+size 1). Groups grow greedily: a node joins its operands' group if its shape fits, no cycle arises (``order``) and the
+kernel stays small enough, and groups that meet in a node are united.
 
 After that an elementwise group becomes the epilogue of a matrix kernel whose result it reads in place.
 """
@@ -11,28 +12,37 @@ After that an elementwise group becomes the epilogue of a matrix kernel whose re
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
 from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.kernels.order import Order, Ordered
 from staticgrad.compiler.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
 from staticgrad.types import sizes
 
 Kind = Literal["nest", "matrix", "write", "effect"]
+CostOf = Callable[[Node], int]
+
+# Instructions of one body. The time to make machine code grows faster than a kernel does, and values that are used far
+# from where they are made leave the registers anyway; what passes through memory between two kernels is in cache.
+LARGEST = 400
 
 
-@dataclass(eq=False, slots=True)
-class Group:
+@dataclass(eq=False, repr=False, slots=True)
+class Group(Ordered):
     """Nodes that share a kernel. ``anchor`` is the matrix, write or effect node; ``nodes`` are those of the nest."""
 
-    kind: Kind
+    kind: Kind = "nest"
     nodes: list[Node] = field(default_factory=list)
     domain: tuple[int, ...] = ()
     axes: tuple[int, ...] | None = None
     anchor: Node | None = None
+    cost: int = 0
+    last: int = 0  # the highest serial number of a member
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -45,14 +55,6 @@ class Group:
     @property
     def members(self) -> list[Node]:
         return [*self.nodes, self.anchor] if self.anchor is not None else self.nodes
-
-    @property
-    def first(self) -> int:
-        return min(node.serial for node in self.members)
-
-    @property
-    def last(self) -> int:
-        return max(node.serial for node in self.members)
 
 
 def producers(x: Tensor) -> Tensor:
@@ -71,132 +73,102 @@ def is_soft(node: Node, x: Tensor) -> bool:
     return is_nest(x.op)
 
 
+def new_group(node: Node, cost_of: CostOf) -> Group:
+    """A group of one node."""
+    if is_nest(node):
+        reduces = node.op.name in REDUCTIONS
+        shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
+        return Group(
+            nodes=[node], domain=shape, axes=node.attrs.axes if reduces else None, cost=cost_of(node), last=node.serial
+        )
+    kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
+    return Group(kind=kind, anchor=node, last=node.serial)
+
+
 class Fuser:
     """The greedy grouping; ``groups()`` is its result."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, cost_of: CostOf) -> None:
         self.region = region
+        self.cost_of = cost_of
         self.users = users_of(region)
         self.group_of: dict[Node, Group] = {}
-        self.before: dict[Node, list[Node]] = {}
-        for node in region.graph.nodes:
-            before = [producers(x).op for x in node.inputs]
-            for control in node.control:
-                before.extend(self._real(control))
-            self.before[node] = [b for b in before if b.op.name not in SOURCES]
-
-    def _real(self, node: Node) -> list[Node]:
-        """A control edge to a view or alias is one to what it shows."""
-        if node.op.name in VIEWS:
-            return [producers(x).op for x in node.inputs]
-        return [node]
-
-    # -- growing --------------------------------------------------------------------------------------------------
+        self.order = Order()
 
     def run(self) -> list[Group]:
         for node in self.region.graph.nodes:
             if node.op.name in SOURCES or node.op.name in VIEWS:
                 continue
-            if is_nest(node):
-                self._place(node)
-            else:
-                kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
-                self.group_of[node] = Group(kind, anchor=node)
+            group = new_group(node, self.cost_of)
+            self.order.add(group, self._dependencies(node))
+            self.group_of[node] = group
+            if group.kind == "nest":
+                self._place(node, group)
         for group in self.groups():
             if group.kind == "matrix":
                 self._attach_epilogue(group)
         return self.groups()
 
     def groups(self) -> list[Group]:
-        return sorted(dict.fromkeys(self.group_of.values()), key=lambda g: g.last)
+        """All groups; the nodes of each in the order of the graph."""
+        groups = list(dict.fromkeys(self.group_of.values()))
+        for group in groups:
+            group.nodes.sort(key=lambda node: node.serial)
+        return sorted(groups, key=lambda group: group.last)
 
-    def _place(self, node: Node) -> None:
-        reduces = node.op.name in REDUCTIONS
-        shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
-        axes = node.attrs.axes if reduces else None
-        home: Group | None = None
-        for other in self._operand_groups(node):
-            if not self._may_join(node, other, shape, axes):
-                continue
-            if home is None:
-                home = other
-                if axes is not None:
-                    home.axes = axes
-            elif self._may_unite(home, other):
-                home = self._unite(home, other)
-        if home is None:
-            home = Group("nest", domain=shape, axes=axes)
-        home.nodes.append(node)
-        self.group_of[node] = home
+    # -- what depends on what -------------------------------------------------------------------------------------
 
-    def _operand_groups(self, node: Node) -> list[Group]:
-        found = [self.group_of[x.op] for x in node.inputs if is_soft(node, x)]
-        return sorted(dict.fromkeys(found), key=lambda g: -g.last)
+    def _dependencies(self, node: Node) -> dict[Ordered, bool]:
+        """The groups that a node depends on; True where it has to find them in memory (see ``Ordered``)."""
+        found: dict[Ordered, bool] = {}
 
-    def _may_join(self, node: Node, group: Group, shape: tuple[int, ...], axes: tuple[int, ...] | None) -> bool:
-        if axes is not None:
-            if shape != group.domain or group.axes not in (None, axes):
-                return False
-        elif not group.fits(shape):
-            return False
-        soft = {x.op for x in node.inputs if is_soft(node, x)}
-        for before in self.before[node]:
-            if self.group_of[before] is group:
-                if before not in soft or self._reads_through_view(node, before):
-                    return False
-            elif self._reaches(group, self.group_of[before]):
-                return False
-        return True
+        def note(before: Node, through_memory: bool) -> None:
+            if before.op.name not in SOURCES:
+                group = self.group_of[before]
+                found[group] = found.get(group, False) or through_memory
+
+        for x in node.inputs:
+            base = producers(x).op
+            note(base, base is not x.op or node.op.name == "gather")
+        for control in node.control:
+            for before in self._real(control):
+                note(before, True)
+        return found
 
     @staticmethod
-    def _reads_through_view(node: Node, before: Node) -> bool:
-        return any(is_view(x) and producers(x).op is before for x in node.inputs) or before in node.control
+    def _real(node: Node) -> list[Node]:
+        """A control edge to a view is one to what it shows."""
+        if node.op.name in VIEWS:
+            return [producers(x).op for x in node.inputs]
+        return [node]
 
-    def _may_unite(self, a: Group, b: Group) -> bool:
-        if a.domain != b.domain or (a.axes is not None and b.axes is not None and a.axes != b.axes):
-            return False
-        return not (self._path_between(a, b) or self._path_between(b, a))
+    # -- growing --------------------------------------------------------------------------------------------------
 
-    def _path_between(self, a: Group, b: Group) -> bool:
-        """Whether b depends on a by a way that leaves both, or by an edge that must go through memory."""
-        for node in b.nodes:
-            for before in self.before[node]:
-                other = self.group_of[before]
-                if other is a:
-                    if self._reads_through_view(node, before) or not any(
-                        x.op is before and is_soft(node, x) for x in node.inputs
-                    ):
-                        return True
-                elif other is not b and self._reaches(a, other):
-                    return True
-        return False
-
-    def _unite(self, a: Group, b: Group) -> Group:
-        a.nodes = sorted((*a.nodes, *b.nodes), key=lambda n: n.serial)
-        a.axes = a.axes if a.axes is not None else b.axes
-        for node in b.nodes:
-            self.group_of[node] = a
-        return a
-
-    def _reaches(self, target: Group, start: Group) -> bool:
-        """Whether ``start`` depends on ``target``."""
-        if start is target:
-            return True
-        oldest = target.first
-        stack, seen = [start], {start}
-        while stack:
-            group = stack.pop()
-            if group.last < oldest:
+    def _place(self, node: Node, home: Group) -> None:
+        """Unite the new group of a node with those of its operands, the latest first."""
+        found = [self.group_of[x.op] for x in node.inputs if is_soft(node, x)]
+        for other in sorted(dict.fromkeys(found), key=lambda group: -group.last):
+            small, large = (home, other) if len(home.nodes) < len(other.nodes) else (other, home)
+            if home is other or home.cost + other.cost > LARGEST or not self._go_together(home, other):
                 continue
-            for node in group.members:
-                for before in self.before[node]:
-                    other = self.group_of[before]
-                    if other is target:
-                        return True
-                    if other not in seen:
-                        seen.add(other)
-                        stack.append(other)
-        return False
+            if not self.order.merge(large, small):
+                continue
+            large.domain = other.domain
+            large.axes = home.axes if other.axes is None else other.axes
+            large.nodes += small.nodes
+            large.cost += small.cost
+            large.last = node.serial
+            for moved in small.nodes:
+                self.group_of[moved] = large
+            home = large
+
+    @staticmethod
+    def _go_together(home: Group, other: Group) -> bool:
+        """Whether one nest computes both; a node by itself may be a row value of the other group."""
+        if len(home.nodes) == 1 and home.axes is None:
+            return other.fits(home.domain)
+        same_axes = home.axes is None or other.axes is None or home.axes == other.axes
+        return same_axes and home.domain == other.domain
 
     # -- epilogues ------------------------------------------------------------------------------------------------
 
@@ -208,29 +180,19 @@ class Fuser:
                 reader.kind != "nest"
                 or reader.axes is not None
                 or reader.domain != sizes(result.shape)
-                or any(node.op.name in ("gather",) for node in reader.nodes)
-                or any(is_view(x) and producers(x) is result for node in reader.nodes for x in node.inputs)
-                or self._other_way(group, reader)
+                or any(node.op.name == "gather" for node in reader.nodes)
+                or not self.order.merge(group, reader)
             ):
                 continue
             group.nodes = reader.nodes
             group.domain = reader.domain
+            group.last = max(group.last, reader.last)
             for node in reader.nodes:
                 self.group_of[node] = group
             return
 
     def _readers(self, x: Tensor) -> list[Group]:
         return list(dict.fromkeys(self.group_of[node] for node in self.users.get(x, ()) if node in self.group_of))
-
-    def _other_way(self, group: Group, reader: Group) -> bool:
-        for node in reader.nodes:
-            for before in self.before[node]:
-                other = self.group_of[before]
-                if other is not group and other is not reader and self._reaches(group, other):
-                    return True
-                if other is group and before in node.control:
-                    return True
-        return False
 
 
 def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -> dict[Group, set[Tensor]]:
@@ -258,20 +220,12 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
 
 
 @phase("fuse")
-def fuse(region: Region, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:
+def fuse(region: Region, cost_of: CostOf, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of a region. With ``enabled=False`` every node has a kernel of its own."""
-    fuser = Fuser(region)
+    fuser = Fuser(region, cost_of)
     if enabled:
         return fuser.run(), fuser.group_of
     for node in region.graph.nodes:
-        if node.op.name in SOURCES or node.op.name in VIEWS:
-            continue
-        kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
-        if is_nest(node):
-            reduces = node.op.name in REDUCTIONS
-            shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
-            group = Group("nest", [node], shape, node.attrs.axes if reduces else None)
-        else:
-            group = Group(kind, anchor=node)
-        fuser.group_of[node] = group
+        if node.op.name not in SOURCES and node.op.name not in VIEWS:
+            fuser.group_of[node] = new_group(node, cost_of)
     return fuser.groups(), fuser.group_of

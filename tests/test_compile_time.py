@@ -1,0 +1,124 @@
+"""Compilation of large graphs: what keeps the work proportional to the number of ops, and that it stays right."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.kernels import order as orders
+from staticgrad.compiler.kernels.order import Order, Ordered
+from staticgrad.phases import phase, watched
+
+# -- merging groups -----------------------------------------------------------------------------------------------
+
+
+def random_members(seed: int, count: int) -> tuple[Order, list[Ordered], nx.DiGraph]:
+    rng = np.random.default_rng(seed)
+    order, members, graph = Order(), [], nx.DiGraph()
+    for number in range(count):
+        item = Ordered()
+        before = {members[i]: bool(rng.random() < 0.2) for i in rng.integers(0, number, 2)} if number else {}
+        order.add(item, before)
+        members.append(item)
+        graph.add_node(item)
+        graph.add_edges_from((other, item, {"memory": hard}) for other, hard in before.items())
+    return order, members, graph
+
+
+def may_merge(graph: nx.DiGraph, a: Ordered, b: Ordered) -> bool:
+    """By definition: no edge through memory, and no way from one to the other through a third."""
+    if any(graph.edges[edge]["memory"] for edge in ((a, b), (b, a)) if graph.has_edge(*edge)):
+        return False
+    without = graph.copy()
+    without.remove_edges_from([(a, b), (b, a)])
+    return not (nx.has_path(without, a, b) or nx.has_path(without, b, a))
+
+
+def contract(graph: nx.DiGraph, a: Ordered, b: Ordered) -> None:
+    for one, other, data in [*graph.in_edges(b, data=True), *graph.out_edges(b, data=True)]:
+        edge = (a if one is b else one, a if other is b else other)
+        if edge[0] is not edge[1]:
+            memory = graph.edges[edge]["memory"] if graph.has_edge(*edge) else False
+            graph.add_edge(*edge, memory=memory or data["memory"])
+    graph.remove_node(b)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_members_merge_exactly_where_no_cycle_arises_and_ranks_stay_in_order(seed: int) -> None:
+    order, members, graph = random_members(seed, 40)
+    rng = np.random.default_rng(seed)
+    merged = 0
+    for _ in range(300):
+        a, b = (members[i] for i in rng.choice(len(members), 2, replace=False))
+        allowed = may_merge(graph, a, b)
+        assert order.merge(a, b) == allowed
+        if allowed:
+            merged += 1
+            contract(graph, a, b)
+            members.remove(b)
+        assert all(one.rank < other.rank for one, other in graph.edges)
+        assert len({item.rank for item in members}) == len(members)
+        assert all(set(item.before) == set(graph.predecessors(item)) for item in members)
+        assert all(set(item.after) == set(graph.successors(item)) for item in members)
+        if len(members) < 3:
+            break
+    assert merged > 5
+
+
+def test_a_search_over_the_budget_gives_up_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, members, graph = random_members(1, 60)
+    monkeypatch.setattr(orders, "BUDGET", 0)
+    before = {item: (item.rank, dict(item.before), list(item.after)) for item in members}
+    refused = 0
+    for a in members[:30]:
+        for b in members[30:]:
+            if may_merge(graph, a, b) and not order.merge(a, b):
+                refused += 1
+                assert {item: (item.rank, dict(item.before), list(item.after)) for item in members} == before
+            elif b not in (item for item in members if item.rank >= 0):
+                break
+        if refused > 20:
+            break
+    assert refused
+
+
+def test_a_kernel_with_an_old_and_a_new_member_is_no_way_around_a_cycle() -> None:
+    """``v`` reads ``t``, and ``q``, which reads the older of two members of a kernel whose newer one reads ``t``: in
+    one kernel ``t`` and ``v`` would have to run before and after that."""
+    with sg.Graph() as graph:
+        x, y = sg.placeholder((4, 6), "float64"), sg.placeholder((6, 4), "float64")
+        p = sg.sin(y)
+        q = sg.tanh(p.T)
+        t = sg.exp(x)
+        r = p + t.T
+        v = t * q
+        run = sg.Session(graph).compile([r, v], [x, y])
+    a, b = np.random.default_rng(0).standard_normal((2, 24))
+    a, b = a.reshape(4, 6), b.reshape(6, 4)
+    found_r, found_v = run(a, b)
+    np.testing.assert_allclose(found_r, np.sin(b) + np.exp(a).T)
+    np.testing.assert_allclose(found_v, np.exp(a) * np.tanh(np.sin(b).T))
+
+
+# -- phases -------------------------------------------------------------------------------------------------------
+
+
+def test_phases_count_for_themselves_alone_and_only_while_watched() -> None:
+    @phase("outer")
+    def outer() -> None:
+        with phase("inner"):
+            pass
+        with phase("inner"):
+            pass
+
+    outer()
+    with watched() as seconds:
+        outer()
+    assert list(seconds) == ["inner", "outer"]
+    outer()
+    assert all(value >= 0 for value in seconds.values())
+    with watched() as nothing:
+        pass
+    assert nothing == {}
