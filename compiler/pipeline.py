@@ -17,13 +17,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from staticgrad import config
 from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest_facts import node_cost
-from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import RawStrides, lower
@@ -31,6 +28,7 @@ from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
 from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.kernels.steps import Step
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
+from staticgrad.compiler.options import Options
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.recompute import fit
@@ -38,25 +36,6 @@ from staticgrad.compiler.region import Region
 from staticgrad.compiler.split import split_reductions
 from staticgrad.compiler.stages import Stages
 from staticgrad.text import print_nodes
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Everything beside the region that a program depends on; part of the key under which it is kept."""
-
-    target: Target
-    memory: str = "plan"
-    disabled: frozenset[str] = frozenset()
-    planning_seconds: float = 0.0
-    memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
-    workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
-
-    @staticmethod
-    def from_environment(
-        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None, workers: int = 1
-    ) -> Options:
-        switches = config.get("MEMORY"), config.names("DISABLE")
-        return Options(current_target(), *switches, planning_seconds, memory_budget, workers)
 
 
 def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:

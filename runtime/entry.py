@@ -28,7 +28,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Module, Value, integer
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import current_target
+from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.runtime import results
 from staticgrad.types import TensorType, sizes
 
@@ -483,6 +483,12 @@ class _Machinery:
 NEW_FROM_DESCR = 94  # PyArray_NewFromDescr
 
 
+def _text(target: Target) -> str:
+    module = Module(target)
+    _Writer(module).write()
+    return module.text()
+
+
 @functools.cache
 def _machinery() -> _Machinery | None:
     if not layout_is_known():
@@ -495,9 +501,7 @@ def _machinery() -> _Machinery | None:
         if name not in addresses:
             addresses[name] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
     target = current_target()
-    module = Module(target)
-    _Writer(module).write()
-    native = NativeModule(module.text(), target)
+    native = NativeModule(functools.partial(_text, target), target, key="entry")
     definition = _MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
     return _Machinery(native, definition, np.array([addresses[name] for name in API], np.uint64))
 

@@ -1,6 +1,6 @@
 """A compiled program, loaded: machine code, the table of pointers it is called with, and its planned memory.
 
-Comes in: a Program and the state of a session. Goes out: a ``NativeRunner``, which runs it on arrays of exactly the
+Comes in: a Binary and the state of a session. Goes out: a ``NativeRunner``, which runs it on arrays of exactly the
 types it was compiled for. Each call takes a frame (pointer table and arena) from a pool, so several threads may call.
 """
 
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from staticgrad import config
-from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.kernels.program import (
     CallbackSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
+    Interface,
     KeySlot,
     Program,
     StateSlot,
@@ -69,11 +69,9 @@ def _choose_data_address() -> Callable[[Array], int]:
 data_address = _choose_data_address()
 
 
-def estimated_seconds(program: Program) -> float:
+def estimated_seconds(interface: Interface) -> float:
     """A rough lower bound of a call's time on one core."""
-    flops = sum(cost.flops for cost in program.costs)
-    moved = sum(cost.bytes for cost in program.costs)
-    return max(flops / FLOPS_PER_SECOND, moved / BYTES_PER_SECOND)
+    return max(interface.flops / FLOPS_PER_SECOND, interface.bytes / BYTES_PER_SECOND)
 
 
 class Frame:
@@ -94,23 +92,28 @@ class Frame:
 class NativeRunner:
     """Runs one program. ``run(arrays, outs)`` gives an array for each fetched tensor."""
 
-    def __init__(self, program: Program, store: Store) -> None:
-        self.program = program
+    def __init__(self, binary: Binary, store: Store) -> None:
+        self.interface = interface = binary.interface
         self.store = store
-        self._module = NativeModule(program.llvm_text, TARGETS[program.target])
-        callbacks = any(isinstance(slot, CallbackSlot) for slot in program.slots)
-        self.keeps_lock = not callbacks and estimated_seconds(program) < KEEP_LOCK_BELOW
+        self._binary = binary
+        callbacks = any(isinstance(slot, CallbackSlot) for slot in interface.slots)
+        self.keeps_lock = not callbacks and estimated_seconds(interface) < KEEP_LOCK_BELOW
         prototype = _KEEPING if self.keeps_lock else _RELEASING
-        self.main_address = self._module.address("main")
+        self.main_address = binary.code.address("main")
         self._main: _Main = prototype(self.main_address)
-        self.pool = pool_address(program.workers)
+        self.pool = pool_address(interface.workers)
         self._failure = threading.local()
         self._frames: deque[Frame] = deque()
         self._poison = config.get("MEMORY") == "poison"
-        self._sort_slots(program)
+        self._sort_slots(interface)
         self._enter = self._choose_lock(callbacks)
 
-    def _sort_slots(self, program: Program) -> None:
+    @property
+    def program(self) -> Program:
+        """The program with its plan, costs and texts; compiled now if it was loaded from what was kept."""
+        return self._binary.program
+
+    def _sort_slots(self, interface: Interface) -> None:
         self._feeds: list[tuple[int, int]] = []
         self._fetches: list[tuple[int, int]] = []
         self._keys: list[int] = []
@@ -119,7 +122,7 @@ class NativeRunner:
         self._fixed: list[tuple[int, int]] = []
         self._kept_alive: list[object] = []
         types: dict[int, TensorType] = {}
-        for position, slot in enumerate(program.slots):
+        for position, slot in enumerate(interface.slots):
             if isinstance(slot, FeedSlot):
                 self._feeds.append((position, slot.index))
             elif isinstance(slot, FetchSlot):
@@ -138,7 +141,7 @@ class NativeRunner:
         self.types = tuple(types[index] for index in range(len(types)))
         self._shapes = [sizes(t.shape) for t in self.types]
         self._dtypes = [t.dtype for t in self.types]
-        self.written = tuple(s.name for s in program.slots if isinstance(s, StateSlot) and s.written)
+        self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
 
     def _state_array(self, slot: StateSlot) -> Array:
         array = self.store.array(slot.name)
@@ -173,7 +176,7 @@ class NativeRunner:
 
     def _choose_lock(self, callbacks: bool) -> Callable[[], contextlib.AbstractContextManager[None]]:
         lock = self.store.lock
-        reads = any(isinstance(slot, StateSlot) for slot in self.program.slots)
+        reads = any(isinstance(slot, StateSlot) for slot in self.interface.slots)
         if self.written or self._gradients or (callbacks and reads):
             return lock.exclusive
         if not reads:
@@ -187,7 +190,7 @@ class NativeRunner:
     ) -> list[Array]:
         """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None.
 
-        ``kept`` is given for a tape's programs; one that uses up kept values (``Program.borrows``) runs in its block.
+        ``kept`` is given for a tape's programs; one that uses up kept values (``Interface.borrows``) runs in its block.
         """
         try:
             frame = self._frames.pop()
@@ -229,7 +232,7 @@ class NativeRunner:
         frame.again[:] = self.store.seed, kept.run_number
         for position in self._repeated_keys:
             frame.table[position] = data_address(frame.again)
-        return data_address(kept.block) if self.program.borrows else frame.arena_address
+        return data_address(kept.block) if self.interface.borrows else frame.arena_address
 
     def _run_stateful(self, frame: Frame, arena: int) -> None:
         store = self.store
@@ -261,7 +264,7 @@ class NativeRunner:
         return new
 
     def _new_frame(self) -> Frame:
-        frame = Frame(len(self.program.slots), 0 if self.program.borrows else self.program.arena_bytes)
+        frame = Frame(len(self.interface.slots), 0 if self.interface.borrows else self.interface.arena_bytes)
         for position, address in self._fixed:
             frame.table[position] = address
         for position in (*self._keys, *self._repeated_keys):
@@ -269,12 +272,13 @@ class NativeRunner:
         return frame
 
     def _error(self, status: int, frame: Frame) -> BaseException:
-        if not 0 < status <= len(self.program.checks):
+        if not 0 < status <= len(self.interface.checks):
             return StaticGradError(f"the program ended with the unknown status {status}")
+        offset = self.interface.checks[status - 1].offset
+        extremes = frame.arena[offset : offset + 16].copy()
         check = self.program.checks[status - 1]
         if check.kind == "bounds":
-            extremes = frame.arena[check.offset : check.offset + 16].view(np.int64)
-            smallest, largest = map(int, extremes)
+            smallest, largest = map(int, extremes.view(np.int64))
             return bounds_error(check.message, check.size, smallest, largest, check.source, check.wraps)
         if check.kind == "callback":
             error = self._failure.__dict__.pop("error", None)
@@ -317,7 +321,7 @@ class NativeRunner:
                 closed=data_address(store.closed),
                 random=data_address(store.random) if self._keys else 0,
                 key=data_address(frame.key),
-                feeds=[ArraySpec(feed_slots.get(i, len(self.program.slots)), t) for i, t in enumerate(feeds)],
+                feeds=[ArraySpec(feed_slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)],
                 leaves=[ArraySpec(fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places],
                 single=single,
                 versions=[data_address(store.version_word(key)) for key in self.written],
@@ -329,7 +333,7 @@ class NativeRunner:
         return _with_lock(entry, self._enter, slow) if waits and entry is not None else entry
 
     def assembly(self) -> str:
-        return self._module.assembly()
+        return self._binary.assembly()
 
 
 _MISSED = object()

@@ -26,6 +26,7 @@ from staticgrad.types import Shape, TensorType
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.program import Program
     from staticgrad.compiler.memory.plan import Held
+    from staticgrad.compiler.options import Options
     from staticgrad.compiler.region import Region
     from staticgrad.runtime.tape import Tape, TapePrograms
 
@@ -295,9 +296,10 @@ class Session:
             self.compile_count += 1
             if config.get("BACKEND") == "reference":
                 return ReferenceRunner(region, self.store)
+            from staticgrad.compiler.binary import binary
             from staticgrad.runtime.native import NativeRunner
 
-            return NativeRunner(self.program(region, planning_seconds, memory_budget, held), self.store)
+            return NativeRunner(binary(region, self._options(planning_seconds, memory_budget), held), self.store)
 
     def program(
         self,
@@ -307,12 +309,16 @@ class Session:
         held: Sequence[Held] = (),
     ) -> Program:
         """Compile a region with this session's options, without loading it."""
-        from staticgrad.compiler.pipeline import Options, compile_region
+        from staticgrad.compiler.pipeline import compile_region
 
-        options = Options.from_environment(
+        return compile_region(region, self._options(planning_seconds, memory_budget), held)
+
+    def _options(self, planning_seconds: float, memory_budget: int | float | None) -> Options:
+        from staticgrad.compiler.options import Options
+
+        return Options.from_environment(
             planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
         )
-        return compile_region(region, options, held)
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 

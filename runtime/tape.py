@@ -99,14 +99,14 @@ def arena_bytes(runner: Runner) -> int:
         return 0
     from staticgrad.runtime.native import NativeRunner
 
-    return runner.program.arena_bytes if isinstance(runner, NativeRunner) else 0
+    return runner.interface.arena_bytes if isinstance(runner, NativeRunner) else 0
 
 
 def may_fail(runner: Runner) -> bool:
     """Whether a run can end in an error after it began."""
     from staticgrad.runtime.native import NativeRunner
 
-    return not isinstance(runner, NativeRunner) or bool(runner.program.checks)
+    return not isinstance(runner, NativeRunner) or bool(runner.interface.checks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""Machine code kept on disk, so that a program which was compiled before, in whatever process, is not compiled again.
+"""What was compiled before, kept on disk, so that no process compiles it again.
 
-Comes in: the LLVM text and the target. Goes out: the object code that was made of them, or nothing. The key is a digest
-of the text, the target, and the versions of what makes code of it; an entry carries a digest of its own contents. A
-damaged, foreign or unreadable entry is a miss, never an error; entries are written to a temporary name and renamed.
+Comes in: a key and plain data (``emit.plain``). Goes out: the data that were kept under that key, or nothing. A key
+is a digest of everything that the data follow from: what the caller names, the versions of LLVM and of this package's
+own sources (as their names, sizes and times of change say, which is how Python itself knows that a module has changed).
+
+An entry carries a digest of its contents. One that is damaged, foreign or unreadable is a miss, never an error. Entries
+are written to a temporary name and renamed; above ``LIMIT`` bytes those go that were used longest ago.
 
 ``STATICGRAD_CACHE=0`` turns it off, ``STATICGRAD_CACHE_DIR`` says where it lies.
 """
@@ -10,58 +13,110 @@ damaged, foreign or unreadable entry is a miss, never an error; entries are writ
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-import json
+import importlib
 import os
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
 
 from staticgrad import config
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit import plain
+from staticgrad.compiler.emit.plain import Plain
 
-FORMAT = b"staticgrad object 1\n"
-LIMIT = 256 << 20  # bytes on disk; the entries used longest ago go first
-SUFFIX = ".sgo"
-
-
-@dataclass(frozen=True, slots=True)
-class CachedObject:
-    """Relocatable object code, and the functions it exports."""
-
-    code: bytes
-    exports: tuple[str, ...]
+FORMAT = b"staticgrad entry 2\n"
+LIMIT = 256 << 20  # bytes on disk
+LARGEST = LIMIT // 4  # of one entry
+SUFFIX = ".sge"
+OWN = ("staticgrad", "staticgrad.compiler", "staticgrad.runtime")
+BINARIES = (".so", ".dylib", ".dll")
 
 
-def directory() -> Path | None:
+def directory() -> str | None:
     """Where entries lie, or None if nothing is kept."""
     if config.get("CACHE") == "0":
         return None
-    chosen = config.get("CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("staticgrad", appauthor=False))
+    return config.get("CACHE_DIR") or _users_directory()
 
 
-def key_of(text: str, target: Target, versions: str) -> str:
-    """The name of an entry: equal only for equal text, target and versions."""
+def _users_directory() -> str:
+    """Where this system keeps what can be made again: the XDG base directories, and what macOS and Windows have."""
+    home = os.path.expanduser("~")
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
+        return os.path.join(local, "staticgrad", "Cache")
+    if sys.platform == "darwin":
+        return os.path.join(home, "Library", "Caches", "staticgrad")
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    return os.path.join(chosen if os.path.isabs(chosen) else os.path.join(home, ".cache"), "staticgrad")
+
+
+# -- keys -----------------------------------------------------------------------------------------------------------
+
+
+def key_of(*parts: str | bytes, needs_sources: bool = True) -> str | None:
+    """The name of an entry: equal only for equal parts, versions and, if the data follow from them, sources. None where
+    those cannot be told."""
+    versions = toolchain(), sources() if needs_sources else ""
+    if None in versions:
+        return None
     digest = hashlib.sha256()
-    for part in (FORMAT, repr(target).encode(), versions.encode(), text.encode()):
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+    for part in (FORMAT, *(v or "" for v in versions), *parts):
+        content = part.encode() if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
     return digest.hexdigest()
 
 
-def load(key: str) -> CachedObject | None:
-    """The entry, if it is there and whole."""
-    place = directory()
-    if place is None:
-        return None
-    path = place / f"{key}{SUFFIX}"
+@functools.cache
+def toolchain() -> str | None:
+    """Which LLVM makes machine code here. It is told from its files: importing it takes longer than what a kept program
+    needs in all."""
+    found = PathFinder.find_spec("llvmlite")
+    folders = (found.submodule_search_locations if found is not None else None) or ()
+    return _state_of([os.fspath(folder) for folder in folders], BINARIES)
+
+
+@functools.cache
+def sources() -> str | None:
+    """Which state this package's own sources are in."""
+    folders = [folder for name in OWN for folder in importlib.import_module(name).__path__]
+    return _state_of(folders, (".py",))
+
+
+def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:
+    """Name, size and time of change of every file below ``folders``; None where there are none to be seen."""
     try:
-        content = path.read_bytes()
+        files = sorted({state for folder in folders for state in _files(folder, endings)})
+    except OSError:
+        return None
+    return "\n".join(files) or None
+
+
+def _files(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _files(entry.path, endings)
+            elif entry.name.endswith(endings):
+                status = entry.stat()
+                yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
+
+
+# -- entries --------------------------------------------------------------------------------------------------------
+
+
+def load(key: str | None) -> Plain:
+    """What was kept under ``key``, if it is there and whole, else None."""
+    place = directory()
+    if place is None or key is None:
+        return None
+    path = os.path.join(place, key + SUFFIX)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = file.readall()
         with contextlib.suppress(OSError):
             os.utime(path)
     except OSError:
@@ -69,59 +124,75 @@ def load(key: str) -> CachedObject | None:
     return _unpack(content)
 
 
-def _unpack(content: bytes) -> CachedObject | None:
+def _unpack(content: bytes) -> Plain:
     head, digest, body = content[: len(FORMAT)], content[len(FORMAT) :][:32], content[len(FORMAT) + 32 :]
     if head != FORMAT or hashlib.sha256(body).digest() != digest:
         return None
-    size = int.from_bytes(body[:4], "little")
-    names = json.loads(body[4 : 4 + size])
-    return CachedObject(body[4 + size :], tuple(names))
+    try:
+        return plain.load(body)
+    except ValueError:
+        return None
 
 
-def save(key: str, entry: CachedObject) -> None:
-    """Keep an entry, if there is a place for it."""
+def save(key: str | None, data: Plain) -> None:
+    """Keep data, if there is a place for them and they are not too large."""
     place = directory()
-    if place is None:
+    if place is None or key is None:
         return
-    names = json.dumps(list(entry.exports)).encode()
-    body = len(names).to_bytes(4, "little") + names + entry.code
+    body = plain.dump(data)
+    if len(body) > LARGEST:
+        return
     with contextlib.suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=place, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(FORMAT + hashlib.sha256(body).digest() + body)
-            os.replace(temporary, place / f"{key}{SUFFIX}")
-        except OSError:
-            os.unlink(temporary)
-            raise
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        _write(os.path.join(place, key + SUFFIX), FORMAT + hashlib.sha256(body).digest() + body)
         _shrink(place)
 
 
-def entries(place: Path) -> list[tuple[float, int, Path]]:
-    """When each entry was last used, its bytes, its path; oldest first."""
+def _write(path: str, content: bytes) -> None:
+    """All or nothing: whoever reads the path meanwhile finds what was there before."""
+    import tempfile
+
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def entries(place: str) -> list[tuple[float, int, str]]:
+    """When each entry was last used, its bytes, its path; oldest first. None where there is no such place."""
     found = []
-    for path in place.glob(f"*{SUFFIX}"):
-        with contextlib.suppress(OSError):
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+    with contextlib.suppress(OSError), os.scandir(place) as files:
+        for file in files:
+            if file.name.endswith(SUFFIX):
+                with contextlib.suppress(OSError):  # another process dropped it just now
+                    status = file.stat()
+                    found.append((status.st_mtime, status.st_size, file.path))
     return sorted(found)
 
 
-def _shrink(place: Path) -> None:
+def _shrink(place: str) -> None:
     kept = entries(place)
     total = sum(size for _, size, _ in kept)
     for _, size, path in kept:
         if total <= LIMIT:
             return
-        path.unlink(missing_ok=True)
+        _drop(path)
         total -= size
+
+
+def _drop(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def clear() -> int:
     """Drop every entry; how many there were."""
     place = directory()
-    kept = entries(place) if place is not None and place.is_dir() else []
+    kept = entries(place) if place is not None else []
     for _, _, path in kept:
-        path.unlink(missing_ok=True)
+        _drop(path)
     return len(kept)

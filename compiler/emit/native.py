@@ -1,109 +1,128 @@
 """Native code in this process: LLVM IR text comes in, addresses of machine code go out.
 
-The text is parsed, verified, compiled to one relocatable object and loaded by LLVM's ORC without a linker. No IR
-passes run unless ``optimize`` asks for them: the emitters write the form that the code generator wants.
+    Code ::= Image | RelocatableObject
+
+Code is an image (``emit.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
+Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is imported only when something is compiled.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
-import llvmlite
-import llvmlite.binding as llvm
-
-from staticgrad.compiler.emit import cache
+from staticgrad.compiler.emit import cache, image
+from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage
+from staticgrad.compiler.emit.plain import Plain
 from staticgrad.compiler.emit.target import Target
 from staticgrad.phases import phase
 
-CODEGEN_LEVEL = 2
 
-# LLVM through llvmlite is used by one thread at a time; library names are unique in the process.
-_lock = threading.RLock()
-_numbers = itertools.count()
+@dataclass(frozen=True, slots=True)
+class RelocatableObject:
+    """Object code for LLVM's loader, and the functions that it exports."""
 
-
-@functools.cache
-def _initialized() -> bool:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return True
+    contents: bytes
+    exports: tuple[str, ...]
 
 
-def target_machine(target: Target) -> llvm.TargetMachine:
-    """The code generator for ``target`` on this machine's triple, with position independent code."""
-    with _lock:
-        _initialized()
-        triple = llvm.Target.from_triple(llvm.get_process_triple())
-        return triple.create_target_machine(
-            cpu=target.cpu, features=target.features, opt=CODEGEN_LEVEL, reloc="pic", codemodel="small"
-        )
+Code: TypeAlias = Image | RelocatableObject
 
 
-@functools.cache
-def _jit() -> llvm.LLJIT:
-    """The process's one loader; it outlives every library, since closing it would free their code."""
-    _initialized()
-    return llvm.create_lljit_compiler()
+class Loaded(Protocol):
+    """Code in memory, which lives as long as this does."""
+
+    def address(self, name: str) -> int: ...
 
 
-class LoadedObject:
-    """A relocatable object in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
+def machine_code(text: str, target: Target, *, optimize: bool = False) -> Code:
+    """Compile the text of one LLVM module. ``optimize`` runs LLVM's O2 pipeline over the IR first.
 
-    @phase("load")
-    def __init__(self, code: bytes, exports: Sequence[str]) -> None:
-        with _lock:
-            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-            for name in exports:
-                builder.export_symbol(name)
-            self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
-            self._addresses = {name: int(self._tracker[name]) for name in exports}
+    Raises:
+        RuntimeError: malformed text; with LLVM's message.
+    """
+    from staticgrad.compiler.emit import codegen
+    from staticgrad.compiler.emit.link import link
 
-    def address(self, name: str) -> int:
-        """The address of an exported function; ``KeyError`` for any other name."""
-        return self._addresses[name]
+    contents, exports = codegen.object_code(text, target, optimize=optimize)
+    if image.loads_here():
+        try:
+            return link(contents)
+        except ImageError:
+            pass  # something new in an object: LLVM's loader knows it
+    return RelocatableObject(contents, exports)
+
+
+@phase("load")
+def load_code(code: Code) -> Loaded:
+    """Map code into this process.
+
+    Raises:
+        ImageError: an image that does not fit this process.
+    """
+    if isinstance(code, Image):
+        return LoadedImage(code)
+    from staticgrad.compiler.emit.codegen import LoadedObject
+
+    return LoadedObject(code.contents, code.exports)
+
+
+def code_to_plain(code: Code) -> Plain:
+    """Code as data that can be kept."""
+    return image.to_plain(code) if isinstance(code, Image) else (code.contents, code.exports)
+
+
+def code_from_plain(data: Plain) -> Code:
+    """The code that was kept.
+
+    Raises:
+        ImageError: the data are not those of code.
+    """
+    match data:
+        case (bytes(contents), tuple(exports)):
+            return RelocatableObject(contents, tuple(str(name) for name in exports))
+    return image.from_plain(data)
 
 
 class NativeModule:
-    """Machine code of one LLVM module.
+    """Machine code of one LLVM module, loaded. ``text`` is the whole module; its external functions can be asked for by
+    name. ``text`` may also be a function that makes it: then ``key`` says what text that is, as long as the sources
+    of this package stay as they are, and it is called only where the code was not kept.
 
-    ``text`` is the whole module; its external functions can be asked for by name. ``optimize`` runs LLVM's O2
-    pipeline over the IR before code is made. Malformed text raises ``RuntimeError`` with LLVM's message.
+    Raises:
+        RuntimeError: malformed text; with LLVM's message.
     """
 
-    def __init__(self, text: str, target: Target, *, optimize: bool = False) -> None:
+    def __init__(
+        self, text: str | Callable[[], str], target: Target, *, optimize: bool = False, key: str | None = None
+    ) -> None:
         self.target = target
         self._text, self._optimize = text, optimize
-        key = cache.key_of(text, target, _versions(optimize))
-        known = cache.load(key)
+        named = ("module", key if key is not None else self._whole_text(), repr(target), str(optimize))
+        place = cache.key_of(*named, needs_sources=key is not None)
+        known = self._kept(place)
         self.cached = known is not None
         if known is None:
-            known = self._compile()
-            cache.save(key, known)
-        self.object_code, self.exports = known.code, known.exports
-        self._loaded = LoadedObject(self.object_code, self.exports)
+            code = machine_code(self._whole_text(), target, optimize=optimize)
+            known = load_code(code)
+            cache.save(place, code_to_plain(code))
+        self._loaded = known
 
-    @phase("machine code")
-    def _compile(self) -> cache.CachedObject:
-        with _lock:
-            machine, module = self._parsed()
-            exports = tuple(
-                f.name for f in module.functions if not f.is_declaration and f.linkage is llvm.Linkage.external
-            )
-            return cache.CachedObject(machine.emit_object(module), exports)
+    @staticmethod
+    def _kept(place: str | None) -> Loaded | None:
+        data = cache.load(place)
+        if data is None:
+            return None
+        try:
+            return load_code(code_from_plain(data))
+        except ImageError:
+            return None
 
-    @phase("parse LLVM")
-    def _parsed(self) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
-        machine = target_machine(self.target)
-        module = llvm.parse_assembly(self._text)
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
-        module.verify()
-        if self._optimize:
-            _optimize(module, machine)
-        return machine, module
+    def _whole_text(self) -> str:
+        if not isinstance(self._text, str):
+            self._text = self._text()
+        return self._text
 
     def address(self, name: str) -> int:
         """The address of an external function of the module; ``KeyError`` for any other name."""
@@ -111,19 +130,6 @@ class NativeModule:
 
     def assembly(self) -> str:
         """The machine code as text, made again from the module."""
-        with _lock:
-            machine, module = self._parsed()
-            return str(machine.emit_assembly(module))
+        from staticgrad.compiler.emit.codegen import assembly
 
-
-@functools.cache
-def _versions(optimize: bool) -> str:
-    """What makes machine code of text, beside the target."""
-    triple = llvm.get_process_triple()
-    return f"llvmlite {llvmlite.__version__} LLVM {llvm.llvm_version_info} {triple} {CODEGEN_LEVEL} {optimize}"
-
-
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+        return assembly(self._whole_text(), self.target, optimize=self._optimize)

@@ -48,9 +48,25 @@ TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}
 
 @functools.cache
 def _host_features() -> frozenset[str]:
+    """The features of this processor under LLVM's names, at least those that targets ask for."""
+    found = _features_from_kernel()
+    if found is not None:
+        return found
     import llvmlite.binding as llvm
 
     return frozenset(name for name, on in llvm.get_host_cpu_features().items() if on)
+
+
+def _features_from_kernel() -> frozenset[str] | None:
+    """What Linux says of the first processor, which is there without importing LLVM: features that the processor has
+    and the system saves the registers of. None on other systems and processors."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii") as file:
+            flags = next((line for line in file if line.startswith("flags")), "")
+    except (OSError, UnicodeDecodeError):
+        return None
+    names = {"bmi1": "bmi"}  # Linux's name: LLVM's
+    return frozenset(names.get(flag, flag) for flag in flags.partition(":")[2].split()) or None
 
 
 def runs_here(target: Target) -> bool:

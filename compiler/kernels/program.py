@@ -90,13 +90,16 @@ Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | Ca
 # -- what can go wrong in a run -------------------------------------------------------------------------------------
 
 
+CheckKind = Literal["bounds", "assertion", "numerics", "callback"]
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """Why a run ended early. For ``bounds`` the extremes that were found lie in the arena at ``offset`` as int64[2]
     (smallest and largest index), allowed is [0, size); with ``wraps`` negative ones had been added to the size.
     ``assertion`` and ``numerics`` carry their message."""
 
-    kind: Literal["bounds", "assertion", "numerics", "callback"]
+    kind: CheckKind
     message: str
     source: SourceLine | None
     size: int = 0
@@ -129,6 +132,19 @@ class KernelCost:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Interface:
+    """What whoever runs a program has to know beside its code: fields of ``Program``, and the sums of its costs."""
+
+    slots: tuple[Slot, ...]
+    arena_bytes: int
+    checks: tuple[Check, ...]
+    borrows: bool
+    workers: int
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """Compiled, but not loaded: a value without addresses."""
 
@@ -145,6 +161,11 @@ class Program:
     draws: bool  # takes random numbers: counts as a run of the session's random state
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
+
+    @property
+    def interface(self) -> Interface:
+        flops, moved = sum(cost.flops for cost in self.costs), sum(cost.bytes for cost in self.costs)
+        return Interface(self.slots, self.arena_bytes, self.checks, self.borrows, self.workers, flops, moved)
 
     @property
     def writes_state(self) -> bool:

@@ -1,0 +1,235 @@
+"""Binaries: a program as the runtime loads it, found among those that were kept, or compiled now.
+
+Comes in: a region, options, and what lies in the arena before. Goes out: the program's interface and its code in
+memory; the program itself, with its plan, costs and texts, when somebody asks. What is kept is found by the digest of
+the region before anything is compiled, so a hit runs no pass, no lowering, no placement, and imports neither the
+compiler nor LLVM.
+
+    kept ::= (arena bytes, borrows, workers, flops, bytes, slots, checks), code
+
+Slots and checks are kept without names: variables and gradients are numbers of the digest, and what a failed check says
+is taken from the program that is compiled when one fails. Programs that call Python functions are compiled every time,
+only their code is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+
+from staticgrad import config
+from staticgrad.compiler.digest import Digest, NoDigest, digest
+from staticgrad.compiler.emit import cache
+from staticgrad.compiler.emit.image import ImageError
+from staticgrad.compiler.emit.native import (
+    Code,
+    Loaded,
+    NativeModule,
+    code_from_plain,
+    code_to_plain,
+    load_code,
+    machine_code,
+)
+from staticgrad.compiler.emit.plain import Plain
+from staticgrad.compiler.kernels.program import (
+    CallbackSlot,
+    Check,
+    CheckKind,
+    ConstantSlot,
+    FeedSlot,
+    FetchSlot,
+    GradSlot,
+    Interface,
+    KeySlot,
+    Program,
+    Slot,
+    StateSlot,
+)
+from staticgrad.compiler.options import Options
+from staticgrad.compiler.region import Region
+from staticgrad.types import DTYPES, TensorType, product, sizes
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.memory.plan import Held
+
+WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
+LARGE = 4096  # bytes of a constant that are not kept where the region has them
+KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
+_DTYPES = {dtype.str: dtype for dtype in DTYPES}
+
+
+@dataclass(slots=True, eq=False)
+class Binary:
+    """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
+    whether it was found rather than compiled."""
+
+    interface: Interface
+    code: Loaded
+    was_kept: bool
+    _compile: Callable[[], Program]
+    _program: Program | None = field(default=None, repr=False)
+
+    @property
+    def program(self) -> Program:
+        """The whole program, compiled now if it was loaded from what was kept."""
+        if self._program is None:
+            self._program = self._compile()
+        return self._program
+
+    def assembly(self) -> str:
+        """The machine code as text, made again."""
+        from staticgrad.compiler.emit.codegen import assembly
+        from staticgrad.compiler.emit.target import TARGETS
+
+        return assembly(self.program.llvm_text, TARGETS[self.program.target])
+
+
+def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binary:
+    """The program of a region, loaded. ``held`` lies in its arena before it runs."""
+
+    def compiled() -> Program:
+        from staticgrad.compiler.pipeline import compile_region
+
+        return compile_region(region, options, held)
+
+    names = _names(region, options, held)
+    place = cache.key_of("program", names.text) if names is not None else None
+    if names is not None and not _is_watched():
+        found = _loaded(cache.load(place), names)
+        if found is not None:
+            return Binary(*found, True, compiled)
+    program = compiled()
+    return _fresh(program, options, names, place)
+
+
+def _names(region: Region, options: Options, held: Sequence[Held]) -> Digest | None:
+    if cache.directory() is None:
+        return None
+    lying = tuple((h.offset, h.nbytes, h.feed, h.used_up) for h in held)
+    try:
+        return digest(region, options, lying)
+    except NoDigest:
+        return None
+
+
+def _is_watched() -> bool:
+    """Whether somebody wants to see the stages of compilations, which a hit does not have."""
+    return any(config.get(name) != default for name, default in WATCHING)
+
+
+def _fresh(program: Program, options: Options, names: Digest | None, place: str | None) -> Binary:
+    interface = program.interface
+    if names is None or any(isinstance(slot, CallbackSlot) for slot in interface.slots):
+        module = NativeModule(program.llvm_text, options.target)
+        return Binary(interface, module, False, lambda: program, program)
+    code = machine_code(program.llvm_text, options.target)
+    loaded = load_code(code)
+    cache.save(place, to_plain(interface, code, names))
+    return Binary(interface, loaded, False, lambda: program, program)
+
+
+def _loaded(data: Plain, names: Digest) -> tuple[Interface, Loaded] | None:
+    if data is None:
+        return None
+    try:
+        interface, code = from_plain(data, names)
+        return interface, load_code(code)
+    except (ValueError, ImageError):
+        return None
+
+
+# -- as plain data --------------------------------------------------------------------------------------------------
+
+
+def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
+    """What is kept of a program that calls no Python functions; ``names`` are those of its region."""
+    numbers = {
+        "variable": {key: number for number, key in enumerate(names.variables)},
+        "gradient": {key: number for number, key in enumerate(names.gradients)},
+    }
+    given = {attrs.data: number for number, attrs in enumerate(names.constants) if len(attrs.data) >= LARGE}
+
+    def slot(slot: Slot) -> Plain:
+        match slot:
+            case FeedSlot() | FetchSlot():
+                return ("feed" if isinstance(slot, FeedSlot) else "fetch", slot.index, _type(slot.type))
+            case StateSlot():
+                return ("variable", numbers["variable"][slot.name], _type(slot.type), slot.written)
+            case GradSlot():
+                return ("gradient", numbers["gradient"][slot.key], _type(slot.type))
+            case KeySlot():
+                return ("key", slot.again)
+            case ConstantSlot():
+                value = np.ascontiguousarray(slot.value)
+                data = value.tobytes()
+                return ("constant", _type(TensorType(slot.value.shape, value.dtype)), given.get(data, data))
+        raise TypeError(f"{slot!r} is not kept")
+
+    checks = tuple((KINDS.index(c.kind), c.size, c.offset, c.wraps) for c in interface.checks)
+    numbers_of = (interface.arena_bytes, interface.borrows, interface.workers, interface.flops, interface.bytes)
+    return ((*numbers_of, tuple(map(slot, interface.slots)), checks), code_to_plain(code))
+
+
+def from_plain(data: Plain, names: Digest) -> tuple[Interface, Code]:
+    """The program that was kept, with the names of the region it is loaded for.
+
+    Raises:
+        ValueError, ImageError: the data are not those of a program.
+    """
+    match data:
+        case (
+            (int(arena), bool(borrows), int(workers), int(flops), int(moved), tuple(slots), tuple(checks)),
+            code,
+        ) if arena >= 0 and workers >= 1:
+            kept = tuple(_slot(slot, names) for slot in slots)
+            interface = Interface(kept, arena, tuple(map(_check, checks)), borrows, workers, flops, moved)
+            return interface, code_from_plain(code)
+    raise ValueError("no program")
+
+
+def _slot(data: Plain, names: Digest) -> Slot:
+    match data:
+        case ("feed", int(index), type_):
+            return FeedSlot(index, _type_of(type_))
+        case ("fetch", int(index), type_):
+            return FetchSlot(index, _type_of(type_))
+        case ("variable", int(number), type_, bool(written)) if 0 <= number < len(names.variables):
+            return StateSlot(names.variables[number], _type_of(type_), written)
+        case ("gradient", int(number), type_) if 0 <= number < len(names.gradients):
+            return GradSlot(names.gradients[number], _type_of(type_))
+        case ("key", bool(again)):
+            return KeySlot(again)
+        case ("constant", type_, bytes(content)):
+            return _constant(_type_of(type_), content)
+        case ("constant", type_, int(number)) if 0 <= number < len(names.constants):
+            return _constant(_type_of(type_), names.constants[number].data)
+    raise ValueError(f"no slot: {data!r}")
+
+
+def _constant(type_: TensorType, content: bytes) -> ConstantSlot:
+    if product(type_.shape) * type_.dtype.itemsize != len(content):
+        raise ValueError(f"a constant {type_} of {len(content)} bytes")
+    return ConstantSlot(np.frombuffer(content, type_.dtype).reshape(sizes(type_.shape)))
+
+
+def _check(data: Plain) -> Check:
+    match data:
+        case (int(kind), int(size), int(offset), bool(wraps)) if 0 <= kind < len(KINDS) and offset >= 0:
+            return Check(KINDS[kind], "", None, size, offset, wraps)
+    raise ValueError(f"no check: {data!r}")
+
+
+def _type(type_: TensorType) -> Plain:
+    return (type_.dtype.str, sizes(type_.shape))
+
+
+def _type_of(data: Plain) -> TensorType:
+    match data:
+        case (str(dtype), tuple(shape)) if dtype in _DTYPES:
+            known = tuple(size for size in shape if isinstance(size, int) and size >= 0)
+            if len(known) == len(shape):
+                return TensorType(known, _DTYPES[dtype])
+    raise ValueError(f"no type: {data!r}")

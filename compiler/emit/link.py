@@ -1,0 +1,249 @@
+"""Linking: a relocatable ELF object for x86-64 comes in, an image goes out.
+
+What the sections hold is laid out flat: code, then the stubs and addresses that calls out of the image need, then
+constants, and on pages of their own what the code writes. Distances within the image are filled in here, so that
+loading has only the addresses of the C library's functions (and of what lies in data) left to do. Unwind tables are
+left out: nothing throws through compiled code.
+
+The formats are those of the System V ABI, AMD64 supplement (sections 4.1 to 4.4), and of the generic ABI's chapter on
+object files. Whatever is not expected raises ``ImageError``: LLVM's own loader takes such an object.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, Image, ImageError, Relocation
+
+IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
+RELOCATABLE, X86_64 = 1, 62
+PROGBITS, SYMTAB, RELA, NOBITS, UNWIND = 1, 2, 4, 8, 0x70000001
+WRITE, ALLOC, EXECUTE, TLS = 1, 2, 4, 1 << 10
+UNDEFINED, RESERVED = 0, 0xFF00  # section numbers
+GLOBAL, FUNCTION, SECTION = 1, 2, 3  # binding, types
+
+_HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELA = struct.Struct("<QQq")
+
+STUB = 8  # jmp *address(%rip), and two bytes to fill
+
+
+class Kind(IntEnum):
+    """The relocations that occur in position independent code; S symbol, A addend, P place, G address of an address."""
+
+    NONE = 0
+    ABSOLUTE = 1  # S + A, 64 bits
+    RELATIVE = 2  # S + A - P, 32 bits
+    CALL = 4  # the same, by way of a stub where S lies elsewhere
+    ADDRESS = 9  # G + A - P, 32 bits
+    WIDE = 24  # S + A - P, 64 bits
+    ADDRESS_RELAXED = 41  # as ADDRESS, in instructions that a linker might shorten
+    ADDRESS_RELAXED_REX = 42
+
+
+ADDRESSES = (Kind.ADDRESS, Kind.ADDRESS_RELAXED, Kind.ADDRESS_RELAXED_REX)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section header, and what it holds (nothing if it is all zeros)."""
+
+    number: int
+    kind: int
+    flags: int
+    size: int
+    link: int
+    info: int
+    align: int
+    contents: bytes
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self.flags & ALLOC) and self.kind != UNWIND and self.size > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A symbol: ``value`` bytes into its section, or of another library."""
+
+    name: str
+    section: int
+    value: int
+    is_export: bool
+
+
+def link(code: bytes) -> Image:
+    """The image of an object.
+
+    Raises:
+        ImageError: it is of another machine or format, damaged, or has something that images do not.
+    """
+    try:
+        return _Linker(code).image()
+    except (struct.error, LookupError, ValueError) as error:
+        raise ImageError(f"a damaged object: {error}") from error
+
+
+def _sections(code: bytes) -> list[Section]:
+    if code[: len(IDENT)] != IDENT:
+        raise ImageError("no 64-bit little-endian ELF object")
+    kind, machine, _, _, _, start, _, _, _, _, size, count, _ = _HEADER.unpack_from(code, 0)
+    if (kind, machine, size) != (RELOCATABLE, X86_64, _SECTION.size):
+        raise ImageError(f"no relocatable object for x86-64: type {kind}, machine {machine}")
+    sections = []
+    for number in range(count):
+        _, kind, flags, _, offset, nbytes, link_, info, align, _ = _SECTION.unpack_from(code, start + size * number)
+        contents = b"" if kind in (0, NOBITS) else code[offset : offset + nbytes]
+        if kind not in (0, NOBITS) and len(contents) != nbytes:
+            raise ImageError(f"section {number} reaches past the end")
+        sections.append(Section(number, kind, flags, nbytes, link_, info, max(align, 1), contents))
+    return sections
+
+
+def _symbols(sections: Sequence[Section]) -> list[Symbol]:
+    table = next((s for s in sections if s.kind == SYMTAB), None)
+    if table is None:
+        return []
+    names = sections[table.link].contents
+    symbols = []
+    for name, info, _, section, value, _ in _SYMBOL.iter_unpack(table.contents):
+        text = names[name : names.index(b"\0", name)].decode() if name else ""
+        defined = section != UNDEFINED
+        if section >= RESERVED and info & 15 not in (4,):  # a file's name is no place
+            raise ImageError(f"symbol {text!r} is in no section")
+        if not defined and info >> 4 not in (0, GLOBAL):
+            raise ImageError(f"symbol {text!r} is weak")
+        exported = defined and info >> 4 == GLOBAL and info & 15 == FUNCTION
+        symbols.append(Symbol(text, section, value, exported))
+    return symbols
+
+
+class _Linker:
+    def __init__(self, code: bytes) -> None:
+        self.sections = _sections(code)
+        self.symbols = _symbols(self.sections)
+        self.stubs: dict[str, int] = {}  # of functions elsewhere: where the stub lies
+        self.addresses: dict[int, int] = {}  # of symbols by number: where their address lies
+        self.names: list[str] = []
+        self.relocations: list[Relocation] = []
+        self.bases: dict[int, int] = {}
+        self._lay_out()
+
+    # -- where everything lies ----------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        kept = [s for s in self.sections if s.is_kept]
+        for section in kept:
+            if section.kind not in (PROGBITS, NOBITS) or section.flags & TLS or section.align > PAGE:
+                raise ImageError(f"section {section.number} of type {section.kind}, flags {section.flags:#x}")
+        self._gather_outside()
+        end = self._place([s for s in kept if s.flags & EXECUTE and not s.flags & WRITE], 0)
+        end = self._reserve(end)
+        end = self._place([s for s in kept if not s.flags & (EXECUTE | WRITE)], end)
+        self.protected = max(PAGE, -(-end // PAGE) * PAGE)
+        written = [s for s in kept if s.flags & WRITE]
+        if any(s.flags & EXECUTE for s in written):
+            raise ImageError("a section is written and executed")
+        self.size = self._place(written, self.protected) if written else end
+        if self.size > LARGEST:
+            raise ImageError(f"an image of {self.size} bytes")
+        self.memory = bytearray(self.size)
+        for section in kept:
+            base = self.bases[section.number]
+            self.memory[base : base + len(section.contents)] = section.contents
+
+    def _place(self, sections: Sequence[Section], at: int) -> int:
+        for section in sections:
+            at = -(-at // section.align) * section.align
+            self.bases[section.number] = at
+            at += section.size
+        return at
+
+    def _gather_outside(self) -> None:
+        """Find which symbols need a stub, and which an address in memory."""
+        for _, kind, number, _ in self._relocations():
+            symbol = self.symbols[number]
+            outside = symbol.section == UNDEFINED
+            if outside and kind == Kind.CALL:
+                self.stubs.setdefault(symbol.name, 0)
+            if (outside and kind == Kind.CALL) or kind in ADDRESSES:
+                self.addresses.setdefault(number, 0)
+
+    def _reserve(self, at: int) -> int:
+        at = -(-at // STUB) * STUB
+        for name in self.stubs:
+            self.stubs[name] = at
+            at += STUB
+        for number in self.addresses:
+            self.addresses[number] = at
+            at += WORD
+        return at
+
+    # -- what lies there ----------------------------------------------------------------------------------------------
+
+    def _relocations(self) -> Iterator[tuple[tuple[int, int], int, int, int]]:
+        """Of all sections that are kept: (section, offset), kind, number of the symbol, addend."""
+        for table in self.sections:
+            if table.kind != RELA or not self.sections[table.info].is_kept:
+                continue
+            for offset, info, addend in _RELA.iter_unpack(table.contents):
+                yield (table.info, offset), info & 0xFFFFFFFF, info >> 32, addend
+
+    def image(self) -> Image:
+        for number, place in self.addresses.items():
+            self._add_address(place, number, 0)
+        places = {self.symbols[number].name: place for number, place in self.addresses.items()}
+        for name, stub in self.stubs.items():
+            self.memory[stub : stub + STUB] = b"\xff\x25" + _signed(places[name] - (stub + 6), 4) + b"\x66\x90"
+        for (section, offset), kind, number, addend in self._relocations():
+            self._relocate(self.bases[section] + offset, kind, number, addend)
+        exports = tuple((s.name, self._offset(n)) for n, s in enumerate(self.symbols) if s.is_export)
+        contents = bytes(self.memory).rstrip(b"\0")
+        return Image(contents, self.size, self.protected, tuple(self.relocations), tuple(self.names), exports)
+
+    def _relocate(self, place: int, kind: int, number: int, addend: int) -> None:
+        symbol = self.symbols[number]
+        if kind == Kind.NONE:
+            return
+        if kind == Kind.ABSOLUTE:
+            self._add_address(place, number, addend)
+        elif kind in ADDRESSES:
+            self._write(place, self.addresses[number] + addend - place, 4)
+        elif kind == Kind.CALL and symbol.section == UNDEFINED:
+            self._write(place, self.stubs[symbol.name] + addend - place, 4)
+        elif kind in (Kind.RELATIVE, Kind.CALL, Kind.WIDE):
+            self._write(place, self._offset(number) + addend - place, 8 if kind == Kind.WIDE else 4)
+        else:
+            raise ImageError(f"relocation of type {kind} for {symbol.name!r}")
+
+    def _offset(self, number: int) -> int:
+        symbol = self.symbols[number]
+        if symbol.section not in self.bases:
+            raise ImageError(f"symbol {symbol.name!r} is not in the image")
+        return self.bases[symbol.section] + symbol.value
+
+    def _add_address(self, place: int, number: int, addend: int) -> None:
+        symbol = self.symbols[number]
+        if symbol.section != UNDEFINED:
+            self.relocations.append(Relocation(place, OWN, self._offset(number) + addend))
+            return
+        if symbol.name not in self.names:
+            self.names.append(symbol.name)
+        self.relocations.append(Relocation(place, self.names.index(symbol.name), addend))
+
+    def _write(self, place: int, value: int, nbytes: int) -> None:
+        if place + nbytes > self.size:
+            raise ImageError("a relocation outside of its section")
+        self.memory[place : place + nbytes] = _signed(value, nbytes)
+
+
+def _signed(value: int, nbytes: int) -> bytes:
+    try:
+        return value.to_bytes(nbytes, "little", signed=True)
+    except OverflowError as error:
+        raise ImageError(f"a distance of {value} does not fit in {nbytes} bytes") from error

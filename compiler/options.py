@@ -1,0 +1,27 @@
+"""Options: everything beside the region that a program depends on; part of the key under which it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from staticgrad import config
+from staticgrad.compiler.emit.target import Target, current_target
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a program is compiled for and how."""
+
+    target: Target
+    memory: str = "plan"
+    disabled: frozenset[str] = frozenset()
+    planning_seconds: float = 0.0
+    memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
+    workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
+
+    @staticmethod
+    def from_environment(
+        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None, workers: int = 1
+    ) -> Options:
+        switches = config.get("MEMORY"), config.names("DISABLE")
+        return Options(current_target(), *switches, planning_seconds, memory_budget, workers)

@@ -1,0 +1,275 @@
+"""Machine code as images: linked as LLVM's own loader would, mapped without it, and refused where it does not fit."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from staticgrad.compiler.emit import image, link, native, plain
+from staticgrad.compiler.emit.codegen import LoadedObject, object_code
+from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage, Relocation
+from staticgrad.compiler.emit.native import RelocatableObject, load_code, machine_code
+from staticgrad.compiler.emit.target import GENERIC
+
+needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
+
+# Everything that images have: calls within and to the C library, constants, a jump table, data that is written, data
+# that is all zeros, addresses of functions in code and in data.
+TEXT = """
+@counter = internal global i64 40
+@zeros = internal global [5000 x i64] zeroinitializer
+@table = internal constant [4 x double] [double 1.5, double 2.5, double 3.5, double 4.5]
+@functions = internal global [2 x ptr] [ptr @twice, ptr @square]
+declare ptr @memset(ptr, i32, i64)
+declare i64 @strlen(ptr)
+@text = internal constant [6 x i8] c"seven\\00"
+
+define i64 @twice(i64 %x) {
+  %y = mul i64 %x, 2
+  ret i64 %y
+}
+define i64 @square(i64 %x) {
+  %y = mul i64 %x, %x
+  ret i64 %y
+}
+define i64 @count() {
+  %old = load i64, ptr @counter
+  %new = add i64 %old, 1
+  store i64 %new, ptr @counter
+  %place = getelementptr i64, ptr @zeros, i64 4999
+  %zero = load i64, ptr %place
+  store i64 %new, ptr %place
+  %sum = add i64 %new, %zero
+  ret i64 %sum
+}
+define double @constant(i64 %i) {
+  %place = getelementptr double, ptr @table, i64 %i
+  %value = load double, ptr %place
+  ret double %value
+}
+define i64 @apply(i64 %which, i64 %x) {
+  %place = getelementptr ptr, ptr @functions, i64 %which
+  %function = load ptr, ptr %place
+  %y = call i64 %function(i64 %x)
+  ret i64 %y
+}
+define i64 @address() {
+  ret i64 ptrtoint (ptr @square to i64)
+}
+define i64 @length() {
+  %n = call i64 @strlen(ptr @text)
+  ret i64 %n
+}
+define void @fill(ptr %place, i64 %n) {
+  call ptr @memset(ptr %place, i32 7, i64 %n)
+  ret void
+}
+define i64 @choose(i64 %x) {
+entry:
+  switch i64 %x, label %other [ i64 0, label %a
+    i64 1, label %b
+    i64 2, label %c
+    i64 3, label %d
+    i64 4, label %e ]
+a:
+  ret i64 13
+b:
+  ret i64 8
+c:
+  ret i64 100
+d:
+  ret i64 5
+e:
+  ret i64 77
+other:
+  ret i64 -1
+}
+"""
+
+
+def object_of(text: str) -> tuple[bytes, tuple[str, ...]]:
+    return object_code(text, GENERIC)
+
+
+def function(loaded: native.Loaded, name: str, result: type, *arguments: type) -> Callable[..., object]:
+    return ctypes.CFUNCTYPE(result, *arguments)(loaded.address(name))
+
+
+def behaviour(loaded: native.Loaded) -> list[object]:
+    """What the functions of ``TEXT`` do."""
+    long = ctypes.c_int64
+    buffer = ctypes.create_string_buffer(8)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p, long)(loaded.address("fill"))(ctypes.addressof(buffer), 5)
+    address = function(loaded, "address", ctypes.c_uint64)()
+    assert address == loaded.address("square") % 2**64
+    count = function(loaded, "count", long)
+    return [
+        [function(loaded, "apply", long, long, long)(which, 7) for which in (0, 1)],
+        [function(loaded, "constant", ctypes.c_double, long)(i) for i in range(4)],
+        [function(loaded, "choose", long, long)(i) for i in range(-1, 6)],
+        [count(), count(), count()],
+        function(loaded, "length", long)(),
+        buffer.raw,
+    ]
+
+
+@needs_images
+def test_an_image_does_what_llvm_s_loader_makes_of_the_object() -> None:
+    code, exports = object_of(TEXT)
+    made = link.link(code)
+    assert sorted(name for name, _ in made.exports) == sorted(exports)
+    mapped = behaviour(LoadedImage(made))
+    assert mapped == behaviour(LoadedObject(code, exports))
+    assert mapped[:3] == [[14, 49], [1.5, 2.5, 3.5, 4.5], [-1, 13, 8, 100, 5, 77, -1]]
+    assert mapped[3:] == [[41, 83, 85], 5, b"\x07" * 5 + b"\0" * 3]
+
+
+@needs_images
+def test_an_image_survives_being_kept() -> None:
+    made = link.link(object_of(TEXT)[0])
+    assert image.from_plain(plain.load(plain.dump(image.to_plain(made)))) == made
+
+
+@needs_images
+def test_two_loads_of_an_image_share_no_data() -> None:
+    made = link.link(object_of(TEXT)[0])
+    loaded = LoadedImage(made), LoadedImage(made)
+    first, second = (function(one, "count", ctypes.c_int64) for one in loaded)
+    assert [first(), first(), second()] == [41, 83, 41]
+
+
+@needs_images
+def test_no_memory_is_written_and_executed() -> None:
+    loaded = LoadedImage(link.link(object_of(TEXT)[0]))
+    place = loaded.address("square")
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights = line.split()[:2]
+        low, high = (int(end, 16) for end in span.split("-"))
+        if low <= place < high:
+            assert rights.startswith("r-x")
+            return
+    pytest.fail("the code lies nowhere")
+
+
+@needs_images
+def test_what_images_do_not_have_goes_to_llvm_s_loader() -> None:
+    text = "@weak = extern_weak global i8\ndefine i1 @there() {\n  %e = icmp ne ptr @weak, null\n  ret i1 %e\n}\n"
+    with pytest.raises(ImageError, match="weak"):
+        link.link(object_of(text)[0])
+    code = machine_code(text, GENERIC)
+    assert isinstance(code, RelocatableObject)
+    assert native.code_from_plain(native.code_to_plain(code)) == code
+
+
+@needs_images
+def test_thread_local_data_is_refused() -> None:
+    text = "@t = thread_local global i64 3\ndefine i64 @get() {\n  %v = load i64, ptr @t\n  ret i64 %v\n}\n"
+    with pytest.raises(ImageError):
+        link.link(object_of(text)[0])
+
+
+def test_objects_load_where_images_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "loads_here", lambda: False)
+    code = machine_code(TEXT, GENERIC)
+    assert isinstance(code, RelocatableObject)
+    assert function(load_code(code), "choose", ctypes.c_int64, ctypes.c_int64)(3) == 5
+    with pytest.raises(ImageError, match="x86_64"):
+        LoadedImage(Image(b"", 8, image.PAGE, (), (), ()))
+
+
+@needs_images
+def test_a_symbol_that_is_not_there_is_an_image_error() -> None:
+    text = "declare void @no_such_function_anywhere()\ndefine void @f() {\n  call void @no_such_function_anywhere()\n"
+    with pytest.raises(ImageError, match="no_such_function_anywhere"):
+        LoadedImage(link.link(object_of(text + "  ret void\n}\n")[0]))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"contents": bytes(65)},
+        {"protected": 100},
+        {"protected": 0},
+        {"size": 1 << 40},
+        {"relocations": (Relocation(57, image.OWN, 0),)},
+        {"relocations": (Relocation(-1, image.OWN, 0),)},
+        {"relocations": (Relocation(0, 1, 0),)},
+        {"relocations": (Relocation(0, -2, 0),)},
+        {"exports": (("f", 64),)},
+    ],
+)
+def test_an_image_that_reaches_outside_of_itself_is_refused(change: dict[str, object]) -> None:
+    good: dict[str, object] = {
+        "contents": b"", "size": 64, "protected": image.PAGE, "relocations": (), "symbols": ("f",), "exports": ()
+    }  # fmt: skip
+    Image(**good)  # type: ignore[arg-type]
+    with pytest.raises(ImageError):
+        Image(**(good | change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [None, (), (1, 2), (b"", 64, 4096, ((1, 2),), (), ()), (b"", 64, 4096, (), (1,), ())])
+def test_data_of_something_else_make_no_image(data: plain.Plain) -> None:
+    with pytest.raises(ImageError):
+        image.from_plain(data)
+
+
+def test_a_damaged_object_is_an_image_error_or_an_image() -> None:
+    code = object_of(TEXT)[0]
+    draw = random.Random(0)
+    for cut in (0, 10, 63, 64, len(code) // 2, len(code) - 1):
+        with pytest.raises(ImageError):
+            link.link(code[:cut])
+    for _ in range(400):
+        damaged = bytearray(code)
+        for _ in range(draw.randrange(1, 4)):
+            damaged[draw.randrange(len(damaged))] ^= 1 << draw.randrange(8)
+        try:
+            link.link(bytes(damaged))
+        except ImageError:
+            continue
+
+
+# -- plain data -----------------------------------------------------------------------------------------------------
+
+VALUES: tuple[plain.Plain, ...] = (
+    None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, -(2**200), 0.1, float("inf"), -0.0, "", "straße\0", b"",
+    bytes(range(256)), (), ((),), (1, (2.5, ("x", None)), b"y", True),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_plain_data_come_back(value: plain.Plain) -> None:
+    again = plain.load(plain.dump(value))
+    assert again == value
+    assert repr(again) == repr(value)
+
+
+@pytest.mark.parametrize("value", [[1], {1: 2}, 1j, object()], ids=repr)
+def test_what_is_not_plain_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        plain.dump(value)  # type: ignore[arg-type]
+
+
+def test_damaged_plain_data_are_a_value_error() -> None:
+    content = plain.dump(VALUES)
+    for cut in range(len(content)):
+        with pytest.raises(ValueError):
+            plain.load(content[:cut])
+    with pytest.raises(ValueError, match="too many"):
+        plain.load(content + b"N")
+    with pytest.raises(ValueError, match="deep"):
+        plain.load(b"t\1\0\0\0" * 1000 + b"N")
+    with pytest.raises(ValueError, match="length"):
+        plain.load(b"t\xff\xff\xff\xffN")
+    draw = random.Random(1)
+    for _ in range(2000):
+        damaged = bytearray(content)
+        damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        try:
+            plain.load(bytes(damaged))
+        except ValueError:
+            continue
