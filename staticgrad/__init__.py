@@ -37,7 +37,7 @@ from staticgrad.types import bool_ as bool
 from staticgrad.types import dim, float32, float64, int32, int64, uint8
 
 if TYPE_CHECKING:
-    from staticgrad import init, nest, nn, optim, random
+    from staticgrad import init, linalg, nest, nn, optim, random
     from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
     from staticgrad.compiler.batching import vmap
@@ -148,6 +148,11 @@ if TYPE_CHECKING:
         take,
         take_along_axis,
     )
+    from staticgrad.ops.matrices import (
+        meshgrid,
+        tril,
+        triu,
+    )
     from staticgrad.ops.reductions import (
         all,
         any,
@@ -232,7 +237,7 @@ _LATER = {
     "vmap": "staticgrad.compiler.batching",
     "parse": "staticgrad.parser",
 }
-_MODULES = frozenset({"init", "nest", "nn", "optim", "random"})
+_MODULES = frozenset({"init", "linalg", "nest", "nn", "optim", "random"})
 
 
 if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
@@ -358,6 +363,7 @@ __all__ = [
     "less",
     "less_equal",
     "lgamma",
+    "linalg",
     "linspace",
     "log",
     "log1p",
@@ -375,6 +381,7 @@ __all__ = [
     "max",
     "maximum",
     "mean",
+    "meshgrid",
     "min",
     "minimum",
     "moveaxis",
@@ -432,6 +439,8 @@ __all__ = [
     "tensordot",
     "tile",
     "transpose",
+    "tril",
+    "triu",
     "trunc",
     "uint8",
     "unstack",

@@ -106,7 +106,8 @@ class Case:
 
     ``dtypes`` None means: every operand has the tested dtype. A dtype in the tuple fixes that operand's. ``distinct``
     asks for values without near ties (max, sort). ``differentiable`` lists the operands that finite differences vary
-    (None: every floating one).
+    (None: every floating one). ``prepared`` makes of the drawn first operand one that the op is defined for (a matrix
+    that is positive definite).
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -115,6 +116,7 @@ class Case:
     dtypes: tuple[np.dtype | None, ...] | None = None
     distinct: bool = False
     differentiable: tuple[int, ...] | None = None
+    prepared: Callable[[Array], Array] | None = None
 
 
 # -- the entry ----------------------------------------------------------------------------------------------------

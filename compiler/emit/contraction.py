@@ -136,7 +136,7 @@ class _Plan:
 
 def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
     """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
-    if kernel.store_raw:
+    if kernel.store_raw or _is_empty(kernel):
         return kernel.c_strides
     plan = _plan(kernel, target)
     return (0,) * len(kernel.batch) + ((plan.c[1], plan.c[0]) if plan.swapped else plan.c)

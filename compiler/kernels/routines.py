@@ -106,11 +106,86 @@ class Sort:
 
 
 @dataclass(frozen=True, slots=True)
+class Cholesky:
+    """The upper U with Uᵀ·U = A, of which the upper triangle is read. Operand: A; result: U, zero below."""
+
+    dtype: np.dtype
+    size: int
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return (Block(self.dtype, self.size**2),) * 2
+
+    @property
+    def flops(self) -> int:
+        return self.size**3 // 3 + self.size**2
+
+    @property
+    def text(self) -> str:
+        return f"cholesky {self.dtype.name} {self.size}x{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class TriangularSolve:
+    """T·X = B, or Tᵀ·X = B. One triangle of T is read, without its diagonal where that is ``unit``.
+
+    Operands: T (size, size), B (size, width); result: X.
+    """
+
+    dtype: np.dtype
+    size: int
+    width: int
+    lower: bool  # which triangle of T is read
+    transposed: bool
+    unit: bool
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        right = Block(self.dtype, self.size * self.width)
+        return Block(self.dtype, self.size**2), right, right
+
+    @property
+    def flops(self) -> int:
+        return self.size**2 * self.width
+
+    @property
+    def text(self) -> str:
+        which = f"{'unit ' * self.unit}{'lower' if self.lower else 'upper'}{' transposed' * self.transposed}"
+        return f"triangular solve {self.dtype.name} {which} {self.size}x{self.size}, {self.width} columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Elimination:
+    """P·A = L·U by partial pivoting. Operand: A.
+
+    Results: L below the diagonal (ones on it) and U in one matrix; int64 which row of A each row of it was; ±1 by how
+    often rows were exchanged.
+    """
+
+    dtype: np.dtype
+    size: int
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        matrix = Block(self.dtype, self.size**2)
+        return matrix, matrix, Block(int64, self.size), Block(self.dtype, 1)
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.size**3 // 3 + self.size**2
+
+    @property
+    def text(self) -> str:
+        return f"elimination {self.dtype.name} {self.size}x{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """The kernel: a routine on ``count`` pieces."""
+    """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes."""
 
     routine: Routine
     count: int
+    results: tuple[int, ...] = (0,)
 
     @property
     def flops(self) -> int:
@@ -137,7 +212,25 @@ def _sort(node: Node, wanted: Sequence[bool]) -> Batch:
     x = node.inputs[0]
     *rows, length = sizes(x.shape)
     values, indices = wanted
-    return Batch(Sort(x.dtype, length, node.attrs.descending, values, indices), math.prod(rows))
+    results = tuple(i for i, wants in enumerate(wanted) if wants)
+    return Batch(Sort(x.dtype, length, node.attrs.descending, values, indices), math.prod(rows), results)
+
+
+def _cholesky(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, size, _ = sizes(node.inputs[0].shape)
+    return Batch(Cholesky(node.inputs[0].dtype, size), math.prod(batch))
+
+
+def _triangular_solve(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, size, width = sizes(node.inputs[1].shape)
+    attrs = node.attrs
+    routine = TriangularSolve(node.inputs[0].dtype, size, width, attrs.lower, attrs.transposed, attrs.unit)
+    return Batch(routine, math.prod(batch))
+
+
+def _elimination(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, size, _ = sizes(node.inputs[0].shape)
+    return Batch(Elimination(node.inputs[0].dtype, size), math.prod(batch), (0, 1, 2))
 
 
 _MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
@@ -145,11 +238,14 @@ _MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
     "cumulative_prod": _cumulation,
     "linear_recurrence": _cumulation,
     "sort_rows": _sort,
+    "cholesky_factor": _cholesky,
+    "triangular_solve": _triangular_solve,
+    "lu_factor": _elimination,
 }
 ROUTINES = frozenset(_MAKERS)
 
 
 def batch_of(node: Node, wanted: Sequence[bool]) -> Batch:
-    """The kernel of a node whose op is one of ``ROUTINES``; ``wanted`` says which of its results anybody reads. The
-    others are no arguments of the kernel."""
+    """The kernel of a node whose op is one of ``ROUTINES``; ``wanted`` says which of its results anybody reads: a
+    kernel need not write the others."""
     return _MAKERS[node.op.name](node, wanted)

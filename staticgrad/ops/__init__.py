@@ -12,8 +12,10 @@ from staticgrad.ops import (
     custom,
     effects,
     elementwise,
+    factorisations,
     indexing,
     losses,
+    matrices,
     neural,
     randoms,
     reductions,
@@ -27,5 +29,6 @@ from staticgrad.ops import (
 
 __all__ = [
     "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects", "elementwise",
-    "indexing", "losses", "neural", "randoms", "reductions", "sources", "special", "variables", "views", "windows",
+    "factorisations", "indexing", "losses", "matrices", "neural", "randoms", "reductions", "sorting", "sources",
+    "special", "variables", "views", "windows",
 ]  # fmt: skip

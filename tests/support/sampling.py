@@ -59,6 +59,8 @@ def operands(op: Op, case: Case, dtype: np.dtype, *salt: object) -> list[Array]:
         draw(rng, shape, d, where, case.distinct)
         for shape, d, where in zip(case.shapes, operand_dtypes(case, dtype), ranges, strict=True)
     ]
+    if case.prepared is not None:
+        drawn[0] = case.prepared(drawn[0]).astype(drawn[0].dtype)
     if case.distinct:  # no ties between operands either
         drawn = [
             x + d.type(0.013 * i) if d.kind == "f" else x

@@ -14,9 +14,17 @@ from typing import Any
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
 from staticgrad.compiler.emit.parallel import NO_POOL, Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
-from staticgrad.compiler.emit.routines import cumulation, sorting
+from staticgrad.compiler.emit.routines import cumulation, elimination, sorting, triangular
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.routines import Batch, Cumulation, Routine, Sort
+from staticgrad.compiler.kernels.routines import (
+    Batch,
+    Cholesky,
+    Cumulation,
+    Elimination,
+    Routine,
+    Sort,
+    TriangularSolve,
+)
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
@@ -33,6 +41,9 @@ class Writer:
 WRITERS: dict[type, Writer] = {
     Cumulation: Writer(cumulation.write),
     Sort: Writer(sorting.write, sorting.scratch_bytes),
+    Cholesky: Writer(triangular.write_cholesky),
+    Elimination: Writer(elimination.write),
+    TriangularSolve: Writer(triangular.write_solve),
 }
 
 

@@ -1,0 +1,22 @@
+"""Linear algebra under the names of the array API standard's ``linalg`` extension, and ``solve_triangular``.
+
+Matrices are the last two axes, leading axes a batch. Where NumPy raises ``LinAlgError`` the result has NaN or infinity,
+which ``check_numerics=True`` finds.
+
+>>> import numpy as np, staticgrad as sg
+>>> with sg.Graph() as g:
+...     a = sg.placeholder((2, 2), sg.float64)
+...     x = sg.linalg.solve(a, sg.constant(np.array([3.0, 5.0])))
+>>> sg.Session(g).run(x, {a: np.array([[1.0, 1.0], [1.0, 2.0]])})
+array([1., 2.])
+"""
+
+from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
+from staticgrad.ops.factorisations import cholesky, det, inv, matrix_power, slogdet, solve, solve_triangular
+from staticgrad.ops.matrices import cross, diagonal, matrix_norm, trace, vector_norm
+from staticgrad.ops.views import matrix_transpose
+
+__all__ = [
+    "cholesky", "cross", "det", "diagonal", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_transpose",
+    "outer", "slogdet", "solve", "solve_triangular", "tensordot", "trace", "vecdot", "vector_norm",
+]  # fmt: skip

@@ -1,0 +1,233 @@
+"""What is made of matrices without factorising them: triangles, diagonals, traces, cross products, norms, grids.
+
+Matrices are the last two axes. All are composed of other ops, so their derivatives follow. The norm of a zero vector
+has the derivative zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.ops.declare import FLOAT, accepted, operands
+from staticgrad.ops.reductions import Axis
+from staticgrad.ops.views import slice_axis
+from staticgrad.optable import FUNCTIONS, public
+from staticgrad.types import DTypeLike, Size, broadcast_shapes, normalize_axes, normalize_axis
+
+
+def matrix(what: str, x: Any) -> Tensor:
+    """``x`` as a tensor of matrices.
+
+    Raises:
+        GraphError: fewer than two axes.
+    """
+    tensor = lift(x, graph_of((x,)))
+    if tensor.ndim < 2:
+        raise GraphError(f"{what}: expected matrices (*batch, m, n), actual {tensor.name!r} {tensor.type}")
+    return tensor
+
+
+def float_matrix(what: str, x: Any) -> Tensor:
+    """Matrices of floats; integers and bools become float64."""
+    return matrix(what, accepted(what, FLOAT, x)[0])
+
+
+def known_sizes(what: str, x: Tensor) -> tuple[int, int]:
+    """The rows and columns of matrices.
+
+    Raises:
+        GraphError: one of them is bound by feeds.
+    """
+    rows, columns = x.shape[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise GraphError(f"{what}: the rows and columns of {x.name!r} {x.type} must be known when declared")
+    return rows, columns
+
+
+# -- triangles and diagonals ----------------------------------------------------------------------------------------
+
+
+def _triangle(what: str, x: Any, k: int, lower: bool) -> Tensor:
+    o = FUNCTIONS
+    tensor = matrix(what, x)
+    shape = tensor.shape[-2:]
+    rows, columns = o.add(o.iota(shape, 0), k), o.iota(shape, 1)
+    kept = o.less_equal(columns, rows) if lower else o.greater_equal(columns, rows)
+    return o.where(kept, tensor, 0)  # type: ignore[no-any-return]
+
+
+@public
+def tril(x: Any, k: int = 0) -> Tensor:
+    """The lower triangles of matrices, zero elsewhere; ``k`` diagonals above the main one belong to them."""
+    return _triangle("tril", x, k, lower=True)
+
+
+@public
+def triu(x: Any, k: int = 0) -> Tensor:
+    """The upper triangles of matrices, zero elsewhere, beginning ``k`` diagonals above the main one."""
+    return _triangle("triu", x, k, lower=False)
+
+
+@public
+def diagonal(x: Any, *, offset: int = 0) -> Tensor:
+    """The diagonals of matrices, ``offset`` above the main one (below it if negative).
+
+    Args:
+        x: (\\*batch, m, n), m and n known when declared.
+
+    Returns:
+        (\\*batch, size of the diagonal).
+    """
+    tensor = matrix("diagonal", x)
+    m, n = known_sizes("diagonal", tensor)
+    length = max(0, min(m + min(offset, 0), n - max(offset, 0)))
+    start = offset if offset >= 0 else -offset * n
+    flat = FUNCTIONS.reshape(tensor, (*tensor.shape[:-2], m * n))
+    if length == 0:
+        return slice_axis(flat, flat.ndim - 1, 0, 0)
+    return slice_axis(flat, flat.ndim - 1, start, start + (length - 1) * (n + 1) + 1, n + 1)
+
+
+@public
+def trace(x: Any, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
+    """The sums of the diagonals of matrices, ``offset`` above the main one."""
+    return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)  # type: ignore[no-any-return]
+
+
+@public
+def cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
+    """The cross product of vectors with three components along ``axis``; the other axes broadcast.
+
+    Raises:
+        GraphError: another number of components.
+    """
+    o = FUNCTIONS
+    a, b = operands("cross", x1, x2)
+    places = [normalize_axis(axis, t.ndim, "cross") for t in (a, b)]
+    if any(t.shape[place] != 3 for t, place in zip((a, b), places, strict=True)):
+        raise GraphError(f"cross: expected 3 components along axis {axis}, actual {a.type} and {b.type}")
+    x, y, z = o.unstack(a, axis=places[0])
+    u, v, w = o.unstack(b, axis=places[1])
+    parts = [o.subtract(y * w, z * v), o.subtract(z * u, x * w), o.subtract(x * v, y * u)]
+    place = axis if axis < 0 else axis + max(a.ndim, b.ndim) - a.ndim
+    return o.stack(parts, axis=place)  # type: ignore[no-any-return]
+
+
+# -- norms ----------------------------------------------------------------------------------------------------------
+
+
+def root_of_sum(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
+    """The Euclidean norm along axes, whose derivative is zero where it is zero."""
+    o = FUNCTIONS
+    total = o.sum(o.multiply(x, x), axis=axes, keepdims=keepdims)
+    empty = o.equal(total, 0)
+    return o.where(empty, 0, o.sqrt(o.where(empty, 1, total)))  # type: ignore[no-any-return]
+
+
+def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tensor:
+    o = FUNCTIONS
+    size = o.abs(x)
+    if p == math.inf:
+        return o.max(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+    if p == -math.inf:
+        return o.min(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+    if p == 0:
+        return o.astype(o.count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)  # type: ignore[no-any-return]
+    if p == 1:
+        return o.sum(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+    if p == 2:
+        return root_of_sum(x, axes, keepdims)
+    total = o.sum(o.pow(size, p), axis=axes, keepdims=keepdims)
+    if p < 0:
+        return o.pow(total, 1 / p)  # type: ignore[no-any-return]
+    empty = o.equal(total, 0)
+    return o.where(empty, 0, o.pow(o.where(empty, 1, total), 1 / p))  # type: ignore[no-any-return]
+
+
+@public
+def vector_norm(x: Any, axis: Axis = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
+    """(Σ|x|ᵖ)^(1/p) along axes, p = ``ord``; the largest for inf, the smallest for -inf, the number of others than
+    zero for 0.
+
+    Args:
+        axis: one or several; None: all.
+    """
+    tensor = accepted("vector_norm", FLOAT, x)[0]
+    return _p_norm(tensor, normalize_axes(axis, tensor.ndim, "vector_norm"), keepdims, ord)
+
+
+@public
+def matrix_norm(x: Any, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
+    """Norms of matrices: "fro" (the root of the sum of squares), "nuc" (the sum of the singular values), 2 and -2 (the
+    largest and smallest singular value), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows).
+
+    Args:
+        x: (\\*batch, m, n).
+
+    Raises:
+        GraphError: another ``ord``.
+    """
+    o = FUNCTIONS
+    tensor = float_matrix("matrix_norm", x)
+    rows, columns = tensor.ndim - 2, tensor.ndim - 1
+    if ord in ("fro", None):
+        return root_of_sum(tensor, (rows, columns), keepdims)
+    if ord in (1, -1, math.inf, -math.inf):
+        summed, left = (rows, columns) if ord in (1, -1) else (columns, rows)
+        totals = o.sum(o.abs(tensor), axis=summed, keepdims=True)
+        result = (o.max if ord in (1, math.inf) else o.min)(totals, axis=left, keepdims=True)
+    elif ord in ("nuc", 2, -2):
+        values = o.svdvals(tensor)
+        combine = {"nuc": o.sum, 2: o.max, -2: o.min}[ord]  # type: ignore[index]
+        result = o.expand_dims(combine(values, axis=-1, keepdims=True), -1)
+    else:
+        raise GraphError(f'matrix_norm: expected ord "fro", "nuc", ±1, ±2 or ±inf, actual {ord!r}')
+    return result if keepdims else o.reshape(result, tensor.shape[:-2])  # type: ignore[no-any-return]
+
+
+# -- grids ----------------------------------------------------------------------------------------------------------
+
+
+@public
+def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+    """Grids of coordinates: array number i, repeated along the axes of all others.
+
+    Args:
+        arrays: one-dimensional.
+        indexing: "ij": axis i belongs to array i; "xy": the first two axes are exchanged.
+
+    Raises:
+        GraphError: another ``indexing``, or arrays that have not one dimension.
+    """
+    o = FUNCTIONS
+    if indexing not in ("xy", "ij"):
+        raise GraphError(f'meshgrid: expected indexing "xy" or "ij", actual {indexing!r}')
+    if not arrays:
+        return []
+    graph = graph_of(arrays)
+    lines = [lift(x, graph) for x in arrays]
+    if any(x.ndim != 1 for x in lines):
+        raise GraphError(f"meshgrid: expected one-dimensional arrays, actual {', '.join(str(x.type) for x in lines)}")
+    axes = list(range(len(lines)))
+    if indexing == "xy" and len(lines) > 1:
+        axes[:2] = [1, 0]
+    shape: list[Size] = [1] * len(lines)
+    for x, axis in zip(lines, axes, strict=True):
+        shape[axis] = x.shape[0]
+
+    def along(axis: int, size: Size) -> tuple[Size, ...]:
+        return tuple(size if i == axis else 1 for i in range(len(lines)))
+
+    return [
+        o.broadcast_to(o.reshape(x, along(axis, x.shape[0])), tuple(shape)) for x, axis in zip(lines, axes, strict=True)
+    ]
+
+
+def common_batch(what: str, *tensors: Tensor) -> Sequence[Tensor]:
+    """Matrices whose leading axes are broadcast against each other."""
+    batch = broadcast_shapes([x.shape[:-2] for x in tensors], what)
+    return [x if x.shape[:-2] == batch else FUNCTIONS.broadcast_to(x, (*batch, *x.shape[-2:])) for x in tensors]
