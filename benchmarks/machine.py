@@ -18,14 +18,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 DTYPES = {"float32": "float", "float64": "double"}
 CHAINS = 12  # independent sums: enough to hide an add's latency, few enough for sixteen registers
-TURNS = 7
-TURN_SECONDS = 0.02
+TURNS = 15
+TURN_SECONDS = 0.01
 COPIES = tuple(2**power for power in range(12, 28))  # bytes copied: read once, written once
 MOST_BYTES = 1e12  # a second; where the copy is too quick to be timed, nothing else is fast either
 
@@ -132,6 +133,27 @@ def _seconds(calls: Callable[[int], list[Callable[[], None]]]) -> float:
     return min(_together(calls(turns)) for _ in range(TURNS)) / turns
 
 
+def _peak(function: Callable[[int, int], None], dtype: str, lanes: int, threads: int) -> float:
+    """Operations a second of all threads; a multiply-add is two."""
+    places = [np.full(lanes, 0.5, dtype) for _ in range(threads)]
+
+    def calls(turns: int) -> list[Callable[[], None]]:
+        return [partial(function, turns, place.ctypes.data) for place in places]
+
+    return 2 * CHAINS * lanes * threads / _seconds(calls)
+
+
+def _copying(function: Callable[[int, int, int, int], None], size: int, threads: int) -> float:
+    """Seconds of a copy of ``size`` bytes, each thread its part."""
+    part = size // threads
+    memory = [(np.zeros(part, np.uint8), np.ones(part, np.uint8)) for _ in range(threads)]
+
+    def calls(turns: int) -> list[Callable[[], None]]:
+        return [partial(function, turns, to.ctypes.data, source.ctypes.data, part) for to, source in memory]
+
+    return max(_seconds(calls), 2 * size / MOST_BYTES)
+
+
 def measure(threads: int) -> dict[str, Any]:
     """As ``from_json`` reads it."""
     from staticgrad.compiler.emit.native import NativeModule
@@ -141,23 +163,13 @@ def measure(threads: int) -> dict[str, Any]:
     lanes = {dtype: target.lanes(np.dtype(dtype)) for dtype in DTYPES}
     parts = [part for dtype in DTYPES for part in (_fused(dtype, lanes[dtype]), _driver(dtype, lanes[dtype]))]
     native = NativeModule("\n".join([*parts, COPY]), target)
+    count, pointer = ctypes.c_int64, ctypes.c_void_p
     flops = {}
     for dtype in DTYPES:
-        drive = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(native.address(f"drive_{dtype}"))
-        places = [np.full(64, 0.5, dtype) for _ in range(threads)]
-        one = _seconds(lambda n: [lambda p=p: drive(n, p.ctypes.data) for p in places])  # noqa: B023
-        flops[dtype] = 2 * CHAINS * lanes[dtype] * threads / one
-    pointers = (ctypes.c_void_p, ctypes.c_void_p)
-    copies = ctypes.CFUNCTYPE(None, ctypes.c_int64, *pointers, ctypes.c_int64)(native.address("copies"))
-    memory = [(np.zeros(COPIES[-1] // threads, np.uint8), np.ones(COPIES[-1] // threads, np.uint8)) for _ in places]
-    found = []
-    for size in COPIES:
-        part = size // threads
-        one = _seconds(
-            lambda n: [lambda t=to, f=source: copies(n, t.ctypes.data, f.ctypes.data, part) for to, source in memory]  # noqa: B023
-        )
-        found.append((2 * size, max(one, 2 * size / MOST_BYTES)))
-    return {"flops": flops, "copies": found}
+        drive = ctypes.CFUNCTYPE(None, count, pointer)(native.address(f"drive_{dtype}"))
+        flops[dtype] = _peak(drive, dtype, lanes[dtype], threads)
+    copies = ctypes.CFUNCTYPE(None, count, pointer, pointer, count)(native.address("copies"))
+    return {"flops": flops, "copies": [(2 * size, _copying(copies, size, threads)) for size in COPIES]}
 
 
 def main() -> None:

@@ -84,8 +84,9 @@ def number(x: float) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(header) - 1)]
+def table(header: Sequence[str], lines: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """In Markdown; the first ``texts`` columns are words, the others numbers."""
+    rule = [*["---"] * texts, *["---:"] * (len(header) - texts)]
     return "\n".join("| " + " | ".join(line) + " |" for line in (header, rule, *lines))
 
 
@@ -115,7 +116,7 @@ def verdict_table(results: Results) -> str:
         peer, ratio = ("–", "–") if best is None else (best.peer, f"{best.ratio:.2f}")
         lines.append([name, about, peer, ratio, number(floor), reached, same])
     header = ["workload", "what", "best peer", "time over its", "floor, µs", "reached", "same bits on 1 and 2 threads"]
-    return table(header, lines)
+    return table(header, lines, texts=3)
 
 
 def phases_table(results: Results) -> str:
@@ -154,7 +155,7 @@ def footprint_table(results: Results) -> str:
             seconds = statistics.median(row.import_s for row in rows)
             memory = statistics.median(row.imported_mb for row in rows)
             lines.append([peer, rows[0].version, f"{seconds:.2f}", number(memory)])
-    return table(["peer", "version", "import, s", "memory after, MB"], lines)
+    return table(["peer", "version", "import, s", "memory after, MB"], lines, texts=2)
 
 
 # -- documents --------------------------------------------------------------------------------------------------------

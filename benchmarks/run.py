@@ -1,7 +1,8 @@
 """Measure staticgrad beside the peers that are installed, in one run.
 
     python benchmarks/run.py [--workload NAMES] [--peer NAMES] [--threads N] [--seed N] [--drawn N] [--rounds N]
-                             [--python NAMES=INTERPRETER] [--out FOLDER] [--json FILE] [--readme FILE] [--quick]
+                             [--python NAMES=INTERPRETER] [--out FOLDER] [--json FILE] [--readme FILE]
+                             [--no-warm] [--quick]
 
 Goes out: tables in Markdown on standard output; with ``--out`` a folder with them, all that was measured as JSON and a
 chart; with ``--json`` that file alone; with ``--readme`` the section of figures of that file is written anew if all
@@ -94,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, metavar="FOLDER", help="figures.md, figures.json and figures.svg go there")
     add("--json", type=Path, metavar="FILE", help="write everything that was measured there")
     add("--readme", type=Path, metavar="FILE", help="write its section of figures anew")
+    add("--no-warm", action="store_true", help="leave out the first call of a second process with filled caches")
     add("--quick", action="store_true", help="two short turns, no warm caches: whether all is well, not how fast it is")
     return made
 
@@ -109,7 +111,7 @@ def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
     pythons = interpreters(given.python)
     plan = Plan(
         (*names, *drawn_names(given.drawn)), available(given.peer, pythons), given.threads, given.seed,
-        rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4, warm=not given.quick,
+        rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4, warm=not (given.quick or given.no_warm),
         pythons=pythons,
     )  # fmt: skip
     readme = given.readme

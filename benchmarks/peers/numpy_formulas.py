@@ -119,7 +119,7 @@ def _sigmoid(x: Array) -> Array:
     return y
 
 
-def activate(activation: Activation, x: Array) -> Array:
+def activate(activation: Activation, x: Array) -> Any:
     """May write over ``x``."""
     match activation:
         case "relu":
@@ -133,7 +133,7 @@ def activate(activation: Activation, x: Array) -> Array:
     raise ValueError(f"{activation}: not derived by hand")
 
 
-def slope(activation: Activation, x: Array, y: Array) -> Array:
+def slope(activation: Activation, x: Array, y: Array) -> Any:
     """The derivative at ``x``, by ``y``, the value there, where that is shorter (then ``x`` may be gone)."""
     match activation:
         case "relu":
@@ -192,8 +192,7 @@ class DenseNetwork:
             gradients[f"fc{layer}.w"] = x.T @ e
             gradients[f"fc{layer}.b"] = e.sum(0)
             if layer > 1:
-                e = e @ self.p[f"fc{layer}.w"].T
-                e *= slope(self.activation, before[layer - 2], x)
+                e = (e @ self.p[f"fc{layer}.w"].T) * slope(self.activation, before[layer - 2], x)
         self.update(gradients)
         return [loss]
 

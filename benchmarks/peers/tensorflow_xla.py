@@ -83,7 +83,8 @@ def _updates(workload: Workload, variables: list[Any]) -> Callable[[list[Any]], 
 def _training(workload: Workload) -> Callable[..., list[Any]]:
     p = {name: tf.Variable(array) for name, array in parameters_of(workload).items()}
     buffers = {name: tf.Variable(array, trainable=False) for name, array in workload.buffers.items()}
-    network = lstm if isinstance(workload.model, Recurrent) else NETWORKS[type(workload.model)]
+    networks: dict[type, Callable[..., Any]] = {**NETWORKS, Recurrent: lstm}
+    network = networks[type(workload.model)]
     variables = list(p.values())
     apply = _updates(workload, variables)
 

@@ -138,7 +138,6 @@ def _step(workload: Workload, settings: Settings) -> Call:
             m, v = first[name].mul_(0.9).add_(0.1 * g), second[name].mul_(0.999).add_(0.001 * g * g)
             p.mul_(1 - rule.lr * rule.decay).sub_(rule.lr * (m / unbiased) / (torch.sqrt(v / scale) + 1e-8))
 
-    @torch.compile
     def step(x: T, labels: T) -> T:
         gradients, loss = torch.func.grad_and_value(loss_of)(parameters, x, labels)
         match workload.optimizer:
@@ -148,7 +147,8 @@ def _step(workload: Workload, settings: Settings) -> Call:
                 adam(rule, gradients)
         return loss
 
-    return lambda x, labels: [step(torch.from_numpy(x), torch.from_numpy(labels)).numpy()]
+    compiled = torch.compile(step)
+    return lambda x, labels: [compiled(torch.from_numpy(x), torch.from_numpy(labels)).numpy()]
 
 
 def build(workload: Workload, settings: Settings) -> Program:

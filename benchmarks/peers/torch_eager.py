@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +34,8 @@ from workloads import (
 
 from peers import Call, Program, Settings
 
-T = torch.Tensor
-Parameters = dict[str, T]
+T: TypeAlias = torch.Tensor
+Parameters: TypeAlias = dict[str, T]
 ACTIVATIONS: dict[Activation, Callable[[T], T]] = {
     "relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu, "gelu": F.gelu,
 }  # fmt: skip
