@@ -24,6 +24,7 @@ from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import AVX2
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.graph import Node
+from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.optable import OPS
 
 ENDLESS = 1 << 62  # an index that may be anything
@@ -94,7 +95,9 @@ def node_cost(node: Node) -> int:
     """About how many vector instructions a nest needs for a node; a few where that depends on its operands."""
     if not node.op.elementwise:
         return 4
-    return _op_cost(node.op.name, repr(node.attrs), node.attrs, tuple(x.dtype for x in node.inputs))
+    # A draw's scalar reads two key words and the index of its element, which are no operands.
+    operands = (np.dtype(np.int64),) * 3 if node.op is RANDOM_UNIFORM else tuple(x.dtype for x in node.inputs)
+    return _op_cost(node.op.name, repr(node.attrs), node.attrs, operands)
 
 
 def dtype_of(nest: Nest, number: int) -> np.dtype:
