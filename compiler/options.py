@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target, current_target
+from staticgrad.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What a program is compiled for and how."""
 
@@ -17,11 +16,16 @@ class Options:
     disabled: frozenset[str] = frozenset()
     planning_seconds: float = 0.0
     memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
+    timed: bool = False  # whether the program notes the time after each step
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
 
     @staticmethod
     def from_environment(
-        *, planning_seconds: float = 0.0, memory_budget: int | float | None = None, workers: int = 1
+        *,
+        planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
+        timed: bool = False,
+        workers: int = 1,
     ) -> Options:
         switches = config.get("MEMORY"), config.names("DISABLE")
-        return Options(current_target(), *switches, planning_seconds, memory_budget, workers)
+        return Options(current_target(), *switches, planning_seconds, memory_budget, timed, workers)

@@ -58,7 +58,8 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     plan = plan_memory(steps, share=options.memory != "none", seconds=options.planning_seconds, fixed=fixed, held=held)
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
-    entry = emit_entry(steps, lowered.slots, plan, options.target, poison=options.memory == "poison")
+    poison = options.memory == "poison"
+    entry = emit_entry(steps, lowered.slots, plan, options.target, poison=poison, timed=options.timed)
     stages.text("llvm", lambda: entry.text)
     return stages.done(
         Program(

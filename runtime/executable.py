@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from staticgrad import nest
+from staticgrad import config, nest
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.kernels.program import Program
     from staticgrad.compiler.prices import Price
     from staticgrad.runtime.native import NativeRunner
+    from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
     from staticgrad.runtime.session import Session
 
@@ -112,16 +113,7 @@ class Executable:
 
     def call_flat(self, values: Sequence[Any], outs: Sequence[Any] | None = None) -> list[Array | None]:
         """Run on fed values; gives a result for each leaf of the fetches."""
-        self.session.check_open()
-        if len(values) != len(self.feeds):
-            names = ", ".join(repr(x.name) for x in self.feeds) or "none"
-            raise FeedError(f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}")
-        arrays = [
-            value
-            if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
-            else as_array(x, value)
-            for x, value in zip(self.feeds, values, strict=True)
-        ]
+        arrays = self._given(values)
         shapes = tuple([array.shape for array in arrays])
         runner = self._runner(shapes)
         if outs is None:
@@ -131,6 +123,19 @@ class Executable:
         if self._plain:
             return list(results)
         return self._spread(results, outs)
+
+    def _given(self, values: Sequence[Any]) -> list[Array]:
+        """What is fed, as arrays that the program can read."""
+        self.session.check_open()
+        if len(values) != len(self.feeds):
+            names = ", ".join(repr(x.name) for x in self.feeds) or "none"
+            raise FeedError(f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}")
+        return [
+            value
+            if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
+            else as_array(x, value)
+            for x, value in zip(self.feeds, values, strict=True)
+        ]
 
     def _run_out(self, runner: Runner, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Array]:
         leaves = [(place, given) for place, given in zip(self._places, outs, strict=True)]
@@ -241,6 +246,25 @@ class Executable:
         from staticgrad.runtime.reports import CostReport
 
         return CostReport(self._program().costs)
+
+    def profile(self, *arrays: Any) -> Profile:
+        """How long each kernel takes on these arrays: a program that notes the time after each step is compiled and
+        run repeatedly, on a copy of the session's state.
+
+        Raises:
+            FeedError: as a call.
+            StaticGradError: the reference backend has no kernels.
+        """
+        from staticgrad.runtime.profile import profile
+
+        given = self._given(arrays)
+        if config.get("BACKEND") == "reference":
+            raise StaticGradError("the reference backend compiles nothing: there are no kernels to time")
+        types = {x: TensorType(array.shape, array.dtype) for x, array in zip(self.feeds, given, strict=True)}
+        bind_sizes(self.feeds, [array.shape for array in given])
+        with self.session.compiling:
+            runner = self.session.timed_runner(self.leaves, types, self._planning_seconds, self._memory_budget)
+        return profile(runner, given)
 
     def text(self, level: Level = "graph") -> str:
         """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``."""

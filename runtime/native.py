@@ -113,6 +113,12 @@ class NativeRunner:
         """The program with its plan, costs and texts; compiled now if it was loaded from what was kept."""
         return self._binary.program
 
+    def ticks(self) -> Array:
+        """Of a timed program: the processor's clock before the first step of the last call and after each, int64."""
+        address = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._binary.code.address("ticks"))()
+        words = (ctypes.c_int64 * (len(self.program.costs) + 1)).from_address(address or 0)
+        return np.array(words, np.int64)
+
     def _sort_slots(self, interface: Interface) -> None:
         self._feeds: list[tuple[int, int]] = []
         self._fetches: list[tuple[int, int]] = []

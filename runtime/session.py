@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.memory.plan import Held
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.region import Region
+    from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.tape import Tape, TapePrograms
 
 PRECISIONS = ("highest",)
@@ -264,11 +265,32 @@ class Session:
             with self.compiling:
                 runner = self._runners.get(key)
                 if runner is None:
-                    from staticgrad.compiler.cut import cut
-
-                    made = cut(self.graph, [*tensors, *ops], feeds, check_numerics=self.check_numerics)
-                    runner = self._runners.put(key, self._runner(made.region, planning_seconds, memory_budget))
+                    region = self._region([*tensors, *ops], feeds)
+                    runner = self._runners.put(key, self._runner(region, planning_seconds, memory_budget))
         return runner
+
+    def timed_runner(
+        self,
+        fetches: Sequence[Tensor | Node],
+        feeds: Mapping[Tensor, TensorType],
+        planning_seconds: float = 0.0,
+        memory_budget: int | float | None = None,
+    ) -> NativeRunner:
+        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state."""
+        from staticgrad.compiler.binary import binary
+        from staticgrad.runtime.gradients import gradients_read, without
+        from staticgrad.runtime.native import NativeRunner
+
+        region = self._region(fetches, feeds)
+        store = self.store.copy()
+        absent = [key for key in gradients_read(region) if not store.has_gradient(key)]
+        options = self._options(planning_seconds, memory_budget, timed=True)
+        return NativeRunner(binary(without(region, absent) if absent else region, options), store)
+
+    def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
+        from staticgrad.compiler.cut import cut
+
+        return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics).region
 
     def _runner(self, region: Region, planning_seconds: float, memory_budget: int | float | None) -> Runner:
         from staticgrad.runtime.gradients import GradientReader, gradients_read
@@ -313,11 +335,11 @@ class Session:
 
         return compile_region(region, self._options(planning_seconds, memory_budget), held)
 
-    def _options(self, planning_seconds: float, memory_budget: int | float | None) -> Options:
+    def _options(self, planning_seconds: float, memory_budget: int | float | None, timed: bool = False) -> Options:
         from staticgrad.compiler.options import Options
 
         return Options.from_environment(
-            planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
+            planning_seconds=planning_seconds, memory_budget=memory_budget, timed=timed, workers=self.num_threads
         )
 
     # -- tapes ------------------------------------------------------------------------------------------------------

@@ -139,6 +139,18 @@ class Store:
         self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
 
+    def copy(self) -> Store:
+        """Variables, gradients and random state as they are now, in memory of their own."""
+        other = Store(self.graph, self.seed)
+        with self.lock.brief():
+            other.random[:] = self.random
+            for key, value in self._values.items():
+                array = other._values[key] = aligned_empty(value.shape, value.dtype)
+                array[...] = value
+                other._versions[key] = self._versions[key].copy()
+            other._gradients = {key: value.copy() for key, value in self._gradients.items()}
+        return other
+
     # -- variables --------------------------------------------------------------------------------------------------
 
     def attributes(self, key: str) -> VariableAttributes:

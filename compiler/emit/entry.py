@@ -3,11 +3,13 @@
 ``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other; kernels that are equal up to their
 operands are one function, and those that take long are handed the pool (``emit.parallel``), which may be null. A check
 that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes (NaN for floats, -1 for
-integers) before its first and after its last use, so a read outside its life shows at once.
+integers) before its first and after its last use, so a read outside its life shows at once. A ``timed`` program notes the
+clock after each step.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +30,8 @@ from staticgrad.compiler.memory.plan import Plan
 from staticgrad.phases import phase
 
 POISON = 0xFF
+# A counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs.
+CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 'steady'}counter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +120,14 @@ class _Main:
         self.shares = False
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
+        self._ticks: Value | None = None  # where the time after each step is noted
+
+    def note_times(self, steps: int) -> None:
+        """Note the time before the first step and after each in words whose address the function ``ticks`` gives."""
+        self._ticks = self.module.words("tick_words", steps + 1)
+        f = self.module.function("ticks", [], "ptr", internal=False)
+        f.ret(self._ticks)
+        f.finish()
 
     def write(self, steps: Sequence[Step]) -> None:
         operands = [len(step.operands) for step in steps if step.callback is not None]
@@ -125,14 +137,21 @@ class _Main:
         if self.poison:
             for temp in self.plan.temps:
                 self._fill(temp)
+        self._note_time(0)
         for time, step in enumerate(steps):
             self._step(step)
+            self._note_time(time + 1)
             if self.poison:
                 for temp, interval in zip(self.plan.temps, self.plan.intervals, strict=True):
                     if interval.last == time + 1:
                         self._fill(temp)
         self.f.ret(integer(0, "i32"))
         self.f.finish()
+
+    def _note_time(self, number: int) -> None:
+        if self._ticks is not None:
+            self.module.declare(CLOCK, "i64", [])
+            self.f.store(self.f.emit("i64", f"call i64 @{CLOCK}()"), self.f.offset(self._ticks, number, "i64"))
 
     def _load_bases(self, steps: Sequence[Step]) -> None:
         used = [o.memory for step in steps for o in step.operands] + [s.callback for s in steps if s.callback]
@@ -219,9 +238,13 @@ class _Main:
 
 
 @phase("emit text")
-def emit_entry(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool) -> Entry:
+def emit_entry(
+    steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False
+) -> Entry:
     """The text of the module that runs ``steps`` over ``plan``."""
     module = Module(target)
     main = _Main(module, slots, plan, poison)
+    if timed:
+        main.note_times(len(steps))
     main.write(steps)
     return Entry(module.text(), tuple(main.checks), main.shares)

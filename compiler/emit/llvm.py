@@ -125,6 +125,11 @@ class Module:
         self._globals[name] = f"@{name} = internal constant [{array.size} x {element}] [{items}], align 64"
         return Value(f"@{name}", "ptr")
 
+    def words(self, name: str, count: int) -> Value:
+        """Memory for ``count`` 64-bit integers that the code writes, zero at first; returns its address."""
+        self._globals[name] = f"@{name} = internal global [{count} x i64] zeroinitializer, align 64"
+        return Value(f"@{name}", "ptr")
+
     def text(self) -> str:
         parts = (*self._globals.values(), *self._declarations.values(), *self._functions.values())
         return "\n".join(parts) + "\n"
