@@ -3,8 +3,8 @@
 ``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other; kernels that are equal up to their
 operands are one function, and those that take long are handed the pool (``emit.parallel``), which may be null. A check
 that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes (NaN for floats, -1 for
-integers) before its first and after its last use, so a read outside its life shows at once. A ``timed`` program notes the
-clock after each step.
+integers) before its first and after its last use, so a read outside its life shows at once. A ``timed`` program notes
+the clock after each step.
 """
 
 from __future__ import annotations
