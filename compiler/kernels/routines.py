@@ -180,6 +180,81 @@ class Elimination:
 
 
 @dataclass(frozen=True, slots=True)
+class Householder:
+    """A = Q·R for A (rows, columns) with rows ≥ columns. Operand: Aᵀ.
+
+    Results: the first ``full`` columns of Q as rows, unless ``full`` is None; Rᵀ, zero above its diagonal.
+    """
+
+    dtype: np.dtype
+    rows: int
+    columns: int
+    full: int | None
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        q = () if self.full is None else (Block(self.dtype, self.full * self.rows),)
+        return Block(self.dtype, self.rows * self.columns), *q, Block(self.dtype, self.columns**2)
+
+    @property
+    def flops(self) -> int:
+        return (2 * self.columns + 4 * (self.full or 0)) * self.columns * self.rows
+
+    @property
+    def text(self) -> str:
+        q = "no Q" if self.full is None else f"{self.full} columns of Q"
+        return f"householder {self.dtype.name} {self.rows}x{self.columns}, {q}"
+
+
+@dataclass(frozen=True, slots=True)
+class Symmetric:
+    """Eigenvalues of a symmetric matrix in ascending order. Operand: A; results: them, and the vectors as rows."""
+
+    dtype: np.dtype
+    size: int
+    vectors: bool
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        matrix = Block(self.dtype, self.size**2)
+        return (matrix, Block(self.dtype, self.size), *(matrix,) * self.vectors)
+
+    @property
+    def flops(self) -> int:
+        return (12 if self.vectors else 3) * self.size**3
+
+    @property
+    def text(self) -> str:
+        return f"eigenvalues {'and vectors ' * self.vectors}{self.dtype.name} {self.size}x{self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Singular:
+    """Singular values of A (rows, columns), rows ≥ columns, in descending order. Operand: Aᵀ.
+
+    Results: with ``vectors`` the left ones as rows; the values; with ``vectors`` the right ones as rows.
+    """
+
+    dtype: np.dtype
+    rows: int
+    columns: int
+    vectors: bool
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        matrix, values = Block(self.dtype, self.rows * self.columns), Block(self.dtype, self.columns)
+        return (matrix, matrix, values, Block(self.dtype, self.columns**2)) if self.vectors else (matrix, values)
+
+    @property
+    def flops(self) -> int:
+        return (60 if self.vectors else 40) * self.columns**2 * self.rows
+
+    @property
+    def text(self) -> str:
+        return f"singular values {'and vectors ' * self.vectors}{self.dtype.name} {self.rows}x{self.columns}"
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes."""
 
@@ -233,6 +308,26 @@ def _elimination(node: Node, wanted: Sequence[bool]) -> Batch:
     return Batch(Elimination(node.inputs[0].dtype, size), math.prod(batch), (0, 1, 2))
 
 
+def _householder(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, columns, rows = sizes(node.inputs[0].shape)
+    full = node.attrs.columns if wanted[0] else None
+    results = (0, 1) if wanted[0] else (1,)
+    return Batch(Householder(node.inputs[0].dtype, rows, columns, full), math.prod(batch), results)
+
+
+def _symmetric(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, size, _ = sizes(node.inputs[0].shape)
+    results = (0, 1) if wanted[1] else (0,)
+    return Batch(Symmetric(node.inputs[0].dtype, size, wanted[1]), math.prod(batch), results)
+
+
+def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
+    *batch, columns, rows = sizes(node.inputs[0].shape)
+    vectors = wanted[0] or wanted[2]
+    results = (0, 1, 2) if vectors else (1,)
+    return Batch(Singular(node.inputs[0].dtype, rows, columns, vectors), math.prod(batch), results)
+
+
 _MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
     "cumulative_sum": _cumulation,
     "cumulative_prod": _cumulation,
@@ -241,6 +336,9 @@ _MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
     "cholesky_factor": _cholesky,
     "triangular_solve": _triangular_solve,
     "lu_factor": _elimination,
+    "householder": _householder,
+    "symmetric_eigen": _symmetric,
+    "jacobi_svd": _singular,
 }
 ROUTINES = frozenset(_MAKERS)
 

@@ -22,6 +22,7 @@ from staticgrad.ops import (
     sorting,
     sources,
     special,
+    spectral,
     variables,
     views,
     windows,
@@ -30,5 +31,5 @@ from staticgrad.ops import (
 __all__ = [
     "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects", "elementwise",
     "factorisations", "indexing", "losses", "matrices", "neural", "randoms", "reductions", "sorting", "sources",
-    "special", "variables", "views", "windows",
+    "special", "spectral", "variables", "views", "windows",
 ]  # fmt: skip

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, accepted, declare
@@ -48,7 +48,7 @@ FLOATS = (float32, float64)
 
 def _dominant(x: Array) -> Array:
     """Matrices with a large diagonal."""
-    return x + 3 * np.eye(*x.shape[-2:], dtype=x.dtype)
+    return np.asarray(x + 3 * np.eye(*x.shape[-2:], dtype=x.dtype))
 
 
 def _exchanged(x: Array) -> Array:
@@ -58,7 +58,7 @@ def _exchanged(x: Array) -> Array:
 
 def _definite(x: Array) -> Array:
     """Symmetric positive definite matrices."""
-    return x @ np.swapaxes(x, -1, -2) / max(x.shape[-1], 1) + np.eye(x.shape[-1], dtype=x.dtype)
+    return np.asarray(x @ np.swapaxes(x, -1, -2) / max(x.shape[-1], 1) + np.eye(x.shape[-1], dtype=x.dtype))
 
 
 UNIT = Range(-1.0, 1.0)
@@ -95,7 +95,7 @@ def symmetric(x: Any) -> Any:
 # -- Cholesky -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CholeskyAttributes:
     """Whether the factor is the upper triangular one."""
 
@@ -220,7 +220,7 @@ def cholesky(x: Any, *, upper: bool = False) -> Tensor:
 # -- triangular systems ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriangularAttributes:
     """Which triangle of T is read, whether the system is of Tᵀ, and whether the diagonal counts as ones."""
 
@@ -341,7 +341,7 @@ def solve_triangular(
     if left:
         a, b, vector = _system("solve_triangular", x1, x2)
         x = triangular(a, b, lower=not upper, unit=bool(unitriangular))
-        return FUNCTIONS.squeeze(x, -1) if vector else x  # type: ignore[no-any-return]
+        return FUNCTIONS.squeeze(x, -1) if vector else x
     right = matrix("solve_triangular", x2)
     a, b, _ = _system("solve_triangular", x1, _transposed(right))
     return _transposed(triangular(a, b, lower=not upper, transposed=True, unit=bool(unitriangular)))  # type: ignore[no-any-return]
@@ -393,7 +393,7 @@ LU_FACTOR = register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SolveAttributes:
     """Whether the system is of the transposed matrix."""
 
@@ -490,7 +490,7 @@ def solve(x1: Any, x2: Any) -> Tensor:
     """
     a, b, vector = _system("solve", x1, x2)
     x = _system_solution(a, b)
-    return FUNCTIONS.squeeze(x, -1) if vector else x  # type: ignore[no-any-return]
+    return FUNCTIONS.squeeze(x, -1) if vector else x
 
 
 @public
@@ -629,4 +629,4 @@ def matrix_power(x: Any, n: int) -> Tensor:
             result = power if result is None else o.matmul(result, power)
         left //= 2
         power = o.matmul(power, power) if left else power
-    return result if result is not None and result is not x else o.identity(a)  # type: ignore[no-any-return]
+    return result if result is not None and result is not x else o.identity(a)

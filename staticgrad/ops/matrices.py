@@ -182,7 +182,7 @@ def matrix_norm(x: Any, *, keepdims: bool = False, ord: float | str | None = "fr
         result = (o.max if ord in (1, math.inf) else o.min)(totals, axis=left, keepdims=True)
     elif ord in ("nuc", 2, -2):
         values = o.svdvals(tensor)
-        combine = {"nuc": o.sum, 2: o.max, -2: o.min}[ord]  # type: ignore[index]
+        combine = {"nuc": o.sum, 2: o.max, -2: o.min}[ord]
         result = o.expand_dims(combine(values, axis=-1, keepdims=True), -1)
     else:
         raise GraphError(f'matrix_norm: expected ord "fro", "nuc", ±1, ±2 or ±inf, actual {ord!r}')

@@ -14,15 +14,18 @@ from typing import Any
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
 from staticgrad.compiler.emit.parallel import NO_POOL, Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
-from staticgrad.compiler.emit.routines import cumulation, elimination, sorting, triangular
+from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import (
     Batch,
     Cholesky,
     Cumulation,
     Elimination,
+    Householder,
     Routine,
+    Singular,
     Sort,
+    Symmetric,
     TriangularSolve,
 )
 
@@ -43,6 +46,9 @@ WRITERS: dict[type, Writer] = {
     Sort: Writer(sorting.write, sorting.scratch_bytes),
     Cholesky: Writer(triangular.write_cholesky),
     Elimination: Writer(elimination.write),
+    Householder: Writer(orthogonal.write, orthogonal.scratch_bytes),
+    Singular: Writer(spectral.write_singular, spectral.singular_scratch_bytes),
+    Symmetric: Writer(spectral.write_symmetric, spectral.symmetric_scratch_bytes),
     TriangularSolve: Writer(triangular.write_solve),
 }
 

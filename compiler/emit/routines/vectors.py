@@ -79,13 +79,11 @@ def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[
 def sum_lanes(f: Function, dtype: np.dtype, value: Value) -> Value:
     """The sum of a vector's elements: halves first, then halves of those."""
     lanes = lanes_of(value.type)
-    while lanes > 1:
+    while lanes > 2:
         lanes //= 2
         low, high = (f.shuffle(value, None, range(start, start + lanes)) for start in (0, lanes))
         value = combine(f, "sum", dtype, low, high)
-        if lanes == 1:
-            return f.extract(value, 0) if value.type.startswith("<") else value
-    return value
+    return combine(f, "sum", dtype, f.extract(value, 0), f.extract(value, 1)) if lanes == 2 else value
 
 
 # -- rows of matrices -----------------------------------------------------------------------------------------------
