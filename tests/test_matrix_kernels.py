@@ -240,6 +240,27 @@ def depthwise_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def few_channel_cases(direction: Direction) -> list[Case]:
+    """Fewer filters or channels than lanes, over rows of pixels: whole vectors, ragged ones, many strips, groups."""
+    case = functools.partial(convolution_case, direction)
+    cases = [
+        case(2, 1, (12, 28), 6, (5, 5), padding=(2, 2), images=images, epilogue=epilogue, store_raw=store_raw)
+        for images in ("NCHW", "NHWC", "CHWN")
+        for epilogue, store_raw in ((False, True), (True, True), (True, False))
+    ]
+    return [
+        *cases,
+        case(2, 3, (9, 33), 2, (3, 3), padding=(1, 1), dilation=(2, 3), images="NHWC"),
+        case(1, 2, (9, 33), 3, (3, 3), padding=(4, 5), stride=(2, 1)),  # rows of padding alone
+        case(2, 5, (7, 31), 3, (1, 1), images="NHWC", weights="HWIO"),
+        case(2, 12, (8, 30), 18, (3, 3), padding=(1, 1), groups=6, images="NHWC", epilogue=True, store_raw=False),
+        case(1, 3, (150, 120), 3, (5, 3), padding=(2, 1), images="NHWC"),  # many strips, in chunks
+        case(9, 4, (40, 64), 4, (3, 3), padding=(1, 1), epilogue=True),
+        case(1, 3, (5, 16), 1, (3, 3), padding=(1, 1), dtype=F64),
+        case(1, 20, (3, 50), 1, (7, 7), padding=(3, 3), images="NHWC"),
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -264,6 +285,7 @@ def convolution_cases() -> list[Case]:
             case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
             case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
             *depthwise_cases(direction),
+            *few_channel_cases(direction),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
             case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
             case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps

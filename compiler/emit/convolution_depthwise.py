@@ -10,19 +10,17 @@ order: how many chunks there are depends on the sizes alone, so no sum depends o
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Image, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, seconds_of
 from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.depthwise_tiles import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
-from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
@@ -88,39 +86,7 @@ class _Places:
         return to
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
-
-    images: int
-    rows: int
-    total_rows: int
-    share: int | None  # None if the work is not cut
-
-    @property
-    def blocks(self) -> int:
-        """Units of one image."""
-        return -(-self.total_rows // self.rows)
-
-    @property
-    def count(self) -> int:
-        return self.images * self.blocks
-
-    @property
-    def chunks(self) -> int:
-        return 1 if self.share is None else -(-self.count // self.share)
-
-    @contextlib.contextmanager
-    def each(self, f: Function, chunk: Index | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
-        """The units of a chunk, or all: the image and its rows."""
-        units = (0, self.count) if chunk is None else chunk_range(f, _value(chunk), self.share or 1, self.count)
-        with span(f, *units) as unit:
-            number, block = divide(f, unit, self.blocks)
-            low = f.mul(block, self.rows)
-            yield number, (low, f.min(f.add(low, self.rows), self.total_rows))
-
-
-def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> _Units:
+def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> Units:
     """``whole`` images are one unit each, as they are copied by who works on them."""
     row_bytes = columns * kernel.channels * kernel.dtype.itemsize
     most = rows if whole else max(1, ROW_BLOCK_BYTES // max(1, row_bytes))
@@ -131,7 +97,7 @@ def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing
         most = min(most, -(-rows * max(1, kernel.batch) // wanted))
     block = max(spacing, round_up(-(-rows // -(-rows // most)), spacing))
     units = kernel.batch * -(-rows // block)
-    return _Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None)
+    return Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None)
 
 
 def _segments(
@@ -229,7 +195,7 @@ class Depthwise:
     result: tuple[int, int, int, int]  # strides n, o, p, q
     direct: bool  # tiles are written into the result
     tile_pixel: int  # elements from pixel to pixel in the scratch block
-    units: _Units
+    units: Units
     weight_bytes: int
     image_bytes: int
     tile_bytes: int
@@ -368,7 +334,7 @@ class DepthwiseWeights:
     x_places: _Places
     y_places: _Places
     phase: _Phase
-    units: _Units
+    units: Units
     part: int  # elements of the weights that one chunk adds up
     part_bytes: int
     x_bytes: int
@@ -460,7 +426,7 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     rows, columns = kernel.out_height, kernel.out_width
     empty = rows == 0 or columns == 0
     segments = () if empty else _segments(kernel, target, "weights", taps[1], image.size[1], image.offset[1])
-    units = _Units(0, 1, 1, None) if empty else _units(kernel, target, rows, columns, 1, whole)
+    units = Units(0, 1, 1, None) if empty else _units(kernel, target, rows, columns, 1, whole)
     part = kernel.kernel[0] * kernel.kernel[1] * channels
     return DepthwiseWeights(
         image=image,

@@ -20,21 +20,19 @@ from staticgrad.compiler.emit.convolution_images import (
     ALIAS,
     Chunks,
     Image,
-    Weights,
     Writer,
     is_run,
     seconds_of,
 )
-from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.convolution_packing import Packing, Phase
+from staticgrad.compiler.emit.convolution_taps import forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
-    Tiling,
     aligned_bytes,
     call_tile,
     choose_tiling,
-    fill_zero,
     round_up,
     span,
 )
@@ -49,29 +47,11 @@ ROW_BLOCKS = 16  # of all images, where it is cut within them
 
 
 @dataclass(frozen=True, slots=True)
-class _Phase:
-    """A forward convolution for the pixels of a result with one remainder along each axis."""
-
-    taps: tuple[Taps, Taps]
-    kernel: tuple[int, int]
-    channels: int  # that one tap sums over; 0 if no tap reaches the phase: its pixels are zero
-    weights: Weights
-    run: bool  # the taps of a filter row and their channels are contiguous
-    tiling: Tiling
-    tap_rows: int  # filter rows of one pass
-    packed: int  # where its packed weights start, in elements
-
-    @property
-    def panel_elements(self) -> int:
-        return self.kernel[0] * self.kernel[1] * self.channels * self.tiling.width
-
-
-@dataclass(frozen=True, slots=True)
 class Forward:
     """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
 
     image: Image
-    phases: tuple[_Phase, ...]
+    packing: Packing
     images: int
     outputs: int  # channels of the result, of one group
     rows: int
@@ -82,7 +62,8 @@ class Forward:
     row_block: int  # rows of the result between two epilogues, a multiple of the phases' spacing
     tile_pixel: int  # elements from pixel to pixel in the scratch block
     share: int | None  # images of a chunk, 0 if blocks of rows are chunks, None if the work is not cut
-    weight_bytes: int
+    packed_bytes: int
+    weight_bytes: int  # with the buffer through which they are packed
     image_bytes: int
     tile_bytes: int
 
@@ -126,7 +107,8 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     direct = kernel.store_raw and (result[1] == 1 or total == 1)
     flat = kernel.kernel == (1, 1) and len(geometry) == 1 and (not direct or result[2] == columns * result[3])
     flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
-    phases, packed = [], 0
+    phases: list[Phase] = []
+    packed = 0
     for taps in geometry:
         reached = taps[0].number > 0 and taps[1].number > 0
         channels = image.channels if reached else 0
@@ -135,10 +117,11 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         m = rows * columns if flat else taps[1].count
         tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
         most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
-        phase = _Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling,
+        phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling,
                        min(taken[0], most) if run else 1, packed)  # fmt: skip
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
+    packing = Packing.choose(kernel, tuple(phases), image.groups, outputs)
     lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
     tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
     most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
@@ -152,7 +135,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     block = 0 if direct else min(row_block, rows) * columns * tile_pixel
     return Forward(
         image=image,
-        phases=tuple(phases),
+        packing=packing,
         images=kernel.batch,
         outputs=outputs,
         rows=rows,
@@ -163,7 +146,8 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         row_block=row_block,
         tile_pixel=tile_pixel,
         share=share,
-        weight_bytes=aligned_bytes(packed, kernel.dtype),
+        packed_bytes=aligned_bytes(packed, kernel.dtype),
+        weight_bytes=aligned_bytes(packed, kernel.dtype) + packing.buffer_bytes(kernel),
         image_bytes=aligned_bytes(image.elements, kernel.dtype),
         tile_bytes=aligned_bytes(block, kernel.dtype),
     )
@@ -174,13 +158,13 @@ FORWARD_WORDS = 1  # the number of the image whose rows are shared
 
 def _emit_forward(writer: Writer, plan: Forward) -> None:
     frame, tile = writer.area(plan.weight_bytes), writer.area(plan.weight_bytes + plan.image_bytes)
-    _pack_phases(writer, plan)
+    plan.packing.pack_all(writer, writer.area(0), writer.area(plan.packed_bytes))
     _some_images(writer, plan, (0, plan.images), frame, tile)
 
 
 def _share_forward(chunks: Chunks, plan: Forward, share: int) -> None:
     """Images in chunks of ``share``, or for 0 one image after the other, whose blocks of rows are the chunks."""
-    _pack_phases(chunks.own, plan)
+    plan.packing.pack_all(chunks.own, chunks.own.area(0), chunks.own.area(plan.packed_bytes))
     part, writer = chunks.open("rows" if share == 0 else "images")
     f = part.f
     own = f.add(plan.shared_bytes, f.mul(part.worker, plan.own_bytes))
@@ -201,11 +185,6 @@ def _share_forward(chunks: Chunks, plan: Forward, share: int) -> None:
         chunks.run(name, -(-plan.rows // plan.row_block))
 
 
-def _pack_phases(writer: Writer, plan: Forward) -> None:
-    for phase in plan.phases:
-        _pack_weights(writer, plan, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
-
-
 def _some_images(writer: Writer, plan: Forward, images: tuple[Index, Index], frame: Value, tile: Value) -> None:
     f, image = writer.f, plan.image
     writer.clear_frame(image, frame)
@@ -222,7 +201,7 @@ def _image_rows(
     """A block of rows of the result of one image."""
     f, image, packed = writer.f, plan.image, writer.area(0)
     with span(f, 0, image.groups) as group:
-        for phase in plan.phases:
+        for phase in plan.packing.phases:
             weights = f.offset(packed, phase.packed, writer.element)
             _row_block(writer, plan, phase, pixels, weights, tile, number, group, rows)
     raw = writer.result
@@ -234,46 +213,8 @@ def _image_rows(
     writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), rows, (0, plan.columns)])
 
 
-def _pack_weights(writer: Writer, plan: Forward, phase: _Phase, to: Value) -> None:
-    """Weights into ``[group][panel][i][j][c][filters of the panel]``, zero where a panel lacks filters."""
-    f, tiling, weights = writer.f, phase.tiling, phase.weights
-    channels, (kh, kw), width = phase.channels, phase.kernel, tiling.width
-    if phase.panel_elements == 0:
-        return
-    source = f.offset(writer.second, weights.offset, writer.element)
-    taps = weights.taps(phase.kernel)
-    by_channel = weights.out != 1 and weights.input != 1 and kh * kw > 1
-
-    def pack(group: Index, panel: Index, columns: int) -> None:
-        at = writer.at(to, (group, tiling.column_panels * phase.panel_elements), (panel, phase.panel_elements))
-        if columns < width:
-            fill_zero(f, writer.dtype, at, phase.panel_elements)
-        base = writer.at(source, (group, weights.group), (f.mul(panel, width), weights.out))
-        if by_channel and taps is not None:  # for each channel, a matrix of taps × filters
-            last = kh * kw - 1 if taps < 0 else 0  # flipped taps: read forwards, write backwards
-            step = -channels * width if taps < 0 else channels * width
-            with span(f, 0, channels) as c:
-                target = writer.at(at, (last * channels, width), (c, width))
-                origin = writer.at(base, (last, taps), (c, weights.input))
-                writer.copy(Matrix(target, step, 1), Matrix(origin, abs(taps), weights.out), kh * kw, columns)
-            return
-        with span(f, 0, kh) as i, span(f, 0, kw) as j:
-            tap = f.add(f.mul(i, kw), j)
-            origin = writer.at(base, (i, weights.i), (j, weights.j))
-            target = writer.at(at, (tap, channels * width))
-            writer.copy(Matrix(target, width, 1), Matrix(origin, weights.input, weights.out), channels, columns)
-
-    whole = plan.outputs // width
-    with span(f, 0, plan.image.groups) as group:
-        if whole:
-            with span(f, 0, whole) as panel:
-                pack(group, panel, width)
-        if whole < tiling.column_panels:
-            pack(group, whole, plan.outputs - whole * width)
-
-
 def _row_block(
-    writer: Writer, plan: Forward, phase: _Phase, pixels: Value, packed: Value, tile: Value, number: Index,
+    writer: Writer, plan: Forward, phase: Phase, pixels: Value, packed: Value, tile: Value, number: Index,
     group: Index, block: tuple[Index, Index],
 ) -> None:  # fmt: skip
     """All filters of one group for the pixels of one phase in the output rows of ``block``."""

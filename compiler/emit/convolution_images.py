@@ -7,14 +7,15 @@ form and needs no frame.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
-from staticgrad.compiler.emit.parallel import Part, Table, open_part, run_chunks
+from staticgrad.compiler.emit.parallel import Part, Table, chunk_range, divide, open_part, run_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
@@ -216,3 +217,35 @@ class Chunks:
 
     def run(self, part: str, chunks: Index) -> None:
         run_chunks(self.f, self.pool, part, self.table, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
+
+    images: int
+    rows: int
+    total_rows: int
+    share: int | None  # None if the work is not cut
+
+    @property
+    def blocks(self) -> int:
+        """Units of one image."""
+        return -(-self.total_rows // self.rows)
+
+    @property
+    def count(self) -> int:
+        return self.images * self.blocks
+
+    @property
+    def chunks(self) -> int:
+        return 1 if self.share is None else -(-self.count // self.share)
+
+    @contextlib.contextmanager
+    def each(self, f: Function, chunk: Value | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
+        """The units of a chunk, or all: the image and its rows."""
+        units = (0, self.count) if chunk is None else chunk_range(f, chunk, self.share or 1, self.count)
+        with span(f, *units) as unit:
+            number, block = divide(f, unit, self.blocks)
+            low = f.mul(block, self.rows)
+            yield number, (low, f.min(f.add(low, self.rows), self.total_rows))

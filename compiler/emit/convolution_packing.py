@@ -1,0 +1,158 @@
+"""Weights of a convolution, packed for the tiles: ``[phase][group][panel][i][j][c][filters of the panel]``.
+
+What is packed are the weights of *phases*, the forward convolutions that a kernel consists of (``convolution_taps``).
+Where neither filters nor channels are contiguous, but the taps are, a matrix of taps × filters is transposed for each
+channel. Phases take every second tap or so: there all taps of a channel are transposed into a small buffer once, of
+which each phase copies its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from staticgrad.compiler.emit.convolution_images import Weights, Writer
+from staticgrad.compiler.emit.convolution_taps import Taps
+from staticgrad.compiler.emit.llvm import Index, Value
+from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
+from staticgrad.compiler.kernels.matrix import Convolution
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A forward convolution for the pixels of a result with one remainder along each axis."""
+
+    taps: tuple[Taps, Taps]
+    kernel: tuple[int, int]
+    channels: int  # that one tap sums over; 0 if no tap reaches the phase: its pixels are zero
+    weights: Weights
+    run: bool  # the taps of a filter row and their channels are contiguous
+    tiling: Tiling
+    tap_rows: int  # filter rows of one pass
+    packed: int  # where its packed weights start, in elements; without other panels, where those of a panel do
+
+    @property
+    def panel_elements(self) -> int:
+        return self.kernel[0] * self.kernel[1] * self.channels * self.tiling.width
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How the weights of all phases are packed."""
+
+    phases: tuple[Phase, ...]
+    groups: int
+    outputs: int  # of one group
+    whole: Weights  # with all taps of the kernel
+    kernel: tuple[int, int]
+    buffer: int  # elements of the buffer through which phases are packed; 0 where each is packed by itself
+
+    @staticmethod
+    def choose(kernel: Convolution, phases: tuple[Phase, ...], groups: int, outputs: int) -> Packing:
+        """The packing of the weights of ``kernel``."""
+        o, c, i, j = kernel.w_strides
+        back = kernel.direction == "input_grad"
+        whole = Weights(0, kernel.filters // kernel.groups * o, c if back else o, o if back else c, i, j)
+        alike = len({phase.tiling.width for phase in phases}) == 1
+        apart = any(phase.weights.taps(phase.kernel) is None for phase in phases if phase.panel_elements)
+        regular = whole.taps(kernel.kernel) is not None and whole.out != 1 and whole.input != 1
+        width = phases[0].tiling.width if alike and apart and regular else 0
+        return Packing(phases, groups, outputs, whole, kernel.kernel, kernel.kernel[0] * kernel.kernel[1] * width)
+
+    @property
+    def panels(self) -> int:
+        """Of one group; the same for phases whose tilings are alike."""
+        return self.phases[0].tiling.column_panels
+
+    def buffer_bytes(self, kernel: Convolution) -> int:
+        return aligned_bytes(self.buffer, kernel.dtype)
+
+    def pack_all(self, writer: Writer, to: Value, buffer: Value) -> None:
+        """All panels of all phases."""
+        if self.buffer:
+            self._pack_panels(writer, self.phases, to, buffer)
+        else:
+            for phase in self.phases:
+                self._pack_panels(writer, (phase,), to, buffer)
+
+    def _pack_panels(self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value) -> None:
+        f, tiling = writer.f, phases[0].tiling
+
+        def pack(group: Index, panel: Index, columns: int) -> None:
+            places = [
+                writer.at(f.offset(to, phase.packed, writer.element),
+                          (group, tiling.column_panels * phase.panel_elements), (panel, phase.panel_elements))
+                for phase in phases
+            ]  # fmt: skip
+            self._pack_panel(writer, phases, places, buffer, group, panel, columns)
+
+        whole = self.outputs // tiling.width
+        with span(f, 0, self.groups) as group:
+            if whole:
+                with span(f, 0, whole) as panel:
+                    pack(group, panel, tiling.width)
+            if whole < tiling.column_panels:
+                pack(group, whole, self.outputs - whole * tiling.width)
+
+    def _pack_panel(
+        self, writer: Writer, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
+        panel: Index, columns: int,
+    ) -> None:  # fmt: skip
+        if self.buffer:
+            self._pack_through(writer, phases, places, buffer, group, panel, columns)
+            return
+        for phase, at in zip(phases, places, strict=True):
+            _pack_phase(writer, phase, at, group, panel, columns)
+
+    def _pack_through(
+        self, writer: Writer, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
+        panel: Index, columns: int,
+    ) -> None:  # fmt: skip
+        """One panel of all phases: the taps of a channel are transposed into the buffer, and taken from there."""
+        f, width, whole, (kh, kw) = writer.f, phases[0].tiling.width, self.whole, self.kernel
+        taps = whole.taps(self.kernel) or 0
+        base = writer.at(writer.second, (group, whole.group), (f.mul(panel, width), whole.out))
+        if columns < width:
+            fill_zero(f, writer.dtype, buffer, self.buffer)
+        channels = max(phase.channels for phase in phases)
+        with span(f, 0, channels) as c:
+            origin = Matrix(writer.at(base, (c, whole.input)), taps, whole.out)
+            writer.copy(Matrix(buffer, width, 1), origin, kh * kw, columns)
+            for phase, at in zip(phases, places, strict=True):
+                if phase.panel_elements == 0:
+                    continue
+                vertical, horizontal = phase.taps
+                line = f.offset(at, f.mul(c, width), writer.element)
+                with span(f, 0, phase.kernel[0]) as i:
+                    row = f.add(f.mul(i, vertical.stride), vertical.start)
+                    source = writer.at(buffer, (f.add(f.mul(row, kw), horizontal.start), width))
+                    to = writer.at(line, (i, phase.kernel[1] * phase.channels * width))
+                    writer.copy(Matrix(to, phase.channels * width, 1), Matrix(source, horizontal.stride * width, 1),
+                                phase.kernel[1], width)  # fmt: skip
+
+
+def _pack_phase(writer: Writer, phase: Phase, at: Value, group: Index, panel: Index, columns: int) -> None:
+    """One panel of one phase, zero where it lacks filters."""
+    f, weights = writer.f, phase.weights
+    channels, (kh, kw), width = phase.channels, phase.kernel, phase.tiling.width
+    if phase.panel_elements == 0:
+        return
+    taps = weights.taps(phase.kernel)
+    by_channel = weights.out != 1 and weights.input != 1 and kh * kw > 1
+    if columns < width:
+        fill_zero(f, writer.dtype, at, phase.panel_elements)
+    source = f.offset(writer.second, weights.offset, writer.element)
+    base = writer.at(source, (group, weights.group), (f.mul(panel, width), weights.out))
+    if by_channel and taps is not None:  # for each channel, a matrix of taps × filters
+        last = kh * kw - 1 if taps < 0 else 0  # flipped taps: read forwards, write backwards
+        step = -channels * width if taps < 0 else channels * width
+        with span(f, 0, channels) as c:
+            target = writer.at(at, (last * channels, width), (c, width))
+            origin = writer.at(base, (last, taps), (c, weights.input))
+            writer.copy(Matrix(target, step, 1), Matrix(origin, abs(taps), weights.out), kh * kw, columns)
+        return
+    with span(f, 0, kh) as i, span(f, 0, kw) as j:
+        tap = f.add(f.mul(i, kw), j)
+        origin = writer.at(base, (i, weights.i), (j, weights.j))
+        target = writer.at(at, (tap, channels * width))
+        writer.copy(Matrix(target, width, 1), Matrix(origin, weights.input, weights.out), channels, columns)
