@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.interventions import Intervention
 from staticgrad.compiler.merge import merged
 from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE, NUMERICS_CHECK, NumericsAttributes
@@ -29,7 +29,7 @@ from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, u
 ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """The region, and which tensor of what was copied stands for which of the user's."""
 

@@ -18,13 +18,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from staticgrad.compiler.region import Region
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control import Body
 from staticgrad.ops.custom import CustomAttributes
@@ -47,7 +48,7 @@ class NoDigest(Exception):
     """The region holds something that has no canonical text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Digest:
     """The canonical text, and by their numbers the variables, accumulated gradients and constants of the region."""
 

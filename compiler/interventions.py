@@ -8,13 +8,14 @@ the program with and without.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, HookCall, Node, Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Intervention:
     """``what`` it is for people, and the user's line. ``nodes`` go with it, ``instead`` says which tensor stands for a
     result; a callback's results (``fed``) are taken as fed then. ``retained`` or ``hooked`` is the tensor whose

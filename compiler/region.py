@@ -8,15 +8,15 @@ what is needed. Every pass takes a region and gives one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from staticgrad.errors import at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """``feeds`` are placeholder tensors in the order of the call, ``fetches`` the tensors to hand out, ``effects`` the
     nodes that run for what they do, in order."""

@@ -20,7 +20,6 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -29,6 +28,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Module, Value, integer
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target, current_target
+from staticgrad.frozen import frozen
 from staticgrad.runtime import results
 from staticgrad.types import TensorType, sizes
 
@@ -471,7 +471,7 @@ METH_FASTCALL_KEYWORDS = 0x0080 | 0x0002
 _OUT = sys.intern("out")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Machinery:
     """What all entries of a process share."""
 
@@ -512,7 +512,7 @@ class _Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
     kept: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArraySpec:
     """An array of a call: where its address goes and its type; an op has no type."""
 
@@ -520,7 +520,7 @@ class ArraySpec:
     type: TensorType | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EntrySpec:
     """What an entry does. Addresses are those of memory that ``kept`` keeps alive; 0 says: not needed."""
 

@@ -16,11 +16,12 @@ the derivative reads — what the op *saves* — follows from its rule and is de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
+from staticgrad.frozen import frozen
 from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoAttributes:
     """The attributes of an op that has none."""
 
@@ -87,7 +88,7 @@ def public(function: F) -> F:
 # -- where tests may sample ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Range:
     """Values for one operand: uniform in [low, high], no nearer than ``margin`` to a kink. Integers are inclusive."""
 
@@ -100,7 +101,7 @@ class Range:
 REAL = Range()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """One way to call an op: operand shapes, attributes, where each operand is sampled, the operands' dtypes.
 
@@ -124,7 +125,7 @@ class Case:
 TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Op:
     """An entry of the table. Fields that are functions take the attributes first:
 

@@ -19,10 +19,10 @@ import mmap
 import os
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeGuard
 
 from staticgrad.compiler.emit.plain import Plain
+from staticgrad.frozen import frozen
 
 PAGE = 4096  # where the protected part ends
 MACHINE = "x86_64"  # the one whose relocations are known
@@ -35,7 +35,7 @@ class ImageError(Exception):
     """An image that cannot be made, is damaged, or does not fit this process."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relocation:
     """At ``offset``, add the address of symbol number ``symbol`` (``OWN``: of the image) to ``addend``."""
 
@@ -44,7 +44,7 @@ class Relocation:
     addend: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Image:
     """See the module's docstring. ``exports`` are pairs of a function's name and its offset."""
 

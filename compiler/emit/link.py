@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, Image, ImageError, Relocation
+from staticgrad.frozen import frozen
 
 IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
 RELOCATABLE, X86_64 = 1, 62
@@ -49,7 +49,7 @@ class Kind(IntEnum):
 ADDRESSES = (Kind.ADDRESS, Kind.ADDRESS_RELAXED, Kind.ADDRESS_RELAXED_REX)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Section:
     """A section header, and what it holds (nothing if it is all zeros)."""
 
@@ -67,7 +67,7 @@ class Section:
         return bool(self.flags & ALLOC) and self.kind != UNWIND and self.size > 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symbol:
     """A symbol: ``value`` bytes into its section, or of another library."""
 

@@ -9,17 +9,17 @@ Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from staticgrad.compiler.emit import cache, image
 from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage
 from staticgrad.compiler.emit.plain import Plain
 from staticgrad.compiler.emit.target import Target
+from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RelocatableObject:
     """Object code for LLVM's loader, and the functions that it exports."""
 

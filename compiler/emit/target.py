@@ -7,15 +7,15 @@ A target is a plain value: everything that depends on the machine is chosen from
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad import config
 from staticgrad.errors import StaticGradError
+from staticgrad.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator."""
 

@@ -13,17 +13,17 @@ then no state has been written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.types import TensorType
 
 # -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FeedSlot:
     """The fed array number ``index``; read only."""
 
@@ -31,7 +31,7 @@ class FeedSlot:
     type: TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FetchSlot:
     """Where result number ``index`` is written; fresh memory or the caller's ``out``."""
 
@@ -39,7 +39,7 @@ class FetchSlot:
     type: TensorType
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateSlot:
     """A variable of the session, by name. ``written`` says that the program changes it in place."""
 
@@ -48,7 +48,7 @@ class StateSlot:
     written: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GradSlot:
     """An accumulated gradient of the session, by the key that the tape gave it. ``fresh`` says whether the program
     sets it (no gradient yet) or adds to it."""
@@ -57,14 +57,14 @@ class GradSlot:
     type: TensorType
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ConstantSlot:
     """An array of the program's own."""
 
     value: Array
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeySlot:
     """int64[2]: the session's seed and the run number, from which random numbers follow. ``again``: of the forward
     whose draws are repeated, where that was another run."""
@@ -72,7 +72,7 @@ class KeySlot:
     again: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CallbackSlot:
     """A Python function called in the middle of a run: the address of ``i32 (*)(ptr operands)``, where ``operands`` is
     a table of pointers, inputs first, then outputs. ``function`` gets NumPy arrays and returns a sequence of them.
@@ -93,7 +93,7 @@ Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | Ca
 CheckKind = Literal["bounds", "assertion", "numerics", "callback"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """Why a run ended early. For ``bounds`` the extremes that were found lie in the arena at ``offset`` as int64[2]
     (smallest and largest index), allowed is [0, size); with ``wraps`` negative ones had been added to the size.
@@ -107,7 +107,7 @@ class Check:
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BufferPlan:
     """One buffer of the arena: live from step ``first`` until before step ``last``, and why."""
 
@@ -120,7 +120,7 @@ class BufferPlan:
     source: SourceLine | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelCost:
     """What one step does: for reports."""
 
@@ -131,7 +131,7 @@ class KernelCost:
     source: SourceLine | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Interface:
     """What whoever runs a program has to know beside its code: fields of ``Program``, and the sums of its costs."""
 
@@ -144,7 +144,7 @@ class Interface:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Program:
     """Compiled, but not loaded: a value without addresses."""
 

@@ -7,12 +7,12 @@ matrices over one common batch shape. Vectors, broadcasting and transposes are v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift_all
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
@@ -342,7 +342,7 @@ def tensordot(x1: Any, x2: Any, *, axes: int | tuple[Sequence[int], Sequence[int
 # -- einsum -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Labelled:
     """A tensor with a label for each axis."""
 

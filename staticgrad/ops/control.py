@@ -26,6 +26,7 @@ import numpy as np
 
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
@@ -191,7 +192,7 @@ def with_bodies(attrs: Any, bodies: Sequence[Body]) -> Any:
 # -- loops --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopAttributes:
     """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands."""
 
@@ -455,7 +456,7 @@ def _predicate(what: str, graph: Graph, value: Any) -> Tensor:
 # -- cond ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CondAttributes:
     """The branch for true and the one for false."""
 

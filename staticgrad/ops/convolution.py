@@ -11,12 +11,12 @@ derivative of the others: every one is linear in each of its operands. What lies
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConvolutionAttributes:
     """Geometry of a convolution: steps, zeros (before, after) each image axis, and the sizes of image and kernel."""
 

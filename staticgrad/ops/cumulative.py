@@ -12,12 +12,12 @@ derivatives are again recurrences, so all orders follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.views import concat, slice_axis
@@ -38,7 +38,7 @@ from staticgrad.types import (
 SUMMABLE = (float32, float64, int32, int64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CumulativeAttributes:
     """The axis along which elements follow each other, and whether from its end."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from staticgrad import nest
 from staticgrad.errors import GradientError, GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Rule = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CustomAttributes:
     """The user's rule, the name of the function it belongs to, and how many of the inputs are its results."""
 

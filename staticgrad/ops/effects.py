@@ -8,12 +8,12 @@ declared after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, graph_of, lift
 from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import as_shape
@@ -44,7 +44,7 @@ def _passes_tangent(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
 # -- writes of variables --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssignAttributes:
     """The key of the variable that is written."""
 
@@ -127,7 +127,7 @@ def latest_value(variable: Tensor) -> Tensor:
     return graph_of((variable,)).add(LATEST_VALUE, (variable,), attrs).outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AccumulateAttributes:
     """The key under which a session adds up a gradient."""
 
@@ -176,7 +176,7 @@ GROUP = register(
 # -- output and calls out -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrintAttributes:
     """What is written before the value."""
 
@@ -218,7 +218,7 @@ print_.__name__ = print_.__qualname__ = "print"
 FUNCTIONS.register(print_, "print")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PyCallAttributes:
     """A Python function of arrays, and the types of the arrays that it returns."""
 
@@ -279,7 +279,7 @@ def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequen
 # -- checks ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundsAttributes:
     """Allowed are indices in [0, size); ``what`` says of what, in the error. With ``wraps`` they are what is left after
     negative ones were added to the size, and the error speaks of those that were given."""
@@ -323,7 +323,7 @@ def bounds_check(index: Tensor, size: Size, what: str) -> Node:
     return graph_of((index,)).add(BOUNDS_CHECK, (index,), BoundsAttributes(size, what))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssertAttributes:
     """What the error says."""
 
@@ -363,7 +363,7 @@ def assert_(cond: Any, message: str = "") -> Node:
         return graph.add(ASSERTION, (condition,), AssertAttributes(str(message)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumericsAttributes:
     """What the error says."""
 

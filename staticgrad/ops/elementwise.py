@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.ops.declare import (
     ANY,
@@ -584,7 +584,7 @@ def where(condition: Any, x1: Any, x2: Any) -> Tensor:
         return graph.add(WHERE, (chosen, *operands("where", x1, x2))).outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AstypeAttributes:
     """The dtype to convert to."""
 
@@ -708,7 +708,7 @@ relu = unary(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HardtanhAttributes:
     """The interval that values are limited to."""
 
@@ -749,7 +749,7 @@ def relu6(input: Any) -> Tensor:
     return hardtanh(input, 0.0, 6.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeakyReluAttributes:
     """The slope below zero."""
 
@@ -773,7 +773,7 @@ def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
     return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), LeakyReluAttributes(float(negative_slope)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EluAttributes:
     """``scale`` times the function, whose limit for -infinity is ``-alpha``."""
 
@@ -812,7 +812,7 @@ def selu(input: Any) -> Tensor:
     return declare(ELU, accepted("selu", FLOAT, input), attrs)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GeluAttributes:
     """Whether the normal distribution function is replaced by its approximation with tanh."""
 
@@ -894,7 +894,7 @@ def _silu_slope(o: Namespace, x: Any) -> Any:
     return gate * (x * (1.0 - gate) + 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SoftplusAttributes:
     """log(1 + exp(beta x)) / beta, and x where beta x is above the threshold."""
 

@@ -10,12 +10,12 @@ compute a gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, graph_of, lift
 from staticgrad.ops.declare import declare, operands, require_number
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
@@ -48,7 +48,7 @@ SUMMABLE = (float32, float64, int32, int64)
 # -- the primitives: indices are in range ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GatherAttributes:
     """The indexed axes of the tensor, one for each index tensor."""
 
@@ -395,7 +395,7 @@ def index_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, ...
 # -- x[...] ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Subscript:
     """What ``x[key]`` means: a slice of ``x``, then indices along axes, then the axes in their final order and shape.
 
@@ -764,7 +764,7 @@ def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
 # -- one_hot --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OneHotAttributes:
     """How many classes there are, and the dtype of the result."""
 

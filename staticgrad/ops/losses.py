@@ -10,12 +10,12 @@ nest over the logits, forward and backward. Labels are checked before that all t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, binary_cases, elementwise, scaled
@@ -54,7 +54,7 @@ def reduced_reference(rows: Array, reduction: str) -> Array:
 # -- losses of class labels ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClassLossAttributes:
     """Where the classes lie, the label that does not count, the reduction, the share given to all classes alike."""
 
@@ -82,7 +82,7 @@ def _class_type(what: str) -> Callable[..., TensorType]:
     return infer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Rows:
     """What a loss of labels is made of, all shaped to broadcast against the logits.
 
@@ -407,14 +407,14 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
 # -- losses of numbers --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LossAttributes:
     """How rows become a loss."""
 
     reduction: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ThresholdLossAttributes:
     """How rows become a loss, and where its quadratic part ends."""
 
@@ -575,7 +575,7 @@ SIGMOID_CROSS_ENTROPY = elementwise(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BinaryLossAttributes:
     """How rows become a loss, and which of weight and weight of positives follow."""
 
@@ -675,7 +675,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction:
 # -- divergence ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DivergenceAttributes:
     """How rows become a loss, and whether the target is given as logarithms."""
 

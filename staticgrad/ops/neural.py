@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, get_default_graph, lift, lift_all, no_grad
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.reductions import count
@@ -38,7 +38,7 @@ from staticgrad.types import (
 FLOATS = (float32, float64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AxisAttributes:
     """The axis along which an op works."""
 
@@ -166,7 +166,7 @@ def log_softmax(input: Any, dim: int = -1) -> Tensor:
 # -- normalisation ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StandardizeAttributes:
     """The axes over which mean and variance are taken, and what is added to the variance."""
 
@@ -229,7 +229,7 @@ def standardize(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     return x.graph.add(STANDARDIZE, (x,), StandardizeAttributes(axes, float(eps))).outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NormAttributes:
     """How many last axes are normalised, what is added under the root, and which of weight and bias follow."""
 
@@ -347,7 +347,7 @@ RMS_NORM = register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupNormAttributes:
     """Into how many groups the channels fall, what is added to the variance, which of weight and bias follow."""
 
@@ -487,7 +487,7 @@ def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None
 # -- batch norm ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BatchNormAttributes:
     """What is added to the variance, and which of weight and bias follow."""
 
@@ -656,7 +656,7 @@ def batch_norm(
 # -- embedding ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmbeddingAttributes:
     """The row that receives no gradient, if any."""
 
@@ -762,7 +762,7 @@ def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) ->
 # -- attention ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttentionAttributes:
     """The factor of the scores, and whether a query sees only keys up to its own place."""
 
@@ -893,7 +893,7 @@ def scaled_dot_product_attention(
         return o.matmul(o.dropout(weights, dropout_p), v)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Declared:
     """Operands and attributes of what is spelled out instead of being one node."""
 

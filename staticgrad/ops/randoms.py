@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
@@ -97,7 +97,7 @@ def uniform_reference(shape: tuple[int, ...], dtype: np.dtype, key0: int, key1: 
     return np.asarray(unit.reshape(shape))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RandomAttributes:
     """Type of the result, the op's place among the graph's random ops, and its own seed if it has one."""
 
@@ -146,7 +146,7 @@ RANDOM_UNIFORM = register(
 # -- the key, as compiled programs compute it -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyAttributes:
     """A random op's place and own seed (halves of it, None: the session's), and which of the two key words is meant."""
 
@@ -348,7 +348,7 @@ def permutation(n: Any, *, seed: int | None = None) -> Tensor:
 # -- dropout ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DropoutAttributes:
     """The probability that an element is dropped."""
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -41,7 +41,7 @@ NUMBERS = NUMERIC.value
 FLOATS = (float32, float64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReduceAttributes:
     """Which axes go (sorted, counted from the front), and whether they stay with size 1."""
 
@@ -90,7 +90,7 @@ def count(o: Namespace, x: Any, axes: Sequence[int]) -> Any:
 # -- sizes as values ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShapeAttributes:
     """The sizes whose values are asked for."""
 
@@ -452,7 +452,7 @@ def mean(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduced(MEAN, _floats("mean", x), axis, keepdims)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VarianceAttributes:
     """Which axes go, whether they stay with size 1, and what is taken from the number of elements divided by."""
 
@@ -621,7 +621,7 @@ def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     return _reduced(LOGSUMEXP, _floats("logsumexp", x), axis, keepdims)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArgAttributes:
     """The axis along which a position is looked for, and whether it stays with size 1."""
 

@@ -7,19 +7,19 @@ in NumPy. Equal elements keep their order. The derivative of sorted values is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.ops.declare import operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, TensorType, int64, is_floating, normalize_axis
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SortAttributes:
     """The axis along which elements are sorted, and whether the largest comes first."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import FeedError, GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph, lift
 from staticgrad.optable import PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
@@ -27,7 +27,7 @@ from staticgrad.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceAttributes:
     """Type of a placeholder."""
 
@@ -92,7 +92,7 @@ def placeholder(
     return x
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class VariableAttributes:
     """A variable: the key of its state, its type, and how its first value is made.
 
@@ -124,7 +124,7 @@ VARIABLE = register(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AccumulatedAttributes:
     """The key of an accumulated gradient of the session, ``<tensor's op>:<output>``, and its type."""
 
@@ -151,7 +151,7 @@ def accumulated_grad(x: Tensor) -> Tensor:
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConstantAttributes:
     """An array, compared by its bits."""
 
@@ -202,7 +202,7 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FullAttributes:
     """One number in every place."""
 
@@ -274,7 +274,7 @@ def full_like(x: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Ten
         return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IotaAttributes:
     """Counting along one axis."""
 

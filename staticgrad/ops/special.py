@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.ops.declare import FLOAT, accepted, declare, elementwise, scaled, unary, unary_cases
 from staticgrad.optable import Array, Namespace, Range, public
@@ -196,7 +196,7 @@ digamma = unary(
 # -- polygamma ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolygammaAttributes:
     """How often ``digamma`` is derived; at least once."""
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.sources import as_shape
@@ -42,7 +42,7 @@ def _lifted(x: Any) -> Tensor:
 # -- reshape --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReshapeAttributes:
     """The new shape."""
 
@@ -154,7 +154,7 @@ def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
 # -- permutations ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PermuteAttributes:
     """Axis number i of the result is axis ``perm[i]`` of the operand."""
 
@@ -256,7 +256,7 @@ def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int
 # -- broadcasting ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BroadcastAttributes:
     """The shape to broadcast to."""
 
@@ -318,7 +318,7 @@ def broadcast_arrays(*arrays: Any) -> list[Tensor]:
 # -- slices ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SliceAttributes:
     """For each axis the first index, the one before which to stop, and the step.
 
@@ -480,7 +480,7 @@ def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | Non
 # -- concatenation --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ConcatAttributes:
     """The axis along which operands follow each other."""
 
@@ -652,7 +652,7 @@ def _ordered(a: Size, b: Size) -> bool:
 # -- padding --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PadAttributes:
     """For each axis how much of ``value`` comes before, after, and between two elements; none is negative."""
 

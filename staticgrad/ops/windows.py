@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph, lift
 from staticgrad.ops.convolution import Padding, Pair, pair, window_count
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WindowAttributes:
     """Geometry of a window: its size, steps, places (before, after) outside of each axis, and their value."""
 
@@ -50,7 +51,7 @@ class WindowAttributes:
                 yield i, j, rows, columns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoldAttributes:
     """The window whose transpose is meant, and the height and width of the result."""
 
@@ -279,7 +280,7 @@ def max_pool2d(
 # -- average pooling ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AveragePoolAttributes:
     """A window; the zeros that ``padding`` puts around the image; by what each sum is divided.
 

@@ -1,0 +1,146 @@
+"""``frozen`` makes what ``dataclass(frozen=True, slots=True)`` makes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+import pytest
+
+from staticgrad.frozen import frozen
+
+
+@frozen
+class Point:
+    """A place."""
+
+    x: int
+    y: float = 2.0
+    names: list[str] = field(default_factory=list)
+    note: str = field(default="", compare=False, repr=False)
+
+
+@frozen(eq=False)
+class Itself:
+    """Equal to itself alone."""
+
+    x: int
+
+
+@frozen
+class Nothing:
+    """Has no fields."""
+
+
+Make = Callable[[type], type]
+STANDARD: Make = dataclass(frozen=True, slots=True)
+
+
+def classes(make: Make) -> dict[str, type]:
+    @make
+    class Plain:
+        x: int
+        y: int = 3
+
+        def total(self) -> int:
+            return self.x + self.y
+
+    @make
+    class Factory:
+        x: list[int] = field(default_factory=lambda: [1])
+        y: int = field(default=4, kw_only=True)
+        z: int = field(default=5, init=False)
+
+    @make
+    class Checked:
+        x: int
+
+        def __post_init__(self) -> None:
+            if self.x < 0:
+                raise ValueError("negative")
+
+        def __repr__(self) -> str:
+            return f"<{self.x}>"
+
+    return {"Plain": Plain, "Factory": Factory, "Checked": Checked}
+
+
+CALLS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
+    ("Plain", (1,), {}),
+    ("Plain", (1, 2), {}),
+    ("Plain", (), {"y": 1, "x": 2}),
+    ("Plain", (), {}),
+    ("Plain", (1, 2, 3), {}),
+    ("Plain", (1,), {"w": 2}),
+    ("Factory", (), {}),
+    ("Factory", ([2],), {"y": 9}),
+    ("Factory", ([2], 9), {}),
+    ("Factory", (), {"z": 1}),
+    ("Checked", (1,), {}),
+    ("Checked", (-1,), {}),
+)
+
+
+@pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
+def test_it_makes_the_objects_that_a_dataclass_makes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def outcome(make: Make) -> object:
+        made = classes(make)[name]
+        try:
+            return repr(made(*args, **kwargs)).replace("Itself", "")
+        except (TypeError, ValueError) as error:
+            return type(error)
+
+    assert outcome(frozen) == outcome(STANDARD)
+
+
+def test_methods_stay() -> None:
+    assert classes(frozen)["Plain"](1).total() == 4
+
+
+def test_values_compare_by_the_fields_that_count() -> None:
+    assert Point(1, note="a") == Point(1, 2.0, [], note="b")
+    assert Point(1) != Point(2)
+    assert Point(1) != (1, 2.0, [])
+    assert hash(Nothing()) == hash(Nothing())
+    assert Nothing() == Nothing()
+    assert Itself(1) != Itself(1)
+    assert len({Itself(1), Itself(1)}) == 2
+    plain = classes(frozen)["Plain"]
+    assert hash(plain(1, 2)) == hash(plain(1, 2))
+    assert len({plain(1, 2), plain(1, 2), plain(2, 1)}) == 2
+
+
+def test_nothing_can_be_assigned() -> None:
+    point = Point(1)
+    with pytest.raises(FrozenInstanceError):
+        point.x = 2  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        del point.x
+    with pytest.raises((FrozenInstanceError, AttributeError)):
+        point.other = 2  # type: ignore[attr-defined]
+    assert not hasattr(point, "__dict__")
+
+
+def test_it_is_a_dataclass_to_everybody_else() -> None:
+    point = Point(1, names=["a"])
+    assert is_dataclass(point)
+    assert [f.name for f in fields(point)] == ["x", "y", "names", "note"]
+    assert replace(point, x=5) == Point(5, 2.0, ["a"])
+    match point:
+        case Point(x, y):
+            assert (x, y) == (1, 2.0)
+        case _:
+            pytest.fail("no match")
+    assert repr(point) == "Point(x=1, y=2.0, names=['a'])"
+    assert "names" in str(inspect.signature(Point.__init__))  # after the first call
+
+
+def test_copies() -> None:
+    point = Point(1, names=["a"], note="n")
+    for again in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
+        assert again == point
+        assert again.note == "n"
