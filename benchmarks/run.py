@@ -111,8 +111,8 @@ def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
     pythons = interpreters(given.python)
     plan = Plan(
         (*names, *drawn_names(given.drawn)), available(given.peer, pythons), given.threads, given.seed,
-        rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4, warm=not (given.quick or given.no_warm),
-        pythons=pythons,
+        rounds=2 if given.quick else given.rounds, seconds=0.1 if given.quick else 0.4,
+        warm=not (given.quick or given.no_warm), pythons=pythons,
     )  # fmt: skip
     readme = given.readme
     if readme is not None and (given.quick or given.drawn or given.workload is not None):

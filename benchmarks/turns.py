@@ -128,7 +128,11 @@ class Process:
         self._errors: list[str] = []
         self._reader = threading.Thread(target=self._read_errors, daemon=True)
         self._reader.start()
-        self.started: dict[str, Any] = self._reply()
+        try:
+            self.started: dict[str, Any] = self._reply()
+        except RuntimeError:
+            self.end()
+            raise
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
@@ -164,6 +168,11 @@ class Process:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
 
 
 # -- one workload -----------------------------------------------------------------------------------------------------
