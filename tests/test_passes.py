@@ -42,8 +42,18 @@ def views(x: Tensor, w: Tensor) -> list[Tensor]:
     return [sg.exp(sg.reshape(w.T, (3, 4))), x[:, 1:], sg.concat([x, x[:, ::-1]], axis=0)]
 
 
+def rows_of_a_batch(x: Tensor, w: Tensor) -> list[Tensor]:
+    """Behind a product of flattened rows: bias, activation, residual, norm; then what has to stay as it is."""
+    batch = sg.stack([x, x * 2.0])  # (2, 2, 3)
+    y = sg.nn.relu(batch @ w + sg.sum(w, 0))  # (2, 2, 4)
+    z = y @ w.T + batch
+    normed = (z - sg.mean(z, -1, keepdims=True)) * sg.max(z, (0, 1))
+    each = z * sg.reshape(sg.sum(x, 1), (2, 1, 1))  # one number for each member of the batch: no matrix
+    return [normed, sg.sum(y, (0, 1)), each, sg.concat([z + 1.0, z], axis=0)]
+
+
 GRAPHS: dict[str, Callable[[Tensor, Tensor], list[Tensor]]] = {
-    f.__name__: f for f in (softmax_of_a_product, constants, views)
+    f.__name__: f for f in (softmax_of_a_product, constants, views, rows_of_a_batch)
 }
 
 
@@ -102,6 +112,43 @@ def test_fold_and_simplify_leave_one_product() -> None:
     assert "sqrt" not in left
     assert "pow" not in left
     assert left.count("multiply") == 2  # x·x and the scale
+
+
+def kernels_of(fetches: Callable[[Tensor, Tensor], Tensor], x: Array, w: Array) -> list[str]:
+    """The families of the kernels of a program, which gives what the interpreter gives."""
+    with Graph() as graph:
+        a, b = sg.placeholder(x.shape), sg.placeholder(w.shape)
+        executable = sg.Session(graph).compile(fetches(a, b), [a, b])
+        region = cut(graph, [fetches(a, b)], {a: TensorType(x.shape, a.dtype), b: TensorType(w.shape, b.dtype)}).region
+    np.testing.assert_allclose(executable(x, w), values(region, [x, w])[0], rtol=1e-5, atol=1e-5)
+    lines = executable.text("kernels").splitlines()
+    return [line.split()[1] for line in lines if line[:1].isdigit()]
+
+
+def test_what_follows_a_product_of_a_batch_of_rows_is_in_its_kernel() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 5, 7), (7, 7)))
+
+    def block(x: Tensor, w: Tensor) -> Tensor:
+        return sg.tanh(x @ w + 1.0) * 0.5 + x
+
+    assert kernels_of(block, x, w) == ["contraction"]
+    assert kernels_of(lambda x, w: x @ w, x, w) == ["contraction"]
+    assert kernels_of(lambda x, w: block(block(x, w), w), x, w) == ["contraction"] * 2
+
+
+def test_a_fetched_batch_of_rows_is_also_read_and_fetched_in_another_shape() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((3, 5, 7), (7, 4)))
+    with Graph() as graph:
+        a, b = sg.placeholder(x.shape), sg.placeholder(w.shape)
+        y = a @ b + 1.0
+        got = sg.Session(graph).run([y, sg.reshape(y, (15, 4)), sg.reshape(y, (5, 12)), sg.sum(y, 1), y], {a: x, b: w})
+    expected = x @ w + 1
+    for value, want in zip(
+        got, (expected, expected.reshape(15, 4), expected.reshape(5, 12), expected.sum(1), expected)
+    ):
+        np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5)
 
 
 def test_an_effect_is_never_merged_nor_dropped() -> None:

@@ -91,7 +91,7 @@ class Lowering:
         self.strides_of = strides_with(layouts(self.region))
         self.escaping = escaping(self.region, self.group_of, self.deferred)
         self._memory: dict[Tensor, Memory] = {}
-        self.fetched = set(self.region.fetches)
+        self.fetched = set(map(behind_reshapes, self.region.fetches))
         self._keys: dict[bool, KeySlot] = {}
         self._step_of: dict[Node, Step] = {}
         self._states: dict[str, StateSlot] = {}
@@ -99,7 +99,7 @@ class Lowering:
         for index, x in enumerate(self.region.feeds):
             self._memory[x] = self._slot(FeedSlot(index, x.type))
         for index, x in enumerate(self.region.fetches):
-            self._memory[x] = self._slot(FetchSlot(index, x.type))
+            self._memory[behind_reshapes(x)] = self._slot(FetchSlot(index, x.type))
         for node in self.region.graph.nodes:
             if node.op.name in ("variable", "assign"):
                 key = node.attrs.key

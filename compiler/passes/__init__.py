@@ -18,6 +18,7 @@ from staticgrad.compiler.passes.fold import fold
 from staticgrad.compiler.passes.keepdims import keepdims
 from staticgrad.compiler.passes.loops import hoist, trim
 from staticgrad.compiler.passes.pads import pads
+from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
@@ -47,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("keepdims", keepdims, optional=False),
     Pass("fold", fold),
     Pass("simplify", simplify),
+    Pass("rows", rows),
     Pass("cse", cse),
     Pass("dce", dce),
     Pass("pads", pads),

@@ -39,7 +39,7 @@ def materialize(region: Region) -> Region:
     orders = layouts(region)
     strides_of = strides_with(orders)
     users = users_of(region)
-    fetched = set(region.fetches)
+    fetched = set(map(behind_reshapes, region.fetches))
 
     def blocked(x: Tensor) -> Tensor | None:
         """The tensor on the way up from ``x`` that needs memory, if the address of ``x`` is not affine."""
@@ -95,11 +95,22 @@ def materialize(region: Region) -> Region:
     return rebuild(region, visit)
 
 
+def _may_show(x: Tensor) -> bool:
+    """Whether a kernel can write ``x`` where a reshape of it is fetched: matrices are row-major in any layout."""
+    return x.ndim == 2 and (is_nest(x.op) or x.op.op.name == "dot")
+
+
 def _own_fetches(region: Region) -> Region:
-    """Each fetch is a tensor that a kernel writes, and no two are the same."""
+    """Each fetch is a tensor that a kernel writes, or such a matrix behind reshapes, and no two are the same."""
     fetches: list[Tensor] = []
     taken: set[Tensor] = set()
+    whole = set(region.fetches)
     for x in region.fetches:
+        base = behind_reshapes(x)
+        if base is not x and _may_show(base) and base not in whole | taken:
+            taken.add(base)
+            fetches.append(x)
+            continue
         if not has_memory(x) or x in taken or x.op.op.name == "py_call":
             x = region.graph.add(IDENTITY, (x,)).outputs[0]
         taken.add(x)
