@@ -14,16 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.nest_facts import Facts, access_of, analyse, operands, simplify
+from staticgrad.compiler.emit.nest_facts import Facts, analyse, operands, simplify
 from staticgrad.compiler.emit.nest_plan import plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.compiler.kernels.steps import Operand, Step, Temp
+from staticgrad.compiler.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.optable import NO_ATTRIBUTES
 
 MOST_PARTS = 16
-FEWEST_PARTS = 8
 LONG_PART = 512  # of so many elements and more: then a part is a multiple of the largest block of vectors
 BLOCK = 128
 
@@ -40,10 +40,10 @@ class Split:
 
 
 def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
-    """The steps with their long reductions split."""
+    """The steps with their long reductions split, a sweep at a time where there are several (``sweeps``)."""
     found: list[Step] = []
     last: dict[Step, Step] = {}
-    for step in steps:
+    for step in separate_sweeps(steps, target):
         split = split_nest(step.kernel, target) if isinstance(step.kernel, Nest) else None
         made = [step] if split is None else _steps(step, split)
         last[step] = made[-1]
@@ -150,7 +150,7 @@ class _Splitter:
                 moved = add(Compute("add", NO_ATTRIBUTES, (scaled, add(Constant(start, INT64))), INT64))
                 number[n] = add(Compute("add", NO_ATTRIBUTES, (moved, add(Iota(self.dim + 1))), INT64))
                 continue
-            number[n] = add(_renumbered(instr, number, lambda access: self._in_parts(access, start)))
+            number[n] = add(renumbered(instr, number, lambda access: self._in_parts(access, start)))
             if isinstance(instr, Reduce):
                 strides = (self.rows, *self.row_strides, *(0 for _ in nest.inner))
                 add(Store(Access(self.slot[n], first * self.rows, strides), number[n]))
@@ -196,33 +196,9 @@ class _Splitter:
                 body.append(Load(access, instr.dtype))
                 body.append(replace(instr, arg=len(body) - 1))
             else:
-                body.append(_renumbered(instr, number, on_rows))
+                body.append(renumbered(instr, number, on_rows))
             number[n] = len(body) - 1
         return self._nest(nest.outer, (count,), body)
-
-
-def _renumbered(instr: Instr, number: dict[int, int], moved: object) -> Instr:
-    """The instruction with other numbers for its operands, and its access moved."""
-    assert callable(moved)
-
-    def place(access: Access) -> Access:
-        found: Access = moved(replace(access, terms=tuple((number[v], stride) for v, stride in access.terms)))
-        return found
-
-    match instr:
-        case Load():
-            return replace(
-                instr, access=place(instr.access), guard=None if instr.guard is None else number[instr.guard]
-            )
-        case Store():
-            guard = None if instr.guard is None else number[instr.guard]
-            return replace(instr, access=place(instr.access), value=number[instr.value], guard=guard)
-        case Compute():
-            return replace(instr, args=tuple(number[a] for a in instr.args))
-        case Reduce():
-            return replace(instr, arg=number[instr.arg])
-        case _:
-            return instr
 
 
 # -- steps ----------------------------------------------------------------------------------------------------------
@@ -234,34 +210,8 @@ def _steps(step: Step, split: Split) -> list[Step]:
         Temp(f"{step.name}.parts", nbytes, "partial results of a reduction", step.source) for nbytes in split.nbytes
     ]
     operands_ = (*step.operands, *(Operand(temp) for temp in temps))
-    made = [_step(step, nest, operands_, f"{step.name}_parts") for nest in split.partial]
-    made.append(_step(step, split.combine, operands_, step.name))
+    made = [step_of(step, nest, operands_, f"{step.name}_parts") for nest in split.partial]
+    made.append(step_of(step, split.combine, operands_, step.name))
     for later in made[1:]:
         later.flops = 0
     return made
-
-
-def _step(step: Step, nest: Nest, operands_: tuple[Operand, ...], name: str) -> Step:
-    """A step for one of the nests, with the arguments that it uses."""
-    accesses = [(instr, access) for instr in nest.body if (access := access_of(instr)) is not None]
-    used = sorted({access.arg for _, access in accesses})
-    place = {arg: i for i, arg in enumerate(used)}
-    loaded = {operands_[a.arg].memory for i, a in accesses if isinstance(i, Load)}
-    stored = {operands_[a.arg].memory for i, a in accesses if isinstance(i, Store)}
-    body = tuple(
-        replace(i, access=replace(i.access, arg=place[i.access.arg])) if isinstance(i, Load | Store) else i
-        for i in nest.body
-    )
-    trimmed = replace(nest, args=tuple(nest.args[arg] for arg in used), body=body)
-    temps = [operand.memory for operand in operands_[len(step.operands) :]]
-    mentioned: set[Memory] = {operand.memory for operand in step.operands}
-    return replace(
-        step,
-        name=name,
-        kernel=trimmed,
-        operands=tuple(operands_[arg] for arg in used),
-        reads=tuple(m for m in (*step.reads, *temps) if m in loaded or m not in {*mentioned, *temps}),
-        writes=tuple(m for m in (*step.writes, *temps) if m in stored),
-        adds=tuple(m for m in step.adds if m in stored),
-        after=list(step.after),
-    )

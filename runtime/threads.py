@@ -10,9 +10,10 @@ the same number of threads.
     worker
         waits for the gate, enters, takes chunks until none is left, leaves
 
-Who waits first spins, since the next kernel of a program usually comes within microseconds; then lets others run
-between looks, since waking a thread that sleeps takes as long as many kernels; then sleeps. On a busy machine others
-run at the first of these looks, for long, and the waiting thread is asleep from then on.
+Who waits spins for a while, since the next kernel of a program usually comes within microseconds and waking a thread
+that sleeps takes as long as many kernels; then it sleeps. It never merely gives way: others would run for milliseconds,
+whatever their priority, where one that sleeps is woken at once. A pool of more threads than there are processors spins
+only briefly, since it would take the time from its own workers.
 
 A thread that is woken may be put on the processor of the one that woke it, and Linux has been seen to leave the two
 there for seconds, beside an idle one. So a worker that finds itself on the caller's processor moves to another, where
@@ -46,10 +47,11 @@ import numpy as np
 
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.runtime.session import available_cores
 from staticgrad.runtime.state import aligned_empty
 
-SPIN_SECONDS = 20e-6  # of a wait: without giving way to others
-YIELD_SECONDS = 300e-6  # of a wait: until the thread sleeps
+SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
+CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors
 PAUSES = 4  # of 10 to 50 ns, between two looks
 MOST_THREADS = 256
 CPU_SET = 128  # bytes of the C library's set of processors
@@ -62,6 +64,7 @@ class Word(IntEnum):
     WORKERS = 1
     STARTED = 2
     STOP = 3
+    PATIENCE = 4  # nanoseconds that a waiting thread spins
     BUSY = 8
     GATE = 16
     NEXT = 24  # the chunk that is taken next
@@ -102,7 +105,6 @@ declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
 declare i32 @clock_gettime(i32, ptr)
-declare i32 @sched_yield()
 {declarations}
 
 define internal void @pause() {{
@@ -123,17 +125,13 @@ define internal i64 @now() {{
 }}
 
 ; Between two looks of a wait that began then; false when it has been long enough.
-define internal i1 @relax(i64 %since) {{
+define internal i1 @relax(ptr %pool, i64 %since) {{
+{places}
+{pauses}
   %now = call i64 @now()
   %waited = sub i64 %now, %since
-  %short = icmp slt i64 %waited, {spin}
-  br i1 %short, label %spinning, label %yielding
-spinning:
-{pauses}
-  ret i1 true
-yielding:
-  call i32 @sched_yield()
-  %patient = icmp slt i64 %waited, {patience}
+  %most = load i64, ptr %PATIENCE
+  %patient = icmp slt i64 %waited, %most
   ret i1 %patient
 }}
 
@@ -288,7 +286,7 @@ spin:
   %empty = icmp eq i64 %inside, 0
   br i1 %empty, label %free, label %spin_on
 spin_on:
-  %patient = call i1 @relax(i64 %since)
+  %patient = call i1 @relax(ptr %pool, i64 %since)
   br i1 %patient, label %spin, label %wait
 wait:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
@@ -329,7 +327,7 @@ spin:
   %seen_open = and i1 %seen_odd, %seen_new
   br i1 %seen_open, label %enter, label %spin_on
 spin_on:
-  %patient = call i1 @relax(i64 %since)
+  %patient = call i1 @relax(ptr %pool, i64 %since)
   br i1 %patient, label %spin, label %doze
 doze:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
@@ -499,8 +497,6 @@ def _text() -> str:
         processor=system.processor,
         move=system.move,
         clock=time.CLOCK_MONOTONIC,
-        spin=round(SPIN_SECONDS * 1e9),
-        patience=round(YIELD_SECONDS * 1e9),
         pauses="\n".join(["  call void @pause()"] * PAUSES),
         pause=machine.pause,
         keep_modes=machine.keep_modes,
@@ -528,6 +524,8 @@ class Pool:
 
     def reset(self) -> None:
         """A pool without workers; the first use makes them."""
+        seconds = SPIN_SECONDS if self.threads <= available_cores() else CROWDED_SPIN_SECONDS
+        self.words[Word.PATIENCE] = round(seconds * 1e9)
         self.words[Word.WORKERS] = self.threads - 1
         self._reset(self.address)
 

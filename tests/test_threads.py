@@ -61,6 +61,14 @@ def normed(x: Tensor) -> Tensor:
     return centred / sg.sqrt(sg.mean(centred * centred, 1, keepdims=True) + 1e-5)
 
 
+def normed_columns(x: Tensor) -> list[Tensor]:
+    """As a batch norm over few channels: sums over long columns, then their variance, then what is stored."""
+    mean = sg.mean(x, 0, keepdims=True)
+    centred = x - mean
+    variance = sg.mean(centred * centred, 0, keepdims=True)
+    return [sg.nn.relu(centred * sg.rsqrt(variance + 1e-5)), mean, variance]
+
+
 def picked(x: Tensor) -> Tensor:
     """Rows that are taken many times: their gradients meet in one address."""
     return sg.take(x, sg.constant(np.arange(4000) % 13), 0)
@@ -88,6 +96,9 @@ DECLARED: dict[str, Callable[[], Declared]] = {
     "doubles": lambda: pointwise(lambda x: sg.sin(x), 3, 70001, dtype=np.float64),
     "softmax": lambda: pointwise(sg.nn.softmax, 700, 513),
     "normed": lambda: pointwise(normed, 600, 777),
+    "normed columns": lambda: pointwise(normed_columns, 30011, 16),
+    "one normed column": lambda: pointwise(normed_columns, 300007, 1),
+    "three normed columns": lambda: pointwise(normed_columns, 100003, 3),
     "sums": lambda: pointwise(lambda x: [sg.sum(x, 0), sg.sum(x, 1), sg.sum(x), sg.max(x), sg.mean(x * x)], 1500, 777),
     "transposed": lambda: pointwise(lambda x: sg.permute_dims(x, (1, 0)) * 2.0, 1040, 999),
     "picked": lambda: pointwise(picked, 13, 300),
@@ -380,6 +391,66 @@ def test_a_split_reduction_that_counts_along_what_is_split() -> None:
         got = exe(value)
     assert "_parts" in exe.text("kernels")
     np.testing.assert_allclose(got, (np.sin(value) * np.arange(count)).sum(), rtol=1e-10)
+
+
+# -- nests of several sweeps ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(40_000, 12), (30_011, 3), (250_007, 1), (20, 70, 30, 7)])
+@pytest.mark.parametrize("target", HERE)
+def test_sweeps_over_few_long_rows_are_separated(
+    target: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    value, axes = normal(*shape, dtype=np.float64), tuple(range(len(shape) - 1))
+    with Graph() as graph:
+        x = sg.placeholder(shape, sg.float64)
+        mean = sg.mean(x, axes, keepdims=True)
+        centred = x - mean
+        variance = sg.mean(centred * centred, axes, keepdims=True)
+        largest = sg.max(sg.abs(centred) * sg.rsqrt(variance + 1e-5), axes, keepdims=True)
+        fetches = [centred / sg.sqrt(variance + 1e-5) / largest, mean, variance, largest]
+        exe = sg.Session(graph, num_threads=2).compile(fetches, [x])
+        got = exe(value)
+    assert exe.text("kernels").count("_sweep") >= 3
+    mean_value, spread = value.mean(axes, keepdims=True), value.var(axes, keepdims=True)
+    scaled = (value - mean_value) / np.sqrt(spread + 1e-5)
+    top = np.abs(scaled).max(axes, keepdims=True)
+    want = [scaled / top, mean_value, spread, top]
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+def test_separated_sweeps_write_in_place() -> None:
+    """Running statistics are loaded and stored by the sweep that knows the batch's; the state itself by the last."""
+    value = normal(50_000, 8)
+    with Graph() as graph:
+        x = sg.placeholder((50_000, 8))
+        running = sg.Variable(np.ones((1, 8), np.float32), name="running")
+        whole = sg.Variable(value, name="whole")
+        mean = sg.mean(whole + x, 0, keepdims=True)
+        centred = whole + x - mean
+        spread = sg.mean(centred * centred, 0, keepdims=True)
+        updates = [sg.assign(running, running * 0.5 + mean * 0.5), sg.assign(whole, centred * sg.rsqrt(spread + 1.0))]
+        session = sg.Session(graph, num_threads=2)
+        exe = session.compile([spread, *updates], [x])
+        exe(value)
+    assert "_sweep" in exe.text("kernels")
+    want = 2 * value.astype(np.float64)
+    np.testing.assert_allclose(session.get(running), 0.5 + 0.5 * want.mean(0, keepdims=True), rtol=1e-5, atol=1e-6)
+    normed_value = (want - want.mean(0)) / np.sqrt(want.var(0) + 1.0)
+    np.testing.assert_allclose(session.get(whole), normed_value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(300, 4000), (4000, 16), (64, 3)])
+def test_sweeps_stay_together_where_rows_or_work_suffice(shape: tuple[int, int]) -> None:
+    axis = 1 if shape[0] == 300 else 0
+    with Graph() as graph:
+        x = sg.placeholder(shape)
+        centred = x - sg.mean(x, axis, keepdims=True)
+        y = centred * sg.mean(centred * centred, axis, keepdims=True)
+        exe = sg.Session(graph, num_threads=2).compile(y, [x])
+    assert "_sweep" not in exe.text("kernels")
 
 
 # -- what may be cut --------------------------------------------------------------------------------------------------
