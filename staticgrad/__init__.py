@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
     from staticgrad.compiler.batching import vmap
     from staticgrad.ops.checkpointing import checkpoint
-    from staticgrad.ops.custom import custom_gradient
     from staticgrad.ops.contraction import (
         einsum,
         matmul,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
         cumulative_prod,
         cumulative_sum,
     )
+    from staticgrad.ops.custom import custom_gradient
     from staticgrad.ops.effects import (
         assert_,
         assign,

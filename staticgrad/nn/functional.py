@@ -14,6 +14,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.ops.attention import scaled_dot_product_attention
 from staticgrad.ops.contraction import linear
 from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from staticgrad.ops.elementwise import (
@@ -53,7 +54,6 @@ from staticgrad.ops.neural import (
     layer_norm,
     log_softmax,
     rms_norm,
-    scaled_dot_product_attention,
     softmax,
 )
 from staticgrad.ops.randoms import dropout

@@ -4,6 +4,7 @@ Importing this package fills the table and the namespace (``staticgrad.optable``
 """
 
 from staticgrad.ops import (
+    attention,
     checkpointing,
     contraction,
     control,
@@ -29,7 +30,7 @@ from staticgrad.ops import (
 )
 
 __all__ = [
-    "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects", "elementwise",
-    "factorisations", "indexing", "losses", "matrices", "neural", "randoms", "reductions", "sorting", "sources",
-    "special", "spectral", "variables", "views", "windows",
+    "attention", "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects",
+    "elementwise", "factorisations", "indexing", "losses", "matrices", "neural", "randoms", "reductions", "sorting",
+    "sources", "special", "spectral", "variables", "views", "windows",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Neural ops over rows: softmax, normalisations, batch norm, embedding, attention.
+"""Neural ops over rows: softmax, normalisations, batch norm, embedding.
 
 Each is one named op whose expansion consists of reductions that keep their axes and of broadcasting elementwise ops,
 so that it fuses into one loop nest, and so does its backward. Derivatives are closed forms where these are shorter
@@ -7,7 +7,6 @@ than what the expansion would give.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +23,8 @@ from staticgrad.types import (
     Shape,
     Size,
     TensorType,
-    bool_,
-    broadcast_shapes,
     float32,
     float64,
-    int32,
     int64,
     is_floating,
     normalize_axis,
@@ -757,146 +753,3 @@ def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) ->
     if ignored is not None and not (isinstance(size, int) and 0 <= ignored < size):
         index = o.where(o.equal(index, ignored), 0, index)
     return [o.bounds_check(index, size, what)]
-
-
-# -- attention ----------------------------------------------------------------------------------------------------
-
-
-@frozen
-class AttentionAttributes:
-    """The factor of the scores, and whether a query sees only keys up to its own place."""
-
-    scale: float
-    causal: bool
-
-
-def _attention_type(
-    attrs: AttentionAttributes, q: TensorType, k: TensorType, v: TensorType, *mask: TensorType
-) -> TensorType:
-    what = "scaled_dot_product_attention"
-    if min(q.ndim, k.ndim, v.ndim) < 2:
-        raise GraphError(f"{what}: expected tensors (*, length, features), actual {q}, {k} and {v}")
-    require_equal(q.shape[-1], k.shape[-1], what, f"features of the query {q} and the key {k}")
-    require_equal(k.shape[-2], v.shape[-2], what, f"lengths of the key {k} and the value {v}")
-    batch = _broadcast_batch(what, q, k, v)
-    return TensorType((*batch, q.shape[-2], v.shape[-1]), q.dtype)
-
-
-def _broadcast_batch(what: str, *types: TensorType) -> Shape:
-    return broadcast_shapes([t.shape[:-2] for t in types], what)
-
-
-def _causal(o: Namespace, rows: Size, columns: Size) -> Any:
-    return o.greater_equal(o.iota((rows, 1), 0, dtype=int32), o.iota((1, columns), 1, dtype=int32))
-
-
-def _scores(o: Namespace, node: Primal) -> tuple[Any, Any]:
-    """Scores (*, L, S) with -inf where a key is hidden, and which queries see no key at all (None: all see one)."""
-    q, k, _, *mask = node.inputs
-    scores = o.matmul(o.multiply(q, node.attrs.scale), o.matrix_transpose(k))
-    if node.attrs.causal:
-        scores = o.where(_causal(o, q.shape[-2], k.shape[-2]), scores, -math.inf)
-    if not mask:
-        return scores, None
-    scores = o.where(mask[0], scores, -math.inf) if mask[0].dtype == bool_ else o.add(scores, mask[0])
-    blind = o.equal(o.max(o.stop_gradient(scores), axis=-1, keepdims=True), -math.inf)
-    return o.where(blind, 0, scores), blind
-
-
-def _attention_expand(o: Namespace, node: Primal) -> Sequence[Any]:
-    scores, blind = _scores(o, node)
-    weights = o.softmax(scores, -1)
-    if blind is not None:
-        weights = o.where(blind, 0, weights)
-    return [o.matmul(weights, node.inputs[2])]
-
-
-def _attention_reference(attrs: AttentionAttributes, q: Array, k: Array, v: Array, *mask: Array) -> Array:
-    scores = np.einsum("...ld,...sd->...ls", q, k) * np.asarray(attrs.scale, q.dtype)
-    if attrs.causal:
-        scores = np.where(np.tri(*scores.shape[-2:]).astype(bool), scores, -np.inf).astype(q.dtype)
-    if mask:
-        hidden = np.where(mask[0], scores, -np.inf) if mask[0].dtype == np.bool_ else scores + mask[0]
-        scores = hidden.astype(q.dtype)
-    weights = np.nan_to_num(softmax_reference(scores, -1), nan=0.0)
-    return np.asarray(np.einsum("...ls,...sd->...ld", weights, v))
-
-
-ATTENTION = register(
-    Op(
-        "scaled_dot_product_attention",
-        "softmax(scale·Q·Kᵀ)·V, with keys hidden by a mask or by causality.",
-        infer=_attention_type,
-        reference=_attention_reference,
-        expand=_attention_expand,
-        dtypes=FLOATS,
-        cases=(
-            Case(((2, 3, 4), (2, 5, 4), (2, 5, 6)), AttentionAttributes(0.5, False)),
-            Case(((2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4)), AttentionAttributes(0.5, True)),
-            Case(((3, 4), (5, 4), (5, 2), (3, 5)), AttentionAttributes(0.3, False), dtypes=(None, None, None, bool_)),
-            Case(((2, 3, 4), (2, 5, 4), (2, 5, 6), (3, 5)), AttentionAttributes(0.5, False)),
-        ),
-        grad_name="ScaledDotProductAttention",
-        tolerance=8.0,
-    )
-)
-
-
-@public
-def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-) -> Tensor:
-    """softmax(query·keyᵀ·scale + mask)·value (Vaswani et al. 2017).
-
-    Args:
-        query: (\\*, L, E).
-        key: (\\*, S, E).
-        value: (\\*, S, V).
-        attn_mask: broadcasts to (\\*, L, S): bool (True: takes part) or floating (added to the scores).
-        dropout_p: probability that a weight is dropped.
-        is_causal: query i sees the keys 0 … i; not together with a mask.
-        scale: default 1 / sqrt(E).
-
-    Returns:
-        (\\*, L, V); zeros for a query that sees no key.
-
-    Raises:
-        GraphError: shapes that do not agree, or both a mask and ``is_causal``.
-    """
-    o, what = FUNCTIONS, "scaled_dot_product_attention"
-    q, k, v = lift_all((query, key, value), what=what)
-    floating(q, what)
-    if attn_mask is not None and is_causal:
-        raise GraphError(f"{what}: give attn_mask or is_causal, not both")
-    mask: tuple[Tensor, ...] = ()
-    if attn_mask is not None:
-        given = lift(attn_mask, q.graph)
-        mask = (given if given.dtype in (bool_, q.dtype) else o.astype(given, q.dtype),)
-    if scale is None:
-        if isinstance(q.shape[-1], Dim):
-            raise GraphError(f"{what}: expected a scale, since the features of {q.type} are not known")
-        scale = 1 / math.sqrt(max(q.shape[-1], 1))
-    attrs = AttentionAttributes(float(scale), is_causal)
-    if dropout_p == 0:
-        return q.graph.add(ATTENTION, (q, k, v, *mask), attrs).outputs[0]
-    with q.graph:
-        scores, blind = _scores(o, _Declared((q, k, v, *mask), attrs))
-        weights = softmax(scores, -1)
-        if blind is not None:
-            weights = o.where(blind, 0, weights)
-        return o.matmul(o.dropout(weights, dropout_p), v)  # type: ignore[no-any-return]
-
-
-@frozen
-class _Declared:
-    """Operands and attributes of what is spelled out instead of being one node."""
-
-    inputs: Sequence[Any]
-    attrs: Any
-    outputs: Sequence[Any] = ()
