@@ -131,7 +131,8 @@ def lstm(_: Recurrent, p: Tree, x: Any) -> Any:
     rows = x.transpose(1, 0, 2).reshape((steps * batch, inputs)) @ p["wx"] + p["b"]
 
     def step(row: Any, h: Any, c: Any, wh: Any) -> tuple[Any, Any]:
-        i, f, g, o = pt.split(row + h @ wh, [hidden] * 4, 4, axis=1)
+        z = row + h @ wh
+        i, f, g, o = (z[:, part * hidden : (part + 1) * hidden] for part in range(4))
         c = pt.sigmoid(f) * c + pt.sigmoid(i) * pt.tanh(g)
         return pt.sigmoid(o) * pt.tanh(c), c
 

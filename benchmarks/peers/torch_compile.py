@@ -22,6 +22,7 @@ from workloads import (
     Logistic,
     Momentum,
     Product,
+    Recurrent,
     Softmax,
     Squares,
     Workload,
@@ -29,6 +30,7 @@ from workloads import (
 
 from peers import Call, Program, Settings
 from peers.torch_eager import NETWORKS, Parameters, T, call_price, logistic_loss, parameters_of, training
+from peers.torch_eager import lstm as eager_lstm
 
 
 def squares(_: Squares, x: T) -> list[T]:
@@ -72,6 +74,12 @@ FUNCTIONS: dict[type, Callable[..., list[T]]] = {
     Chain: chain,
     Copy: lambda _, x: [x.clone()],
 }
+
+
+def lstm(model: Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
+    """PyTorch's own layer, left out of the compiled graph as ``torch.compile`` does with ``torch.nn.LSTM``."""
+    y: T = torch.compiler.disable(eager_lstm)(model, p, buffers, x)
+    return y
 
 
 def _function(workload: Workload) -> Call:
@@ -157,7 +165,7 @@ def build(workload: Workload, settings: Settings) -> Program:
         if settings.variant == "step":
             call = _step(workload, settings)
         else:
-            call = training(workload, settings, torch.compile)
+            call = training(workload, settings, {**NETWORKS, Recurrent: lstm}, torch.compile)
     elif workload.kind == "infer":
         call = _inference(workload, settings)
     else:

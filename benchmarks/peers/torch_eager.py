@@ -183,14 +183,19 @@ def optimizer_of(workload: Workload, parameters: Parameters) -> torch.optim.Opti
     raise ValueError(f"{workload.name} has no optimizer")
 
 
-def training(workload: Workload, settings: Settings, compiled: Callable[[Any], Any] = lambda f: f) -> Call:
+def training(
+    workload: Workload,
+    settings: Settings,
+    networks: dict[type, Callable[..., T]] = NETWORKS,
+    compiled: Callable[[Any], Any] = lambda f: f,
+) -> Call:
     """Forward and loss through ``compiled``, backward, a fused update."""
     parameters = parameters_of(workload.parameters, settings)
     buffers = parameters_of(workload.buffers, settings)
     optimizer = optimizer_of(workload, parameters)
     for p in parameters.values():
         p.requires_grad_()
-    model, network = workload.model, NETWORKS[type(workload.model)]
+    model, network = workload.model, networks[type(workload.model)]
     last = settings.variant == "channels_last"
 
     def loss_of(x: T, labels: T) -> T:
