@@ -387,11 +387,12 @@ class Lowering:
         self._append(step, [node])
 
     def _routine(self, node: Node) -> None:
-        """A kernel over plain row-major memory, with those results of the node that are read."""
+        """A kernel over plain row-major memory, with the results of the node that it writes."""
         wanted = [y in self.fetched or bool(self.users[y]) for y in node.outputs]
         batch = batch_of(node, wanted)
         inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.memory(y) for y, wants in zip(node.outputs, wanted, strict=True) if wants]
+        outputs = [self.memory(node.outputs[number]) for number in batch.results]
+        assert len(inputs) + len(outputs) == len(batch.routine.blocks)
         step = Step(
             node.op.name, "routine", batch, tuple(Operand(m) for m in (*inputs, *outputs)),
             tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=batch.flops,
