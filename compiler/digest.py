@@ -83,12 +83,12 @@ class _Writer:
         numbers: dict[Node, int] = {}
         nodes = []
         for node in region.graph.nodes:
-            nodes.append(self._node(node, tensors, numbers))
+            nodes.append(repr(self._node(node, tensors, numbers)))  # text at once: few objects for the collector
             numbers[node] = len(numbers)
             for y in node.outputs:
                 tensors[y] = len(tensors)
         feeds, fetches = [tensors[x] for x in region.feeds], [tensors[x] for x in region.fetches]
-        return nodes, feeds, fetches, [numbers[node] for node in region.effects]
+        return "\n".join(nodes), feeds, fetches, [numbers[node] for node in region.effects]
 
     def _node(self, node: Node, tensors: dict[Tensor, int], numbers: dict[Node, int]) -> object:
         if OPS.get(node.op.name) is not node.op:

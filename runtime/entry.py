@@ -501,7 +501,7 @@ def _machinery() -> _Machinery | None:
         if name not in addresses:
             addresses[name] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
     target = current_target()
-    native = NativeModule(functools.partial(_text, target), target, key="entry")
+    native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
     definition = _MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
     return _Machinery(native, definition, np.array([addresses[name] for name in API], np.uint64))
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,12 +110,25 @@ def test_the_oldest_entries_go_first(fresh: Path, monkeypatch: pytest.MonkeyPatc
         cache.save(key, bytes(1000))
         os.utime(fresh / f"{key}{cache.SUFFIX}", (number, number))
         keys.append(key)
+    abandoned, present = fresh / f"a{cache.TEMPORARY}", fresh / f"b{cache.TEMPORARY}"
+    for path, age in ((abandoned, 2 * cache.ABANDONED), (present, 0.0)):
+        path.write_bytes(b"")
+        os.utime(path, (time.time() - age,) * 2)
     monkeypatch.setattr(cache, "LIMIT", 3000)
     cache.save(cache.key_of("new"), bytes(500))
+    cache.shrink(str(fresh))
+    assert (abandoned.exists(), present.exists()) == (False, True)
     assert cache.load(keys[0]) is None
     assert cache.load(keys[3]) == bytes(1000)
     assert cache.clear() == 3
     assert cache.entries(str(fresh)) == []
+
+
+def test_the_place_does_not_grow_without_bound(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "LIMIT", 4000)
+    for number in range(400):
+        cache.save(cache.key_of(str(number)), bytes(100))
+    assert 0 < len(cache.entries(str(fresh))) < 200
 
 
 def test_what_is_too_large_is_not_kept(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 
@@ -28,7 +29,8 @@ from staticgrad.compiler.emit.plain import Plain
 FORMAT = b"staticgrad entry 2\n"
 LIMIT = 256 << 20  # bytes on disk
 LARGEST = LIMIT // 4  # of one entry
-SUFFIX = ".sge"
+SUFFIX, TEMPORARY = ".sge", ".tmp"
+ABANDONED = 3600.0  # seconds, after which nobody is still writing a temporary file
 OWN = ("staticgrad", "staticgrad.compiler", "staticgrad.runtime")
 BINARIES = (".so", ".dylib", ".dll")
 
@@ -145,14 +147,15 @@ def save(key: str | None, data: Plain) -> None:
     with contextlib.suppress(OSError):
         os.makedirs(place, mode=0o700, exist_ok=True)
         _write(os.path.join(place, key + SUFFIX), FORMAT + hashlib.sha256(body).digest() + body)
-        _shrink(place)
+        if key.startswith("0"):  # one in sixteen: looking at all entries takes longer than writing one
+            shrink(place)
 
 
 def _write(path: str, content: bytes) -> None:
     """All or nothing: whoever reads the path meanwhile finds what was there before."""
     import tempfile
 
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=".tmp")
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=TEMPORARY)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -162,19 +165,24 @@ def _write(path: str, content: bytes) -> None:
         raise
 
 
-def entries(place: str) -> list[tuple[float, int, str]]:
+def entries(place: str, suffix: str = SUFFIX) -> list[tuple[float, int, str]]:
     """When each entry was last used, its bytes, its path; oldest first. None where there is no such place."""
     found = []
     with contextlib.suppress(OSError), os.scandir(place) as files:
         for file in files:
-            if file.name.endswith(SUFFIX):
+            if file.name.endswith(suffix):
                 with contextlib.suppress(OSError):  # another process dropped it just now
                     status = file.stat()
                     found.append((status.st_mtime, status.st_size, file.path))
     return sorted(found)
 
 
-def _shrink(place: str) -> None:
+def shrink(place: str) -> None:
+    """Drop the entries used longest ago until no more than ``LIMIT`` bytes are left, and what processes that ended while
+    they wrote have left behind."""
+    for written, _, path in entries(place, TEMPORARY):
+        if time.time() - written > ABANDONED:
+            _drop(path)
     kept = entries(place)
     total = sum(size for _, size, _ in kept)
     for _, size, path in kept:
