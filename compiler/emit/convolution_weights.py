@@ -2,7 +2,8 @@
 
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
 the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
-a tile of the result stays in the first cache over all of them.
+a tile of the result stays in the first cache over all of them, large ones in blocks of rows, which all tiles find in
+the second cache. What comes next is asked for in the meantime.
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
 (``emit.parallel``): first the images that are copied, then the tiles of the result, each over all these images, and at
@@ -11,7 +12,6 @@ the end the filters that are stored. So no sum is cut.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from collections.abc import Sequence
@@ -35,6 +35,7 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     fill_zero,
+    prefetch,
     round_up,
     span,
 )
@@ -43,6 +44,9 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
+LINE = 64  # bytes of a line of the cache
+BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
+BLOCK_PIXELS = 256  # at least: the result is read and written for each block
 STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
 
 
@@ -62,6 +66,7 @@ class WeightGrad:
     together: int  # images at a time
     x_pitch: int  # elements from one image to the next as they are read
     y_pitch: int
+    rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
     share: int | None  # tiles of a chunk, None if the work is not cut
     image_bytes: int
     y_bytes: int
@@ -108,6 +113,10 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
     pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
     together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
+    most = kernel.out_height
+    if together == 1:
+        most = max(1, BLOCK_BYTES * most // pair, -(-BLOCK_PIXELS // max(1, kernel.out_width)))
+    rows = max(1, -(-kernel.out_height // -(-max(1, kernel.out_height) // most)))
     x_pitch = image.strides[0] if image.in_place else image.elements
     y_pitch = kernel.y_strides[0] if y_in_place else y
     taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
@@ -126,6 +135,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         together=together,
         x_pitch=x_pitch,
         y_pitch=y_pitch,
+        rows=rows,
         share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
         image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
         y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
@@ -195,9 +205,34 @@ def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]
     pixels, y = _image_places(writer, plan, writer.area(0), writer.area(plan.image_bytes), start)
     grid = _tile_grid(writer.kernel, plan)
     count = math.prod(grid)
-    with span(f, *chunk_range(f, part.chunk, share, count)) as number:
-        _weight_tile(writer, plan, pixels, y, unravel(f, number, grid), (start, end))
+    _add_tiles(writer, plan, pixels, y, chunk_range(f, part.chunk, share, count), (start, end))
     return f.finish(), -(-count // share)
+
+
+def _add_tiles(
+    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tiles: tuple[Index, Index], images: tuple[Index, Index]
+) -> None:
+    """Add what some images give to some tiles of the result, block of rows after block of rows."""
+    f, kernel, grid = writer.f, writer.kernel, _tile_grid(writer.kernel, plan)
+    x_row = kernel.stride[0] * plan.image.row
+    with span(f, 0, kernel.out_height, plan.rows) as row, span(f, *tiles) as number:
+        if plan.image.in_place and kernel.stride == (1, 1):
+            _fetch_ahead(writer, plan, writer.at(pixels, (row, x_row)), x_row, plan.x_pitch, number)
+        if plan.y_in_place:
+            _fetch_ahead(writer, plan, writer.at(y, (row, plan.y_row)), plan.y_row, plan.y_pitch, number)
+        _weight_tile(writer, plan, pixels, y, unravel(f, number, grid), images, row)
+
+
+def _fetch_ahead(writer: Writer, plan: WeightGrad, place: Value, row: int, image: int, number: Index) -> None:
+    """Ask for some of what follows the block that starts at ``place``: tiles read it column by column, in steps that
+    no prefetcher of the machine foresees. All tiles together ask for as much as a block is."""
+    f = writer.f
+    block = image * plan.together if plan.together > 1 else row * plan.rows
+    lines = -(-block * writer.dtype.itemsize // LINE // math.prod(_tile_grid(writer.kernel, plan)))
+    start = writer.at(place, (1, block))
+    start = f.offset(start, f.mul(number, lines * LINE), "i8")
+    with span(f, 0, lines) as line:
+        prefetch(f, f.offset(start, f.mul(line, LINE), "i8"))
 
 
 def _tile_grid(kernel: Convolution, plan: WeightGrad) -> tuple[int, ...]:
@@ -239,9 +274,7 @@ def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
             end = f.min(f.add(start, plan.together), kernel.batch)
             _copy_image(writer, plan, frame, y_copy, start, (start, end))
             pixels, y = _image_places(writer, plan, frame, y_copy, start)
-            with contextlib.ExitStack() as stack:
-                tile = [stack.enter_context(span(f, 0, size)) for size in _tile_grid(writer.kernel, plan)]
-                _weight_tile(writer, plan, pixels, y, tile, (start, end))
+            _add_tiles(writer, plan, pixels, y, (0, math.prod(_tile_grid(kernel, plan))), (start, end))
     _finish_weights(writer, plan)
 
 
@@ -281,9 +314,11 @@ def _copy_image(
 
 
 def _weight_tile(
-    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tile: Sequence[Index], images: tuple[Index, Index]
-) -> None:
-    """Add what images give to one tile: of a group, for a tap (i, j), in a column panel, a row panel."""
+    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tile: Sequence[Index], images: tuple[Index, Index],
+    row: Index,
+) -> None:  # fmt: skip
+    """Add what a block of rows of images gives to one tile: of a group, for a tap (i, j), in a column panel, a row
+    panel."""
     f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
     group, i, j, panel, row_panel = tile
     outputs = kernel.filters // image.groups
@@ -296,11 +331,12 @@ def _weight_tile(
     m = tiling.row_start(f, row_panel)
     with span(f, *images) as number:
         local = f.sub(number, images[0])
+        x_row = kernel.stride[0] * image.row
+        rows = f.min(plan.rows, f.sub(kernel.out_height, row))
         at = TileOperands(
-            writer.at(a_tap, (m, 1), (local, plan.x_pitch)), 1, kernel.stride[1] * image.pixel,
-            writer.at(b, (local, plan.y_pitch)), plan.y_pixel,
-            writer.at(c_panel, (m, c)), c, kernel.out_width, number, kernel.out_height,
-            kernel.stride[0] * image.row, plan.y_row,
+            writer.at(a_tap, (m, 1), (local, plan.x_pitch), (row, x_row)), 1, kernel.stride[1] * image.pixel,
+            writer.at(b, (local, plan.y_pitch), (row, plan.y_row)), plan.y_pixel,
+            writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(number, row), rows, x_row, plan.y_row,
         )  # fmt: skip
         call_tile(f, tiling, "columns", row_panel, panel, at)
 
