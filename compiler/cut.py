@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
+from staticgrad.collection import collection_held
 from staticgrad.compiler.interventions import Intervention
 from staticgrad.compiler.merge import merged
 from staticgrad.compiler.region import Region
@@ -37,6 +38,7 @@ class Cut:
     tensors: dict[Tensor, Tensor]
 
 
+@collection_held()
 @phase("cut")
 def cut(
     graph: Graph,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_steps, step_cost
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest_facts import node_cost
@@ -38,6 +39,7 @@ from staticgrad.compiler.stages import Stages
 from staticgrad.text import print_nodes
 
 
+@collection_held()
 def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:
     """Compile: see the module's docstring for the stages. ``held`` lies in the arena before the program runs."""
     stages = Stages()

@@ -52,8 +52,10 @@ def rebuild(region: Region, visit: Visit) -> Region:
         for node in region.graph.nodes:
             if node not in needed:
                 continue
-            inputs = tuple(tensors[x] for x in node.inputs)
-            control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
+            inputs = tuple([tensors[x] for x in node.inputs])
+            control: tuple[Node, ...] = ()
+            if node.control:
+                control = tuple(dict.fromkeys(new for before in node.control for new in nodes[before]))
             start = len(graph.nodes)
             with at_source(node.source):
                 outputs = visit(node, inputs)

@@ -5,12 +5,10 @@ A message reads: what is wrong with which tensor, then ``expected`` and ``actual
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 _ROOTS = tuple(
@@ -43,15 +41,20 @@ class SourceLine:
 _override = threading.local()
 
 
-@contextlib.contextmanager
-def at_source(source: SourceLine | None) -> Iterator[None]:
+class at_source:
     """What is declared in this block belongs to ``source``: derived nodes keep the line of their primal."""
-    before = getattr(_override, "source", None)
-    _override.source = source
-    try:
-        yield
-    finally:
-        _override.source = before
+
+    __slots__ = ("_before", "_source")
+
+    def __init__(self, source: SourceLine | None) -> None:
+        self._source = source
+
+    def __enter__(self) -> None:
+        self._before: SourceLine | None = getattr(_override, "source", None)
+        _override.source = self._source
+
+    def __exit__(self, *_: object) -> None:
+        _override.source = self._before
 
 
 def user_source() -> SourceLine | None:

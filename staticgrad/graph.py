@@ -59,7 +59,7 @@ class Node:
         self.checkpoint: Checkpoint | None = None  # what is declared in there is not kept for a backward
         self.original: Node | None = None  # whose results this node computes again
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
-        self.outputs = tuple(Tensor(self, index, type_) for index, type_ in enumerate(types))
+        self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
 
     def __repr__(self) -> str:
         return f"<op {self.name!r} {self.op.name}>"
@@ -527,10 +527,9 @@ class Graph:
 
     def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
         """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph."""
-        same = all(x.type == y.type for x, y in zip(inputs, node.inputs, strict=True))
         types: tuple[TensorType, ...]
-        if same:
-            types = tuple(y.type for y in node.outputs)
+        if all([x.type is y.type or x.type == y.type for x, y in zip(inputs, node.inputs, strict=True)]):
+            types = tuple([y.type for y in node.outputs])
         else:
             inferred = node.op.infer(node.attrs, *(x.type for x in inputs))
             types = inferred if isinstance(inferred, tuple) else (inferred,)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import networkx as nx
 import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.emit import entry
 from staticgrad.compiler.kernels import order as orders
 from staticgrad.compiler.kernels.order import Order, Ordered
+from staticgrad.compiler.memory import placement
+from staticgrad.compiler.memory.checker import check
+from staticgrad.compiler.memory.placement import Interval, place
 from staticgrad.phases import phase, watched
+
+orders_of = placement._orders
 
 # -- merging groups -----------------------------------------------------------------------------------------------
 
@@ -100,6 +108,75 @@ def test_a_kernel_with_an_old_and_a_new_member_is_no_way_around_a_cycle() -> Non
     found_r, found_v = run(a, b)
     np.testing.assert_allclose(found_r, np.sin(b) + np.exp(a).T)
     np.testing.assert_allclose(found_v, np.exp(a) * np.tanh(np.sin(b).T))
+
+
+# -- long programs --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_program_is_cut_into_functions_and_a_check_in_any_of_them_ends_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    monkeypatch.setattr(entry, "SEGMENT", 3)
+    with sg.Graph() as graph:
+        x, index = sg.placeholder((4, 5), "float64"), sg.placeholder((3,), "int64")
+        y = x
+        for _ in range(12):
+            y = sg.tanh(y.T @ y)[:4] + x[:, :1]
+        z = sg.take(y, index, axis=0)
+        run = sg.Session(graph).compile([y, z], [x, index])
+    text = run.text("llvm")
+    assert len(re.findall(r"define internal i32 @main\.steps\d+", text)) > 3
+    assert text.split("@main(", 1)[1].split("\n}", 1)[0].count("call ") < 20
+    a = np.random.default_rng(0).standard_normal((4, 5))
+    expected = a
+    for _ in range(12):
+        expected = np.tanh(expected.T @ expected)[:4] + a[:, :1]
+    found_y, found_z = run(a, np.array([3, 0, 1]))
+    np.testing.assert_allclose(found_y, expected)
+    np.testing.assert_allclose(found_z, expected[[3, 0, 1]])
+    with pytest.raises(sg.BoundsError):
+        run(a, np.array([0, 9, 1]))
+
+
+def test_a_long_sum_of_products_keeps_no_product_but_the_last_sum() -> None:
+    """Each addition is the epilogue of its product, so that two buffers do, however long the sum is."""
+    turns = 40
+    with sg.Graph() as graph:
+        xs = [sg.placeholder((8, 16), "float32") for _ in range(turns)]
+        total = xs[0].T @ xs[0]
+        for x in xs[1:]:
+            total = total + x.T @ x
+        run = sg.Session(graph).compile(total, xs)
+    arrays = [np.random.default_rng(k).standard_normal((8, 16)).astype(np.float32) for k in range(turns)]
+    np.testing.assert_allclose(run(*arrays), sum(a.T @ a for a in arrays), rtol=1e-4, atol=1e-3)
+    assert run.memory.arena_bytes <= 3 * 16 * 16 * 4
+
+
+# -- very many buffers ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_very_many_buffers_are_placed_right_and_as_tight_as_by_the_order_of_births(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    count = 700
+    births = rng.integers(0, count, count)
+    lives = rng.integers(1, 40, count)
+    sizes = rng.integers(0, 3000, count)
+    intervals = [
+        Interval(f"b{k}", int(birth), int(birth + life), int(size))
+        for k, (birth, life, size) in enumerate(zip(births, lives, sizes, strict=True))
+    ]
+    few = place(intervals)
+    monkeypatch.setattr(placement, "LARGE", 100)
+    many = place(intervals)
+    check(intervals, many.offsets, many.arena_bytes)
+    monkeypatch.setattr(placement, "LARGE", 10**9)
+    monkeypatch.setattr(placement, "_orders", lambda problem: iter([next(iter(orders_of(problem)))]))
+    by_birth = place(intervals)
+    assert few.arena_bytes <= many.arena_bytes <= by_birth.arena_bytes
 
 
 # -- phases -------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from tree import ROOT, modules
 # From the ground up. A name stands for itself and for all that is below it, unless a longer name claims that.
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
-        "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.frozen")),
+        "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
+        "staticgrad.frozen")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
@@ -140,6 +141,7 @@ def _everywhere(_: Tensor) -> bool:
     return True
 
 
+@collection_held()
 def backpropagate(
     graph: Graph,
     cotangents: Mapping[Tensor, Tensor],

@@ -1,16 +1,17 @@
 """The entry: steps in order and a plan come in, the text of one LLVM module goes out.
 
-``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other; kernels that are equal up to their
-operands are one function, and those that take long are handed the pool (``emit.parallel``), which may be null. A check
-that fails ends the run with its number. With ``poison`` every buffer is filled with 0xFF bytes (NaN for floats, -1 for
-integers) before its first and after its last use, so a read outside its life shows at once. A ``timed`` program notes
-the clock after each step.
+``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other, or, where there are very many, a
+function for each ``SEGMENT`` of them, as the code generator takes longer than in proportion for a long function.
+Kernels that are equal up to their operands are one function, and those that take long are handed the pool
+(``emit.parallel``), which may be null. A check that fails ends the run with its number. With ``poison`` every buffer is
+filled with 0xFF bytes (NaN for floats, -1 for integers) before its first and after its last use, so a read outside its
+life shows at once. A ``timed`` program notes the clock after each step.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from staticgrad.compiler.emit import contraction, convolution
@@ -32,6 +33,7 @@ from staticgrad.phases import phase
 POISON = 0xFF
 # A counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs.
 CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 'steady'}counter"
+SEGMENT = 128  # steps in one function
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +107,25 @@ def kernel_function(module: Module, kernel: Kernel, name: str, shared: bool) -> 
 
 
 class _Main:
-    """Writes ``main``."""
+    """Writes ``main``, a segment of it, or the function of a loop's part."""
 
     def __init__(
-        self, module: Module, slots: Sequence[Slot], plan: Plan, poison: bool, name: str = "main", base: int = 0
+        self,
+        module: Module,
+        numbers: Mapping[Slot, int],
+        plan: Plan,
+        poison: bool,
+        checks: list[Check],
+        name: str = "main",
+        base: int = 0,
     ) -> None:
         self.module = module
         self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=name != "main")
         self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison
-        self.numbers = {slot: number for number, slot in enumerate(slots)}
-        self.checks: list[Check] = []
+        self.numbers = numbers
+        self.checks = checks  # of the whole program
         self.shares = False
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
@@ -130,23 +139,48 @@ class _Main:
         f.finish()
 
     def write(self, steps: Sequence[Step]) -> None:
-        operands = [len(step.operands) for step in steps if step.callback is not None]
-        if operands:
-            self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {max(1, *operands)}, align 8")
-        self._load_bases(steps)
+        """The whole function: all steps."""
         if self.poison:
             for temp in self.plan.temps:
                 self._fill(temp)
         self._note_time(0)
-        for time, step in enumerate(steps):
+        if len(steps) <= SEGMENT:
+            self._steps(steps, 0)
+        else:
+            for first in range(0, len(steps), SEGMENT):
+                self._segment(steps[first : first + SEGMENT], first)
+        self._finish()
+
+    def _finish(self) -> None:
+        self.f.ret(integer(0, "i32"))
+        self.f.finish()
+
+    def _segment(self, steps: Sequence[Step], first: int) -> None:
+        """A call of a function of its own for some steps."""
+        known = len(self.checks)
+        name = self.module.unique(f"{self.f.name}.steps{first}")
+        part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base)
+        part._ticks = self._ticks
+        part._steps(steps, first)
+        part._finish()
+        self.shares |= part.shares
+        status = self.f.call(name, "i32", *self.f.params)
+        if len(self.checks) > known:
+            with self.f.when(self.f.compare("icmp ne", status, integer(0, "i32"))):
+                self.f.ret(status)
+                self.f.block(self.f.label("unreachable"))
+
+    def _steps(self, steps: Sequence[Step], first: int) -> None:
+        operands = [len(step.operands) for step in steps if step.callback is not None]
+        if operands:
+            self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {max(1, *operands)}, align 8")
+        self._load_bases(steps)
+        for time, step in enumerate(steps, first):
             self._step(step)
             self._note_time(time + 1)
             if self.poison:
-                for temp, interval in zip(self.plan.temps, self.plan.intervals, strict=True):
-                    if interval.last == time + 1:
-                        self._fill(temp)
-        self.f.ret(integer(0, "i32"))
-        self.f.finish()
+                for temp in self.plan.ending.get(time + 1, ()):
+                    self._fill(temp)
 
     def _note_time(self, number: int) -> None:
         if self._ticks is not None:
@@ -194,8 +228,7 @@ class _Main:
         for part, arena in zip(loop.parts, loop.arenas, strict=True):
             base = self.base + self.plan.offsets[scratch] + arena
             name = self.module.unique(f"{self.f.name}.{step.name}")
-            writer = _Main(self.module, part.slots, part.plan, self.poison, name, base)
-            writer.checks = self.checks
+            writer = _Main(self.module, _numbers(part.slots), part.plan, self.poison, self.checks, name, base)
             writer.write(part.steps)
             self.shares |= writer.shares
             functions.append(name)
@@ -237,13 +270,17 @@ class _Main:
             self.f.block(self.f.label("unreachable"))
 
 
+def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:
+    return {slot: number for number, slot in enumerate(slots)}
+
+
 @phase("emit text")
 def emit_entry(
     steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False
 ) -> Entry:
     """The text of the module that runs ``steps`` over ``plan``."""
     module = Module(target)
-    main = _Main(module, slots, plan, poison)
+    main = _Main(module, _numbers(slots), plan, poison, [])
     if timed:
         main.note_times(len(steps))
     main.write(steps)

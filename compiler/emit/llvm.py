@@ -86,6 +86,7 @@ class Module:
         self._declarations: dict[str, str] = {}
         self._globals: dict[str, str] = {}
         self._functions: dict[str, str] = {}
+        self._numbers: dict[str, int] = {}  # the last that made a name unique
         self._shared: dict[object, str] = {}
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
@@ -105,9 +106,10 @@ class Module:
 
     def unique(self, stem: str) -> str:
         """A function name that is not taken yet."""
-        name, n = stem, 1
+        name = stem
         while name in self._functions:
-            name, n = f"{stem}.{n}", n + 1
+            self._numbers[stem] = number = self._numbers.get(stem, 0) + 1
+            name = f"{stem}.{number}"
         return name
 
     def add(self, name: str, text: str) -> None:

@@ -43,6 +43,7 @@ class Group(Ordered):
     anchor: Node | None = None
     cost: int = 0
     last: int = 0  # the highest serial number of a member
+    product: Tensor | None = None  # the result of a matrix kernel that only a member reads: this can be its epilogue
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -100,6 +101,7 @@ class Fuser:
             if node.op.name in SOURCES or node.op.name in VIEWS:
                 continue
             group = new_group(node, self.cost_of)
+            group.product = self._product(node)
             self.order.add(group, self._dependencies(node))
             self.group_of[node] = group
             if group.kind == "nest":
@@ -157,14 +159,25 @@ class Fuser:
             large.axes = home.axes if other.axes is None else other.axes
             large.nodes += small.nodes
             large.cost += small.cost
+            large.product = home.product if other.product is None else other.product
             large.last = node.serial
             for moved in small.nodes:
                 self.group_of[moved] = large
             home = large
 
+    def _product(self, node: Node) -> Tensor | None:
+        """What ``node`` alone reads of a matrix kernel, whose epilogue it can begin."""
+        for x in node.inputs if node.op.elementwise else ():
+            if x.op.op.name in MATRIX and x.shape == node.outputs[0].shape and len(self.users[x]) == 1:
+                return x
+        return None
+
     @staticmethod
     def _go_together(home: Group, other: Group) -> bool:
-        """Whether one nest computes both; a node by itself may be a row value of the other group."""
+        """Whether one nest shall compute both; a node by itself may be a row value of the other group. Two epilogues
+        stay apart: united they would be that of one kernel, and the other would have to store its result."""
+        if home.product is not None and other.product is not None:
+            return False
         if len(home.nodes) == 1 and home.axes is None:
             return other.fits(home.domain)
         same_axes = home.axes is None or other.axes is None or home.axes == other.axes

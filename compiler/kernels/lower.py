@@ -91,6 +91,7 @@ class Lowering:
         self.strides_of = strides_with(layouts(self.region))
         self.escaping = escaping(self.region, self.group_of, self.deferred)
         self._memory: dict[Tensor, Memory] = {}
+        self._grads: dict[str, GradSlot] = {}
         self.fetched = set(map(behind_reshapes, self.region.fetches))
         self._keys: dict[bool, KeySlot] = {}
         self._step_of: dict[Node, Step] = {}
@@ -112,6 +113,8 @@ class Lowering:
 
     def _slot(self, slot: Slot) -> Slot:
         self.slots.append(slot)
+        if isinstance(slot, GradSlot):
+            self._grads[slot.key] = slot
         return slot
 
     def key(self, again: bool = False) -> KeySlot:
@@ -182,12 +185,9 @@ class Lowering:
             builder.store(builder.compute("add", before, value, dtype=x.dtype), memory, x.dtype, address)
 
     def _grad_slot(self, key: str, type_: TensorType) -> GradSlot:
-        for slot in self.slots:
-            if isinstance(slot, GradSlot) and slot.key == key:
-                return slot
-        slot = GradSlot(key, type_)
-        self._slot(slot)
-        return slot
+        if key not in self._grads:
+            self._slot(GradSlot(key, type_))
+        return self._grads[key]
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self, group.domain, group.axes or ())

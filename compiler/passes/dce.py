@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.region import Region, needed_nodes, rebuild
 
 
 def dce(region: Region) -> Region:
+    needed = needed_nodes(region.fetches, region.effects) | {x.op for x in region.feeds}
+    if len(needed) == len(region.graph.nodes):
+        return region
     return rebuild(region, lambda node, inputs: None)

@@ -17,10 +17,13 @@ from staticgrad.optable import FUNCTIONS
 def keepdims(region: Region) -> Region:
     """Rewrite reductions that drop axes."""
 
+    def drops(node: Node) -> bool:
+        return node.op.name in REDUCTIONS and not node.attrs.keepdims
+
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.name not in REDUCTIONS or node.attrs.keepdims:
+        if not drops(node):
             return None
         kept = get_default_graph().add(node.op, inputs, replace(node.attrs, keepdims=True)).outputs[0]
         return (FUNCTIONS.reshape(kept, node.outputs[0].shape),)
 
-    return rebuild(region, visit)
+    return rebuild(region, visit) if any(map(drops, region.graph.nodes)) else region

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.kernels.access import VIEWS, Blocked, Path, behind_reshapes, broadcast_map, resolve
+from staticgrad.compiler.kernels.access import (
+    VIEWS,
+    Blocked,
+    Path,
+    behind_reshapes,
+    broadcast_map,
+    is_view,
+    resolve,
+    source_of,
+)
 from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
 from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.kernels.routines import ROUTINES
@@ -43,6 +52,8 @@ def materialize(region: Region) -> Region:
 
     def blocked(x: Tensor) -> Tensor | None:
         """The tensor on the way up from ``x`` that needs memory, if the address of ``x`` is not affine."""
+        if not is_view(source_of(x)):
+            return None
         shape = sizes(x.shape)
         path = resolve(x, broadcast_map(shape, shape), strides_of)
         return path.tensor if isinstance(path, Blocked) else None

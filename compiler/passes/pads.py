@@ -20,6 +20,8 @@ from staticgrad.types import sizes
 
 
 def pads(region: Region) -> Region:
+    if not any(node.op.name == "pad" for node in region.graph.nodes):
+        return region
     users = users_of(region)
     fetched = set(region.fetches)
 
