@@ -5,7 +5,7 @@ than a kernel takes to fill it. So arrays of ``RECYCLED_FROM`` bytes or more tak
 
     empty(shape, dtype)    a fresh array, as ``numpy.empty``
     handler()              the memory handler that makes arrays do so, for compiled entries; None where there is none
-    trim()                 give all idle blocks back to the system
+    trim()                 give all idle blocks back to the system, as a session does that is closed
 
 The arrays are NumPy's own in every respect: they own their memory, may be resized, and nothing but their owner writes
 to it. Their memory comes through a *memory handler* of NumPy (NEP 49), which is in force only while they are made; the
@@ -33,6 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.optable import Array
 from staticgrad.types import Shape, sizes
@@ -411,8 +412,6 @@ class Recycler:
     """The pool of idle blocks and the memory handler that takes from it. There is one in a process, for ever."""
 
     def __init__(self) -> None:
-        from staticgrad.compiler.emit.native import NativeModule  # LLVM, only where there are large results
-
         module = NativeModule(_text(), GENERIC)
         self.words = np.zeros(Word.RECORDS + RECORD * MOST_IDLE, np.int64)
         self.words[Word.LIMIT] = _most_idle_bytes()

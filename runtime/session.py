@@ -137,11 +137,15 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Give up programs and refuse every further call. Executables and tapes of the session end with it."""
+        """Give up programs and refuse every further call. Executables and tapes of the session end with it. Memory of
+        results that nobody holds goes back to the system; results that somebody holds stay as they are."""
+        from staticgrad.runtime import results
+
         self.store.closed[0] = 1
         self._runners.clear()
         self._executables.clear()
         self._tapes.clear()
+        results.trim()
 
     def check_open(self) -> None:
         if self.store.closed[0]:

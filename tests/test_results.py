@@ -226,6 +226,16 @@ def test_trim_gives_all_back(pool: results.Recycler) -> None:
     held[:] = 1
 
 
+def test_closing_a_session_gives_idle_memory_back(pool: results.Recycler) -> None:
+    exe, value = doubled(500, 300)
+    held, want = exe(value), value * np.float32(2)
+    exe(value)
+    assert len(idle(pool)) == 1
+    exe.session.close()
+    assert idle(pool) == []
+    np.testing.assert_array_equal(held, want)
+
+
 def test_a_pool_that_is_taken_is_not_waited_for(pool: results.Recycler) -> None:
     kept = block(300_000)
     pool.words[Word.LOCK] = 1
