@@ -13,12 +13,13 @@ through what they expand into; all else (loops, prints, callbacks) example by ex
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from staticgrad import nest
 from staticgrad.compiler.autodiff.reverse import PrimalNode
 from staticgrad.errors import GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, no_grad
 from staticgrad.ops.indexing import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
@@ -134,7 +135,7 @@ def _example(trace: Graph, x: Tensor) -> Tensor:
     return y
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Value:
     """What stands for a traced tensor: one value for all examples, or (``batched``) one for each along axis 0."""
 

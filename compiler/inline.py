@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit.nest_facts import Facts, access_of, analyse, contractions, cost_of, dtype_of, operands
 from staticgrad.compiler.emit.nest_plan import vector_lanes
@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels.program import GradSlot, StateSlot
 from staticgrad.compiler.kernels.schedule import ancestors, dependencies
 from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
 from staticgrad.compiler.unroll import unroll
+from staticgrad.frozen import frozen
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
@@ -47,7 +48,7 @@ def inline(steps: Sequence[Step], target: Target) -> list[Step]:
     return [_unrolled(step) for step in inliner.steps.values()]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reader:
     """A step with what it becomes without a buffer."""
 

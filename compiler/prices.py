@@ -7,7 +7,6 @@ without it. Nothing is estimated: both are lowered, scheduled and placed. Machin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.interventions import Intervention, interventions
@@ -15,13 +14,14 @@ from staticgrad.compiler.kernels.program import Program
 from staticgrad.compiler.region import Region
 from staticgrad.compiler.tapes import TapePlan
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.types import TensorType, bind, product
 
 Compile = Callable[[Region], Program]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Price:
     """What one intervention adds.
 
@@ -38,7 +38,7 @@ class Price:
     moved_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sum:
     """What is compared, of one or several programs."""
 

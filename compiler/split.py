@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.steps import Operand, Step, Temp
 from staticgrad.compiler.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
+from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
 
 MOST_PARTS = 16
@@ -30,7 +31,7 @@ BLOCK = 128
 INT64 = np.dtype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Split:
     """The nests in place of one: arguments are those of the nest, then the partial results of each reduction."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.frozen import frozen
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Separated:
     """The nests in place of one: arguments are those of the nest, then the row values that pass between them."""
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
@@ -44,6 +44,7 @@ from staticgrad.compiler.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.interventions import Intervention, interventions
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
@@ -60,7 +61,7 @@ _BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes 
 Origin = Literal["fetched", "fed"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SavedTensor:
     """A value that a tape keeps between its forward and its backwards.
 
@@ -98,7 +99,7 @@ class SavedTensor:
         return f"saved by {listed}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class BackwardPlan:
     """The backward of some outputs: a region whose feeds are ``reads``, then the gradients that are given.
 
@@ -113,7 +114,7 @@ class BackwardPlan:
     variables: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Derived:
     """The cotangent graph of some outputs: where it begins and what it is for."""
 

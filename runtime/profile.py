@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.runtime.reports import table
 
@@ -28,7 +28,7 @@ FEWEST_CALLS, MOST_CALLS, SECONDS = 5, 2000, 0.3  # as many calls as fit into th
 CALIBRATION_SECONDS = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelTime:
     """One kernel: the seconds it takes, the operations it does, the bytes it reads and writes at least once."""
 
@@ -50,7 +50,7 @@ class KernelTime:
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Profile:
     """The kernels of a program in the order in which they run, each with its median time over ``calls`` calls."""
 

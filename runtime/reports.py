@@ -6,12 +6,13 @@ Comes in: the plan and the costs of a Program. Goes out: ``exe.memory`` and ``ex
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.kernels.program import BufferPlan, KernelCost
 from staticgrad.errors import StaticGradError
+from staticgrad.frozen import frozen
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
@@ -63,7 +64,7 @@ def price_table(prices: Sequence[Price]) -> str:
     return "\n" + table(header, rows, right=(1, 2, 3, 4)) if rows else ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemoryReport:
     """The planned memory of a program.
 
@@ -130,7 +131,7 @@ def plot_buffers(
     figure.savefig(path)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CostReport:
     """What a call costs, kernel by kernel."""
 

@@ -25,6 +25,7 @@ from staticgrad.compiler.memory.plan import Held
 from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
@@ -42,7 +43,7 @@ BackwardKey = tuple[tuple[int, bool], ...]  # the outputs by id, and whether a g
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """What a backward does to the block: which values it uses up, and which others lie there meanwhile."""
 
@@ -109,7 +110,7 @@ def may_fail(runner: Runner) -> bool:
     return not isinstance(runner, NativeRunner) or bool(runner.interface.checks)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedBuffer:
     """One value that a tape keeps: its size in bytes, whether it is still there, why, and who declared it."""
 
@@ -120,7 +121,7 @@ class SavedBuffer:
     source: SourceLine | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TapeMemory:
     """What a tape keeps for its backwards, in bytes.
 

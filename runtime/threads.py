@@ -39,7 +39,6 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
@@ -47,6 +46,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.frozen import frozen
 from staticgrad.runtime.session import available_cores
 from staticgrad.runtime.state import aligned_empty
 
@@ -427,7 +427,7 @@ done:
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Machine:
     """What differs between processors: how to pause, and how floating-point modes are kept and taken over."""
 
@@ -437,7 +437,7 @@ class _Machine:
     take_modes: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _System:
     """What differs between operating systems: how a thread finds its processor and how it leaves it."""
 

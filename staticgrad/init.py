@@ -7,12 +7,12 @@ variable is first used, from a generator that belongs to the variable alone.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 
 
@@ -24,7 +24,7 @@ class Initializer(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class constant:
     """One number in every place."""
 
@@ -34,7 +34,7 @@ class constant:
         return np.full(shape, self.value, dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class zeros:
     """Zeros."""
 
@@ -42,7 +42,7 @@ class zeros:
         return np.zeros(shape, dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ones:
     """Ones."""
 
@@ -50,7 +50,7 @@ class ones:
         return np.ones(shape, dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class uniform:
     """Uniform in [low, high)."""
 
@@ -61,7 +61,7 @@ class uniform:
         return rng.uniform(self.low, self.high, shape).astype(dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class normal:
     """Normally distributed."""
 
@@ -107,7 +107,7 @@ def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
     return gains[nonlinearity]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class xavier_uniform:
     """Uniform in ±gain·sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010)."""
 
@@ -118,7 +118,7 @@ class xavier_uniform:
         return uniform(-bound, bound).make(shape, dtype, rng)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class xavier_normal:
     """Normal with standard deviation gain·sqrt(2 / (fan in + fan out)) (Glorot and Bengio 2010)."""
 
@@ -128,7 +128,7 @@ class xavier_normal:
         return normal(0.0, self.gain * math.sqrt(2 / max(sum(fans(shape)), 1))).make(shape, dtype, rng)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class kaiming_uniform:
     """Uniform in ±gain·sqrt(3 / fan) (He, Zhang, Ren, Sun 2015); ``a`` is the negative slope of ``leaky_relu``."""
 
@@ -141,7 +141,7 @@ class kaiming_uniform:
         return uniform(-bound, bound).make(shape, dtype, rng)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class kaiming_normal:
     """Normal with standard deviation gain / sqrt(fan) (He, Zhang, Ren, Sun 2015)."""
 
@@ -160,7 +160,7 @@ def _kaiming_std(init: kaiming_uniform | kaiming_normal, shape: tuple[int, ...])
     return calculate_gain(init.nonlinearity, init.a) / math.sqrt(max(fan, 1))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class orthogonal:
     """gain times a matrix with orthonormal rows or columns, whichever are fewer (Saxe, McClelland, Ganguli 2013).
 

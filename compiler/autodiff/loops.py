@@ -19,7 +19,7 @@ The derivative of a cond is a cond whose branches compute what they need of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.autodiff.reverse import (
     PrimalNode,
@@ -29,6 +29,7 @@ from staticgrad.compiler.autodiff.reverse import (
 )
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
 from staticgrad.ops.control import (
     CARRIED_OUT,
@@ -52,7 +53,7 @@ Maybe = Tensor | None
 # -- the derivative of a body, as a body --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Linear:
     """A body that computes derivatives, and what it is given.
 

@@ -11,11 +11,11 @@ node that saves (``saves``) is refused before anything changes; spent nodes that
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.types import Shape, product
 
@@ -46,7 +46,7 @@ def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:
     return {x: frozenset(nodes) for x, nodes in found.items()}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Passage:
     """A backward that may run: the nodes that it passes, and those of them that it spends unless it retains."""
 
@@ -55,7 +55,7 @@ class Passage:
     spends: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Call:
     number: int
     outputs: str

@@ -14,12 +14,13 @@ The walk is reverse accumulation as in A. Griewank and A. Walther, "Evaluating D
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.ops.control import LOOPS
 from staticgrad.optable import FUNCTIONS, Op
@@ -273,7 +274,7 @@ def compatible(a: Shape, b: Shape) -> bool:
 # -- the rule of one node -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PrimalNode:
     """What a rule sees of the node that it derives."""
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
 from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import Op
@@ -26,7 +26,7 @@ from staticgrad.types import TensorType, is_floating
 FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saved:
     """Positions of the operands and results that are read; ``other`` says that further values are (random draws inside
     an expansion, tensors that a custom rule captured)."""
@@ -63,7 +63,7 @@ def saves(node: Node) -> Saved:
         return NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Case:
     op: Op
     attrs: Any

@@ -178,8 +178,8 @@ def entries(place: str, suffix: str = SUFFIX) -> list[tuple[float, int, str]]:
 
 
 def shrink(place: str) -> None:
-    """Drop the entries used longest ago until no more than ``LIMIT`` bytes are left, and what processes that ended while
-    they wrote have left behind."""
+    """Drop the entries used longest ago until no more than ``LIMIT`` bytes are left, and what was never written to its
+    end."""
     for written, _, path in entries(place, TEMPORARY):
         if time.time() - written > ABANDONED:
             _drop(path)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from dataclasses import dataclass
 from typing import Literal
 
 from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, seconds_of
@@ -23,6 +22,7 @@ from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zer
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 64 << 10  # of the result between two epilogues, or of a unit of work
 CHUNK_PIXELS = 256  # by weights at least: each chunk clears weights of its own, which are added in the end
@@ -30,7 +30,7 @@ WEIGHT_BYTES = 12 << 10  # of the weights of a block of channels, which stay in 
 Kind = Literal["forward", "weights"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Segment:
     """``count`` tiles of one kind beside each other, from pixel ``start`` of a phase on."""
 
@@ -39,7 +39,7 @@ class _Segment:
     tile: RowTile
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Phase:
     taps: tuple[Taps, Taps]
     weights: Weights
@@ -48,7 +48,7 @@ class _Phase:
     block: int  # channels at a time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Places:
     """How an image is read: in place, or from a copy with all channels of a pixel beside each other."""
 
@@ -184,7 +184,7 @@ def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[
 # -- forward and by data ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Depthwise:
     """Forward or by data."""
 
@@ -326,7 +326,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
 # -- by weights -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DepthwiseWeights:
     """By weights."""
 

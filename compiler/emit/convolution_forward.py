@@ -14,7 +14,7 @@ transposed from there. The epilogue is called for each block of output rows. A k
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution_images import (
     ALIAS,
@@ -39,6 +39,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import chunk_range, cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
@@ -46,7 +47,7 @@ MANY_IMAGES = 8  # a kernel that takes long is cut between them
 ROW_BLOCKS = 16  # of all images, where it is cut within them
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Forward:
     """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,12 +17,13 @@ from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_mat
 from staticgrad.compiler.emit.parallel import Part, Table, chunk_range, divide, open_part, run_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 FLOPS_PER_LANE = 7e9  # a second: for deciding whether to share work, so roughly
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Image:
     """An image tensor and the framed channels-last copy that the tiles read.
 
@@ -79,7 +79,7 @@ class Image:
         return whole and self.pixel == self.channels
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Weights:
     """Weights as (group, out, in, i, j) strides from an offset; ``out`` and ``input`` are those of the computation."""
 
@@ -219,7 +219,7 @@ class Chunks:
         run_chunks(self.f, self.pool, part, self.table, chunks)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Units:
     """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
 

@@ -9,16 +9,16 @@ which each phase copies its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.emit.convolution_images import Weights, Writer
 from staticgrad.compiler.emit.convolution_taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Phase:
     """A forward convolution for the pixels of a result with one remainder along each axis."""
 
@@ -36,7 +36,7 @@ class Phase:
         return self.kernel[0] * self.kernel[1] * self.channels * self.tiling.width
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packing:
     """How the weights of all phases are packed."""
 

@@ -12,7 +12,6 @@ Strides along the row would need every second lane; those kernels are left to ``
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,12 +33,13 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Planar:
     """The plan of a kernel; sizes are elements unless said otherwise."""
 

@@ -6,14 +6,15 @@ its own, of stride one, with the taps that reach them. The convolution itself is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution_images import ALIAS, Image, Weights, is_depthwise, x_image
 from staticgrad.compiler.emit.llvm import Function, Index, integer
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taps:
     """The taps along one axis that reach the pixels ``first + t·spacing`` of a result, t < count.
 

@@ -18,7 +18,6 @@ vectors a cycle. Accumulators are the pixels (forward) or the taps of one filter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,11 +25,12 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
+from staticgrad.frozen import frozen
 
 MOST_PIXELS = 8  # of a tile: two vectors a cycle with a latency of four cycles
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RowTile:
     """Pixels next to each other in a row of the result."""
 

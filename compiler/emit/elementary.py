@@ -22,16 +22,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Module, Value, element_of, lanes_of
+from staticgrad.frozen import frozen
 
 # -- values with operators ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Num:
     """Lanes of one LLVM type with Python's operators: float, double, integers, or i1 masks.
 
@@ -169,7 +169,7 @@ class Num:
         return (limit > self).where(limit, self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """What is known about a float format."""
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from staticgrad.compiler.emit.nest_facts import (
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
+from staticgrad.frozen import frozen
 
 # A value that takes at least so many instructions is not computed again in a later sweep.
 KEEP_COST = 10
@@ -184,7 +184,7 @@ def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]
 # -- sweep ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Span:
     """A part of the vector axis: turns of ``lanes·copies`` indices from ``start`` until ``stop``. The last turn of a
     masked span may reach over its end."""
@@ -224,7 +224,7 @@ def spans_of(size: int, lanes: int, copies: int, target: Target, cost: int) -> t
     return tuple(spans)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sweep:
     """One pass over the inner dimensions. ``members`` are the element instructions that it runs; it reads the values
     in ``reloads`` back from where they were kept and keeps those in ``saves``. ``spans`` cut the vector axis where
@@ -237,7 +237,7 @@ class Sweep:
     spans: tuple[Span, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Share:
     """Chunks of ``size`` indices along the outer dimension ``dim``, the last one may be shorter. Every chunk starts
     where a turn of the loop does: it computes what the whole loop would."""
@@ -247,7 +247,7 @@ class Share:
     chunks: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the

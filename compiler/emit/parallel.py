@@ -15,9 +15,9 @@ number of threads that the program was compiled for: that is how often scratch m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
+from staticgrad.frozen import frozen
 
 WORTH_SHARING = 20e-6  # seconds: below, waking another thread costs more than it brings
 CHUNK_SECONDS = 5e-6  # of one chunk at least: taking one costs a tenth of a microsecond
@@ -38,7 +38,7 @@ def cut(units: int, chunks: int) -> tuple[int, int]:
     return size, -(-units // size)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """The table in the function that fills it or in a part that reads it: ``pointers``, then ``words`` words."""
 
@@ -62,7 +62,7 @@ class Table:
         return self.f.load("i64", self.f.offset(self.address, len(self.pointers) + number, "ptr"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """The function of a chunk under construction."""
 

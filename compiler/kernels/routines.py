@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node
 from staticgrad.types import int64, sizes
 
 Cumulated = Literal["sum", "prod", "recurrence"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """What one piece has of one operand or result: so many elements of a dtype."""
 
@@ -52,7 +52,7 @@ class Routine(Protocol):
     def text(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cumulation:
     """Running sums, products, or s[k] = a[k]·s[k−1] + b[k], over the first axis of (length, width) blocks.
 
@@ -80,7 +80,7 @@ class Cumulation:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sort:
     """A stable sort of a row; NaN is the largest. Operand: x; results: the values, the int64 indices, as wanted."""
 
@@ -105,7 +105,7 @@ class Sort:
         return f"sort {self.length} {self.dtype.name}{' descending' if self.descending else ''} to {what}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cholesky:
     """The upper U with Uᵀ·U = A, of which the upper triangle is read. Operand: A; result: U, zero below."""
 
@@ -125,7 +125,7 @@ class Cholesky:
         return f"cholesky {self.dtype.name} {self.size}x{self.size}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriangularSolve:
     """T·X = B, or Tᵀ·X = B. One triangle of T is read, without its diagonal where that is ``unit``.
 
@@ -154,7 +154,7 @@ class TriangularSolve:
         return f"triangular solve {self.dtype.name} {which} {self.size}x{self.size}, {self.width} columns"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Elimination:
     """P·A = L·U by partial pivoting. Operand: A.
 
@@ -179,7 +179,7 @@ class Elimination:
         return f"elimination {self.dtype.name} {self.size}x{self.size}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Householder:
     """A = Q·R for A (rows, columns) with rows ≥ columns. Operand: Aᵀ.
 
@@ -206,7 +206,7 @@ class Householder:
         return f"householder {self.dtype.name} {self.rows}x{self.columns}, {q}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symmetric:
     """Eigenvalues of a symmetric matrix in ascending order. Operand: A; results: them, and the vectors as rows."""
 
@@ -228,7 +228,7 @@ class Symmetric:
         return f"eigenvalues {'and vectors ' * self.vectors}{self.dtype.name} {self.size}x{self.size}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Singular:
     """Singular values of A (rows, columns), rows ≥ columns, in descending order. Operand: Aᵀ.
 
@@ -254,7 +254,7 @@ class Singular:
         return f"singular values {'and vectors ' * self.vectors}{self.dtype.name} {self.rows}x{self.columns}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes."""
 

@@ -14,13 +14,13 @@ import heapq
 import time
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from staticgrad.compiler.memory.problems import Interval, PlanError, validate
 from staticgrad.compiler.memory.search import improve
+from staticgrad.frozen import frozen
 
 __all__ = ["Interval", "Placement", "PlanError", "lower_bound", "place"]
 
@@ -28,7 +28,7 @@ SMALL = 512  # up to so many buffers lists of neighbours are quicker than arrays
 LARGE = 4096  # from so many on only what takes n log n steps is tried
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """A plan: ``offsets`` parallel to the intervals; at some time ``lower_bound_bytes`` are alive at once."""
 
@@ -66,7 +66,7 @@ def place(
     return Placement(tuple(offsets), _round_up(arena, alignment), bound)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Problem:
     """The buffers that have bytes, by number: those that are ``fixed`` already lie at their ``offsets``."""
 

@@ -15,10 +15,10 @@ import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from staticgrad.errors import FormatError, StaticGradError
+from staticgrad.frozen import frozen
 
 COLUMNS = ("id", "lower", "upper", "size")
 OFFSET = "offset"
@@ -29,7 +29,7 @@ class PlanError(StaticGradError, ValueError):
     """A problem that no plan can solve, or a plan that does not solve its problem."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval:
     """A buffer of ``nbytes`` bytes that is alive in ``[first, last)``; ``fixed`` is the offset it must have."""
 

@@ -8,7 +8,6 @@ run; ``STATICGRAD_DISABLE=name`` leaves one out (where it is optional), ``STATIC
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from staticgrad.compiler.passes.bodies import bodies
 from staticgrad.compiler.passes.cse import cse
@@ -22,10 +21,11 @@ from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
 from staticgrad.compiler.region import Region
+from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pass:
     """A rewrite of a region: its name in switches and dumps, and the function."""
 

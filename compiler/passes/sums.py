@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.kernels.families import users_of
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.region import Region, rebuild
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import Body, LoopAttributes
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Product:
     """A·B, reshaped and permuted by ``views`` (outermost last). A transposed factor is stacked as it was before."""
 
@@ -38,7 +39,7 @@ class _Product:
         return (self.a, self.b)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reduction:
     """The sum of ``x`` over ``axes``, reshaped and permuted by ``views``."""
 

@@ -9,7 +9,6 @@ is in the modules beside this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
@@ -28,12 +27,13 @@ from staticgrad.compiler.kernels.routines import (
     Symmetric,
     TriangularSolve,
 )
+from staticgrad.frozen import frozen
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Writer:
     """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece."""
 

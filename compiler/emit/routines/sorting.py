@@ -10,7 +10,6 @@ sorted alone by digits come with -0 before 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes
 from staticgrad.compiler.emit.routines.vectors import Lanes, as_value, counted, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
+from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
 DIGIT = 8  # bits
@@ -25,7 +25,7 @@ BUCKETS = 1 << DIGIT
 COUNT = "i32"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Layout:
     """Where things lie in the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
 

@@ -11,7 +11,6 @@ NaN in the end, and so does what does not converge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,12 +20,13 @@ from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce
 from staticgrad.compiler.emit.routines.vectors import Matrix, counted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
+from staticgrad.frozen import frozen
 
 STEPS = 60  # of QL for one eigenvalue
 SWEEPS = 40
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Vector:
     """Elements in memory that are read and written one by one."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.reduction import combine
+from staticgrad.frozen import frozen
 
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
@@ -30,7 +30,7 @@ def counted(f: Function, start: Index, stop: Index, step: int = 1, carry: Sequen
         yield loop
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """Some neighbouring elements: of type ``type``, those where ``mask`` holds (all without one)."""
 
@@ -89,7 +89,7 @@ def sum_lanes(f: Function, dtype: np.dtype, value: Value) -> Value:
 # -- rows of matrices -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Matrix:
     """A matrix in memory: element (i, j) lies ``i·row + j·column`` elements behind ``base``."""
 
