@@ -46,6 +46,7 @@ from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
+from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind
@@ -328,7 +329,10 @@ class TapePlan:
         return sorted(passed, key=lambda x: (x.op.serial, x.index), reverse=True)
 
     def _note_rule(self, node: Node, made: Sequence[Node]) -> None:
+        """A rule checks indices again for programs that need a gradient alone; here the forward has checked them."""
         self._owners.update((n, node) for n in made)
+        for n in made:
+            n.control = tuple(before for before in n.control if before.op is not BOUNDS_CHECK)
 
     def _note_hook(self, node: Node, made: Sequence[Node]) -> None:
         """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -775,3 +776,31 @@ def test_training_steps_in_many_threads_all_count(g: sg.Graph, size: int) -> Non
     in_threads(4, work)
     assert sess.get(n) == 4 * runs
     np.testing.assert_array_equal(sess.get(w), np.full(size, -runs * (1 + 2 + 3 + 4)))
+
+
+def check_once(exe: sg.Executable) -> None:
+    if os.environ["STATICGRAD_BACKEND"] == "compiled":  # the interpreter merges nothing
+        assert exe.text("graph").count("bounds_check(") == 1
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_bad_label_is_found_when_only_the_gradient_is_fetched(g: sg.Graph, smoothing: float) -> None:
+    x, t = sg.placeholder((3, 4), requires_grad=True), sg.placeholder((3,), sg.int64)
+    loss = sg.nn.cross_entropy(x, t, label_smoothing=smoothing)
+    (dx,) = sg.gradients(loss, [x])
+    sess, logits = sg.Session(g), np.zeros((3, 4), np.float32)
+    assert sess.run(dx, {x: logits, t: np.array([0, 3, -100])}).shape == (3, 4)
+    with pytest.raises(sg.BoundsError, match="label"):
+        sess.run(dx, {x: logits, t: np.array([0, 4, 1])})
+    check_once(sess.compile([loss, dx], [x, t]))
+    tape = sess.forward(loss, {x: logits, t: np.array([0, 1, 2])})
+    tape.backward(loss)  # the forward has checked
+
+
+def test_embedding_and_its_gradient_check_the_indices_once(g: sg.Graph) -> None:
+    w, i = sg.Variable(np.ones((5, 2), np.float32)), sg.placeholder((3,), sg.int64)
+    y = sg.sum(sg.nn.embedding(i, w))
+    exe = sg.Session(g).compile([y, *sg.gradients(y, [w])], [i])
+    check_once(exe)
+    with pytest.raises(sg.BoundsError):
+        exe(np.array([0, 5, 1]))

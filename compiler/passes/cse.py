@@ -1,4 +1,5 @@
-"""Common subexpressions: two nodes with the same op, attributes and operands are one, unless they have an effect.
+"""Common subexpressions: two nodes with the same op, attributes and operands are one, unless they have an effect; a
+check of bounds that repeats another one is no effect of its own.
 
 A control edge orders a pure node after an effect, for which the effect need not wait; the one that is kept has its own.
 Random ops have their place among their attributes, so two draws are never merged; one that a derivative repeats is.
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.effects import BOUNDS_CHECK
 
 
 def cse(region: Region) -> Region:
@@ -27,4 +29,19 @@ def cse(region: Region) -> Region:
         seen[key] = outputs
         return outputs
 
-    return rebuild(region, visit)
+    return _checked_once(rebuild(region, visit))
+
+
+def _checked_once(region: Region) -> Region:
+    """Of equal checks of bounds the first is left, and who came after another one comes after it."""
+    first: dict[object, Node] = {}
+    left: dict[Node, Node] = {}
+    for node in region.graph.nodes:
+        if node.op is BOUNDS_CHECK:
+            left[node] = first.setdefault((node.attrs, node.inputs, node.epoch), node)
+    if len(first) == len(left):
+        return region
+    for node in region.graph.nodes:
+        node.control = tuple(dict.fromkeys(left.get(before, before) for before in node.control))
+    effects = tuple(dict.fromkeys(left.get(node, node) for node in region.effects))
+    return Region(region.graph, region.feeds, region.fetches, effects)

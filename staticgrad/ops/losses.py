@@ -16,7 +16,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, lift, lift_all
+from staticgrad.graph import Node, Tensor, control_dependencies, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, binary_cases, elementwise, scaled
 from staticgrad.ops.neural import FLOATS, as_index, checked, floating, log_softmax_reference, shifted_exp
@@ -186,21 +186,24 @@ def _cross_entropy_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     """For each row Σ q·(-log p): p·Σq - q for the logits, -log p for q and what q is made of."""
     if is_floating(node.inputs[1].dtype):
         return _soft_vjp(o, node, ct)
-    x, _, *weight = node.inputs
+    x, index, *weight = node.inputs
     attrs: ClassLossAttributes = node.attrs
     parts = _rows(o, node)
     probability = o.softmax(x, attrs.axis)
     rows = _row_cotangent(o, node, ct, parts.share)
+    check = checked(index, x.shape[attrs.axis], "cross_entropy: label", attrs.ignore_index)
     if not attrs.label_smoothing:
         factor = o.multiply(rows, parts.share)
-        dx = o.multiply(o.where(parts.hit, o.subtract(probability, 1), probability), factor)
+        with control_dependencies(check):  # a program may need the gradient alone
+            dx = o.multiply(o.where(parts.hit, o.subtract(probability, 1), probability), factor)
         return [dx, None, *(_weight_vjp(o, node, ct, parts, o.where(parts.hit, rows, 0)) for _ in weight)]
     even = _even_share(o, x, attrs)
     valid_rows = o.where(parts.valid, rows, 0)
     base = o.add(o.where(parts.hit, 1 - attrs.label_smoothing, o.zeros((), dtype=x.dtype)), even)
     wanted = _weighted(o, base, parts.weight)
     everything = o.sum(wanted, axis=attrs.axis, keepdims=True)
-    dx = o.multiply(o.subtract(o.multiply(probability, everything), wanted), valid_rows)
+    with control_dependencies(check):
+        dx = o.multiply(o.subtract(o.multiply(probability, everything), wanted), valid_rows)
     return [dx, None, *(_weight_vjp(o, node, ct, parts, o.multiply(base, valid_rows)) for _ in weight)]
 
 
