@@ -102,14 +102,37 @@ class CholeskyAttributes:
     upper: bool
 
 
+def each_or_nan(function: Callable[..., Any], *arrays: Array) -> Any:
+    """A reference over a batch of matrices; NaN for those where it raises ``LinAlgError``, and only for those."""
+    try:
+        return function(*arrays)
+    except np.linalg.LinAlgError:
+        pass
+    harmless = [np.broadcast_to(np.eye(*x.shape[-2:], dtype=x.dtype), x.shape) for x in arrays]
+    shaped = function(*harmless)
+    several = isinstance(shaped, tuple)
+    results = [np.full_like(y, np.nan) for y in (shaped if several else (shaped,))]
+    for place in np.ndindex(arrays[0].shape[:-2]):
+        try:
+            found = function(*(x[place] for x in arrays))
+        except np.linalg.LinAlgError:
+            continue
+        for result, y in zip(results, found if several else (found,), strict=True):
+            result[place] = y
+    return tuple(results) if several else results[0]
+
+
 def _upper_factor(x: Array) -> Array:
     try:
         return np.swapaxes(np.linalg.cholesky(np.swapaxes(x.astype(np.float64), -1, -2)), -1, -2).astype(x.dtype)
-    except np.linalg.LinAlgError:  # each by itself: only some may fail
-        return _each(_upper_factor_or_nan, x)
+    except np.linalg.LinAlgError:
+        result = np.empty_like(x)
+        for place in np.ndindex(x.shape[:-2]):
+            result[place] = _upper_factor_of_one(x[place])
+        return result
 
 
-def _upper_factor_or_nan(x: Array) -> Array:
+def _upper_factor_of_one(x: Array) -> Array:
     """The rows before the first pivot that is not positive are right, from there on NaN stands above the diagonal."""
     result = np.triu(np.full_like(x, np.nan))
     for size in range(1, len(x) + 1):
@@ -120,12 +143,6 @@ def _upper_factor_or_nan(x: Array) -> Array:
         rest = np.linalg.solve(part.T, x[:size, size:].astype(np.float64))
         result[:size, :size], result[:size, size:] = part, rest
     return result
-
-
-def _each(function: Callable[[Array], Array], x: Array) -> Array:
-    """A function of one matrix, applied to each of a batch."""
-    flat = x.reshape((math.prod(x.shape[:-2]), *x.shape[-2:]))
-    return np.stack([function(one) for one in flat]).reshape(x.shape)
 
 
 def _cholesky_reference(attrs: CholeskyAttributes, x: Array) -> Array:
@@ -251,10 +268,7 @@ def _triangular_reference(attrs: TriangularAttributes, t: Array, b: Array) -> Ar
     if attrs.unit:
         part = part + np.eye(t.shape[-1])
     part = np.swapaxes(part, -1, -2) if attrs.transposed else part
-    try:
-        return np.linalg.solve(part, b.astype(np.float64)).astype(b.dtype)
-    except np.linalg.LinAlgError:
-        return np.full_like(b, np.nan)
+    return np.asarray(each_or_nan(np.linalg.solve, part, b.astype(np.float64))).astype(b.dtype)
 
 
 def triangular(t: Tensor, b: Tensor, *, lower: bool, transposed: bool = False, unit: bool = False) -> Tensor:
@@ -406,12 +420,8 @@ def _factored(x: Tensor) -> Sequence[Tensor]:
 
 def _solve_reference(attrs: SolveAttributes, a: Array, b: Array) -> Array:
     wide = a.astype(np.float64)
-    try:
-        return np.linalg.solve(np.swapaxes(wide, -1, -2) if attrs.transposed else wide, b.astype(np.float64)).astype(
-            b.dtype
-        )
-    except np.linalg.LinAlgError:
-        return np.full_like(b, np.nan)
+    wide = np.swapaxes(wide, -1, -2) if attrs.transposed else wide
+    return np.asarray(each_or_nan(np.linalg.solve, wide, b.astype(np.float64))).astype(b.dtype)
 
 
 def _row_grid(o: Namespace, rows: Any, b: Any) -> list[Any]:

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
+from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of
-from staticgrad.ops.factorisations import FLOATS, UNIT, check_square, symmetric, triangular
+from staticgrad.ops.factorisations import FLOATS, UNIT, check_square, each_or_nan, symmetric, triangular
 from staticgrad.ops.matrices import float_matrix, known_sizes
 from staticgrad.optable import (
     FUNCTIONS,
@@ -97,23 +97,28 @@ def _householder_reference(attrs: HouseholderAttributes, at: Array) -> tuple[Arr
     return np.swapaxes(q, -1, -2).astype(at.dtype), np.swapaxes(r, -1, -2).astype(at.dtype)
 
 
+def _no_derivative(o: Namespace, node: Primal, *given: Any) -> Sequence[Any]:
+    raise GradientError("vectors that complete an orthonormal basis are not determined: they have no derivative")
+
+
 HOUSEHOLDER = register(
     Op(
         "householder",
         "Qᵀ and Rᵀ of Aᵀ, for a matrix with at least as many rows as columns.",
         infer=_householder_type,
         reference=_householder_reference,
-        differentiable=False,
+        vjp=_no_derivative,
+        jvp=_no_derivative,
         dtypes=FLOATS,
         cases=(
-            Case(((3, 3),), HouseholderAttributes(3)),
-            Case(((2, 3, 5),), HouseholderAttributes(3)),
-            Case(((1, 1),), HouseholderAttributes(1)),
-            Case(((1, 4),), HouseholderAttributes(4)),
-            Case(((7, 40),), HouseholderAttributes(7)),
-            Case(((2, 7, 20),), HouseholderAttributes(20)),
-            Case(((0, 2, 3),), HouseholderAttributes(2)),
-            Case(((0, 3),), HouseholderAttributes(3)),
+            Case(((3, 3),), HouseholderAttributes(3), differentiable=()),
+            Case(((2, 3, 5),), HouseholderAttributes(3), differentiable=()),
+            Case(((1, 1),), HouseholderAttributes(1), differentiable=()),
+            Case(((1, 4),), HouseholderAttributes(4), differentiable=()),
+            Case(((7, 40),), HouseholderAttributes(7), differentiable=()),
+            Case(((2, 7, 20),), HouseholderAttributes(20), differentiable=()),
+            Case(((0, 2, 3),), HouseholderAttributes(2), differentiable=()),
+            Case(((0, 3),), HouseholderAttributes(3), differentiable=()),
         ),
         tolerance=50.0,
         tags=PRIMITIVE,
@@ -217,7 +222,7 @@ def _eigen_type(name: str) -> Callable[..., tuple[TensorType, TensorType]]:
 
 def _eigen_of(a: Array) -> tuple[Array, Array]:
     wide = a.astype(np.float64)
-    values, vectors = np.linalg.eigh((wide + np.swapaxes(wide, -1, -2)) / 2)
+    values, vectors = each_or_nan(lambda x: tuple(np.linalg.eigh(x)), (wide + np.swapaxes(wide, -1, -2)) / 2)
     return values.astype(a.dtype), _flipped(vectors, _signs(vectors)).astype(a.dtype)
 
 
@@ -338,7 +343,7 @@ def _jacobi_type(attrs: NoAttributes, at: TensorType) -> tuple[TensorType, Tenso
 
 
 def _svd_of(a: Array) -> tuple[Array, Array, Array]:
-    u, s, vh = np.linalg.svd(a.astype(np.float64), full_matrices=False)
+    u, s, vh = each_or_nan(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a.astype(np.float64))
     v = np.swapaxes(vh, -1, -2)
     signs = _signs(u if a.shape[-2] < a.shape[-1] else v)
     vh = np.swapaxes(_flipped(v, signs), -1, -2)
@@ -532,7 +537,7 @@ def _pinv_type(attrs: PinvAttributes, a: TensorType) -> TensorType:
 
 def _pinv_reference(attrs: PinvAttributes, a: Array) -> Array:
     rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps) if attrs.rtol is None else attrs.rtol
-    return np.asarray(np.linalg.pinv(a.astype(np.float64), rcond)).astype(a.dtype)
+    return np.asarray(each_or_nan(lambda x: np.linalg.pinv(x, rcond), a.astype(np.float64))).astype(a.dtype)
 
 
 def _expand_pinv(o: Namespace, node: Primal) -> Sequence[Any]:

@@ -1,0 +1,194 @@
+"""Running sums, sorting, triangles and grids where the table's cases do not look: edges, long rows, loops, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.emit.target import TARGETS, runs_here
+
+RNG = np.random.default_rng(0)
+HERE = [name for name, target in TARGETS.items() if runs_here(target)]
+
+
+@pytest.fixture(autouse=True)
+def g(monkeypatch: pytest.MonkeyPatch) -> Iterator[sg.Graph]:
+    monkeypatch.setenv("STATICGRAD_DISABLE", "fold")  # constants are computed by kernels too
+    with sg.Graph() as graph:
+        yield graph
+
+
+def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:
+    return sg.Session(sg.get_default_graph(), **options).run(fetches, feeds)
+
+
+# -- running sums and products --------------------------------------------------------------------------------------
+
+
+def test_running_sums_of_integers_are_int64_and_a_dtype_is_taken() -> None:
+    x = sg.constant(np.array([[100, 100, 100], [1, 2, 3]], np.uint8))
+    wide, narrow = sg.cumulative_sum(x, axis=1), sg.cumulative_sum(x, 0, dtype=np.int32)
+    assert (wide.dtype, narrow.dtype) == (sg.int64, sg.int32)
+    got = run([wide, narrow])
+    np.testing.assert_array_equal(got[0], [[100, 200, 300], [1, 3, 6]])
+    np.testing.assert_array_equal(got[1], [[100, 100, 100], [101, 102, 103]])
+
+
+def test_include_initial_makes_the_result_one_longer() -> None:
+    x = np.array([[2.0, 3.0], [4.0, 5.0]])
+    got = run([sg.cumulative_sum(x, axis=1, include_initial=True), sg.cumulative_prod(x, axis=0, include_initial=True)])
+    np.testing.assert_array_equal(got[0], [[0, 2, 5], [0, 4, 9]])
+    np.testing.assert_array_equal(got[1], [[1, 1], [2, 3], [8, 15]])
+
+
+def test_running_sums_of_several_axes_need_an_axis() -> None:
+    with pytest.raises(sg.GraphError, match="axis must be given"):
+        sg.cumulative_sum(np.ones((2, 3)))
+
+
+def test_the_gradient_of_running_products_is_right_where_elements_are_zero() -> None:
+    values = np.array([2.0, 0.0, 3.0, 0.0, 5.0])
+    x = sg.constant(values)
+    (dx,) = sg.gradients(sg.cumulative_prod(x), [x])
+    expected = [sum(np.prod(np.delete(values[: i + 1], k)) for i in range(k, 5)) for k in range(5)]
+    np.testing.assert_allclose(run(dx), expected)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("shape", [(1000,), (3, 333), (257, 5), (64, 64)])
+def test_running_sums_of_long_and_ragged_rows(target: str, shape: tuple[int, ...], monkeypatch: Any) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    values = RNG.normal(size=shape)
+    x = sg.placeholder(shape[::-1], sg.float64)
+    y = sg.cumulative_sum(sg.permute_dims(x, tuple(range(len(shape)))[::-1]), axis=0)  # read through a view
+    np.testing.assert_allclose(run(y, {x: values.T}), np.cumsum(values, 0), rtol=1e-12, atol=1e-12)
+
+
+def test_a_running_sum_keeps_the_sign_of_zero() -> None:
+    got = run(sg.cumulative_sum(np.full(40, -0.0, np.float32)))
+    assert np.signbit(got).all()
+
+
+# -- sorting --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8, np.bool_])
+@pytest.mark.parametrize("length", [7, 160, 161, 1000])
+def test_equal_elements_keep_their_order(target: str, dtype: Any, length: int, monkeypatch: Any) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    values = (RNG.integers(-3, 4, (3, length)) * (1 if np.dtype(dtype).kind != "f" else 0.5)).astype(dtype)
+    x = sg.placeholder(values.shape, dtype)
+    got = run([sg.sort(x), sg.argsort(x), sg.argsort(x, descending=True), sg.sort(x, descending=True)], {x: values})
+    order = np.argsort(values, kind="stable")
+    back = length - 1 - np.argsort(values[:, ::-1], kind="stable")[:, ::-1]
+    np.testing.assert_array_equal(got[0], np.sort(values))
+    np.testing.assert_array_equal(got[1], order)
+    np.testing.assert_array_equal(got[2], back)
+    np.testing.assert_array_equal(got[3], np.sort(values)[:, ::-1])
+
+
+@pytest.mark.parametrize("repeats", [1, 30])
+def test_nan_is_the_largest_and_zeros_of_both_signs_are_equal(repeats: int) -> None:
+    values = np.array([3, np.nan, -0.0, 0.0, np.inf, -np.inf, -0.0, np.nan, 1e-45] * repeats, np.float32)
+    x = sg.placeholder(values.shape)
+    up, order, down = run([sg.sort(x), sg.argsort(x), sg.sort(x, descending=True)], {x: values})
+    np.testing.assert_array_equal(up, np.sort(values))
+    np.testing.assert_array_equal(order, np.argsort(values, kind="stable"))
+    np.testing.assert_array_equal(down, np.sort(values)[::-1])
+
+
+def test_the_gradient_of_sorted_values_goes_where_they_came_from() -> None:
+    x = sg.constant(np.array([3.0, 1.0, 2.0]))
+    (dx,) = sg.gradients(sg.sort(x) * np.array([10.0, 20.0, 30.0]), [x])
+    np.testing.assert_array_equal(run(dx), [30.0, 10.0, 20.0])
+
+
+def test_sorting_a_scalar_is_refused() -> None:
+    with pytest.raises(sg.GraphError, match="has no axis"):
+        sg.sort(1.0)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted_as_numpy_with_ties_and_nan(side: Any) -> None:
+    bounds = np.array([-1.0, 0.0, 0.0, 2.0, np.inf, np.nan])
+    values = np.array([[-2.0, 0.0], [2.0, np.nan], [np.inf, 1.0]])
+    got = run(sg.searchsorted(bounds, values, side=side))
+    np.testing.assert_array_equal(got, np.searchsorted(bounds, values, side=side))
+
+
+# -- in loops, over threads -----------------------------------------------------------------------------------------
+
+
+def test_routines_in_the_body_of_a_scan_and_their_gradients() -> None:
+    xs = RNG.normal(size=(4, 6))
+
+    def step(carry: Any, x: Any) -> Any:
+        y = sg.cumulative_sum(sg.sort(x + carry)) * 0.1
+        return y, sg.sum(y * y)
+
+    x = sg.placeholder(xs.shape, sg.float64)
+    _, ys = sg.scan(step, np.zeros(6), x)
+    (dx,) = sg.gradients(ys, [x])
+    graph = sg.get_default_graph()
+    carry = np.zeros(6)
+    expected = []
+    for row in xs:
+        carry = np.cumsum(np.sort(row + carry)) * 0.1
+        expected.append(np.sum(carry**2))
+    with sg.Session(graph) as session:
+        got, slope = session.run([ys, dx], {x: xs})
+        direction, step_size = RNG.normal(size=xs.shape), 1e-6
+        up, down = (session.run(ys, {x: xs + sign * step_size * direction}).sum() for sign in (1, -1))
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    np.testing.assert_allclose((slope * direction).sum(), (up - down) / (2 * step_size), rtol=1e-6)
+
+
+def test_routines_give_the_same_bits_on_any_number_of_threads() -> None:
+    values = RNG.normal(size=(3000, 50)).astype(np.float32)
+    x = sg.placeholder(values.shape)
+    fetches = [sg.cumulative_sum(x, axis=1), sg.sort(x), sg.argsort(x)]
+    one, two = (run(fetches, {x: values}, num_threads=n) for n in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(one[1], np.sort(values))
+
+
+# -- triangles, diagonals, grids ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [-2, -1, 0, 1, 3, 9])
+def test_triangles_and_diagonals_as_numpy(k: int) -> None:
+    x = RNG.normal(size=(2, 3, 5))
+    got = run([sg.tril(x, k), sg.triu(x, k), sg.linalg.diagonal(x, offset=k), sg.linalg.trace(x, offset=k)])
+    np.testing.assert_array_equal(got[0], np.tril(x, k))
+    np.testing.assert_array_equal(got[1], np.triu(x, k))
+    np.testing.assert_array_equal(got[2], np.diagonal(x, k, -2, -1))
+    np.testing.assert_allclose(got[3], np.trace(x, k, -2, -1))
+
+
+def test_the_gradient_of_a_trace_is_the_unit_matrix() -> None:
+    x = sg.constant(RNG.normal(size=(3, 4)))
+    (dx,) = sg.gradients(sg.linalg.trace(x), [x])
+    np.testing.assert_array_equal(run(dx), np.eye(3, 4))
+
+
+@pytest.mark.parametrize("indexing", ["xy", "ij"])
+def test_meshgrid_as_numpy(indexing: Any) -> None:
+    arrays = np.arange(3.0), np.arange(4.0), np.arange(2.0)
+    for count in range(4):
+        expected = np.meshgrid(*arrays[:count], indexing=indexing)
+        grids = sg.meshgrid(*arrays[:count], indexing=indexing)
+        assert len(grids) == len(expected)
+        for got, want in zip(run(grids) if grids else [], expected, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_cross_products_broadcast() -> None:
+    x, y = RNG.normal(size=(4, 1, 3)), RNG.normal(size=(5, 3))
+    np.testing.assert_allclose(run(sg.linalg.cross(x, y)), np.cross(x, y), rtol=1e-12)

@@ -1,0 +1,272 @@
+"""``sg.linalg`` where the table's cases do not look: equations, failures, equal values, ranks, loops, all targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad import linalg
+from staticgrad.compiler.emit.target import TARGETS, runs_here
+
+RNG = np.random.default_rng(1)
+HERE = [name for name, target in TARGETS.items() if runs_here(target)]
+
+
+@pytest.fixture(autouse=True)
+def g(monkeypatch: pytest.MonkeyPatch) -> Iterator[sg.Graph]:
+    monkeypatch.setenv("STATICGRAD_DISABLE", "fold")  # constants are computed by kernels too
+    with sg.Graph() as graph:
+        yield graph
+
+
+def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:
+    return sg.Session(sg.get_default_graph(), **options).run(fetches, feeds)
+
+
+def definite(*shape: int) -> np.ndarray:
+    x = RNG.normal(size=shape)
+    return np.asarray(x @ np.swapaxes(x, -1, -2) + np.eye(shape[-1]))
+
+
+def test_every_name_is_there() -> None:
+    assert set(linalg.__all__) >= {
+        "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",
+        "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot",
+        "trace", "vecdot", "vector_norm",
+    }  # fmt: skip
+    assert all(callable(getattr(sg.linalg, name)) for name in linalg.__all__)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [1, 2, 5, 16, 33, 67])
+def test_factors_multiply_to_what_was_factored(target: str, dtype: Any, n: int, monkeypatch: Any) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    general, tall = RNG.normal(size=(2, n, n)).astype(dtype), RNG.normal(size=(n + 3, n)).astype(dtype)
+    spd, right = definite(2, n, n).astype(dtype), RNG.normal(size=(2, n, 3)).astype(dtype)
+    a, t, s, b = (sg.placeholder(x.shape, dtype) for x in (general, tall, spd, right))
+    fetches = {
+        "l": linalg.cholesky(s), "x": linalg.solve(a, b), "qr": linalg.qr(t), "eigh": linalg.eigh(s),
+        "svd": linalg.svd(t, full_matrices=False), "wide": linalg.svd(sg.matrix_transpose(t), full_matrices=True),
+    }  # fmt: skip
+    got = run(fetches, {a: general, t: tall, s: spd, b: right})
+    eps = 200 * n * float(np.finfo(dtype).eps)
+
+    def close(x: np.ndarray, y: np.ndarray, scale: float = 1.0) -> None:
+        np.testing.assert_allclose(x, y, rtol=0, atol=eps * max(scale, float(np.abs(y).max())))
+
+    low, (q, r), (w, v), (u, values, vh) = got["l"], got["qr"], got["eigh"], got["svd"]
+    close(low @ np.swapaxes(low, -1, -2), spd)
+    assert not np.triu(low, 1).any()
+    close(general @ got["x"], right, float(np.abs(general).max() * np.abs(got["x"]).max()))
+    close(q @ r, tall)
+    close(q.T @ q, np.eye(n))
+    close((v * w[:, None]) @ np.swapaxes(v, -1, -2), spd)
+    close(np.swapaxes(v, -1, -2) @ v, np.broadcast_to(np.eye(n), v.shape))
+    close((u * values) @ vh, tall)
+    close(vh @ vh.T, np.eye(n))
+    close(values, np.linalg.svd(tall, compute_uv=False))
+    u, values, vh = got["wide"]
+    assert (u.shape, vh.shape) == ((n, n), (n + 3, n + 3))
+    close((u * values) @ vh[:n], tall.T)
+    close(vh @ vh.T, np.eye(n + 3))
+
+
+# -- what fails -----------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_that_is_not_positive_definite_gives_nan_from_its_first_bad_pivot_on() -> None:
+    x = np.diag([4.0, 9.0, -1.0, 1.0])
+    got = run(linalg.cholesky(np.stack([x, np.eye(4)])))
+    np.testing.assert_array_equal(got[0, :2, :2], np.diag([2.0, 3.0]))
+    assert np.isnan(np.diagonal(got[0])[2:]).all()
+    np.testing.assert_array_equal(got[1], np.eye(4))
+
+
+def test_check_numerics_names_the_factorisation_that_failed() -> None:
+    x = sg.placeholder((3, 3), sg.float64)
+    y = linalg.cholesky(x)
+    with pytest.raises(sg.NumericsError, match="cholesky"):
+        run(y, {x: -np.eye(3)}, check_numerics=True)
+
+
+def test_a_singular_system_gives_no_number_and_ends_no_process() -> None:
+    x = np.ones((3, 3))
+    solution, inverse, d, (sign, log) = run([linalg.solve(x, np.arange(3.0)), linalg.inv(x), linalg.det(x),
+                                             linalg.slogdet(x)])  # fmt: skip
+    assert not np.isfinite(solution).all()
+    assert not np.isfinite(inverse).all()
+    assert (d, sign, log) == (0.0, 0.0, -np.inf)
+
+
+def test_nan_and_infinity_come_through_and_everything_ends() -> None:
+    for bad in (np.nan, np.inf):
+        x = np.eye(5)
+        x[1, 2] = x[2, 1] = bad
+        got = run([linalg.eigvalsh(x), linalg.svdvals(x), linalg.qr(x)[1], linalg.solve(x, np.ones(5))])
+        assert not any(np.isfinite(y).all() for y in got[:3])
+        assert np.isfinite(got[3]).all() == np.isinf(bad)  # as by hand: one over infinity is zero
+
+
+@pytest.mark.parametrize("function", [linalg.cholesky, linalg.inv, linalg.det, linalg.eigh])
+def test_matrices_that_are_not_square_are_refused(function: Callable[..., Any]) -> None:
+    with pytest.raises(sg.GraphError, match="columns as rows"):
+        function(np.ones((2, 3)))
+
+
+def test_right_sides_of_another_size_are_refused() -> None:
+    with pytest.raises(sg.GraphError, match="right side"):
+        linalg.solve(np.eye(3), np.ones(4))
+
+
+# -- equations ------------------------------------------------------------------------------------------------------
+
+
+def test_vectors_and_batches_of_right_sides_broadcast() -> None:
+    a, b, v = RNG.normal(size=(4, 3, 3)), RNG.normal(size=(2, 1, 3, 2)), RNG.normal(size=3)
+    got = run([linalg.solve(a, b), linalg.solve(a, v)])
+    np.testing.assert_allclose(got[0], np.linalg.solve(a, b), rtol=1e-10)
+    np.testing.assert_allclose(got[1], np.linalg.solve(a, np.broadcast_to(v[:, None], (4, 3, 1)))[..., 0], rtol=1e-10)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("unit", [False, True])
+def test_triangular_systems_read_one_triangle(upper: bool, left: bool, unit: bool) -> None:
+    full = RNG.normal(size=(6, 6)) + 4 * np.eye(6)
+    b = RNG.normal(size=(6, 3) if left else (3, 6))
+    t = np.triu(full) if upper else np.tril(full)
+    if unit:
+        t = t - np.diag(np.diag(t)) + np.eye(6)
+    x = run(linalg.solve_triangular(full, b, upper=upper, left=left, unitriangular=unit))
+    np.testing.assert_allclose(t @ x if left else x @ t, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 7])
+def test_powers_of_matrices(n: int) -> None:
+    x = RNG.normal(size=(2, 3, 3))
+    np.testing.assert_allclose(run(linalg.matrix_power(x, n)), np.linalg.matrix_power(x, n), rtol=1e-9, atol=1e-9)
+
+
+# -- values that coincide, ranks, sizes -----------------------------------------------------------------------------
+
+
+def test_functions_of_equal_eigenvalues_have_finite_gradients() -> None:
+    x = sg.constant(np.eye(4) * 2)
+    w, _ = linalg.eigh(x)
+    _, s, _ = linalg.svd(x)
+    grads = sg.gradients([sg.sum(w * w), sg.sum(s)], [x])
+    np.testing.assert_allclose(run(grads[0]), np.eye(4) * 5, atol=1e-12)
+
+
+def test_left_vectors_are_orthonormal_whatever_the_rank() -> None:
+    for rank in (0, 1, 2):
+        x = RNG.normal(size=(6, rank)) @ RNG.normal(size=(rank, 4))
+        u, s, vh = run(linalg.svd(x))
+        np.testing.assert_allclose(u.T @ u, np.eye(6), atol=1e-12)
+        np.testing.assert_allclose((u[:, :4] * s) @ vh, x, atol=1e-12)
+        assert run(linalg.matrix_rank(x)) == rank
+        np.testing.assert_allclose(run(linalg.pinv(x, rtol=1e-10)), np.linalg.pinv(x, 1e-10), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_huge_and_tiny_matrices_do_not_overflow(scale: float) -> None:
+    x = (definite(5, 5) * scale).astype(np.float32)
+    w, s = run([linalg.eigvalsh(x), linalg.svdvals(x)])
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(x.astype(np.float64)), rtol=1e-4)
+    np.testing.assert_allclose(s, np.linalg.svd(x.astype(np.float64), compute_uv=False), rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4)])
+@pytest.mark.parametrize("mode", ["reduced", "complete"])
+def test_qr_has_lapacks_signs_and_shapes(shape: tuple[int, int], mode: Any) -> None:
+    x = RNG.normal(size=(2, *shape))
+    q, r = run(linalg.qr(x, mode=mode))
+    expected = np.linalg.qr(x, mode)
+    assert q.shape == expected.Q.shape
+    np.testing.assert_allclose(r, expected.R, atol=1e-10)
+    np.testing.assert_allclose(q @ r, x, atol=1e-10)
+
+
+def test_vectors_that_complete_a_basis_have_no_gradient() -> None:
+    x = sg.constant(RNG.normal(size=(4, 2)))
+    u, s, _ = linalg.svd(x)
+    assert run(sg.gradients(s, [x])[0]).shape == (4, 2)
+    with pytest.raises(sg.GradientError):
+        sg.gradients(u, [x])
+
+
+# -- norms ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ord", ["fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf])
+def test_norms_of_matrices(ord: Any) -> None:
+    x = RNG.normal(size=(2, 3, 4))
+    got = run([linalg.matrix_norm(x, ord=ord), linalg.matrix_norm(x, ord=ord, keepdims=True)])
+    expected = np.linalg.matrix_norm(x, ord=ord)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-10)
+    np.testing.assert_allclose(got[1], expected[..., None, None], rtol=1e-10)
+
+
+@pytest.mark.parametrize("ord", [0, 1, 2, 3, 0.5, -1, np.inf, -np.inf])
+def test_norms_of_vectors(ord: float) -> None:
+    x = RNG.normal(size=(3, 4))
+    got = run([linalg.vector_norm(x, ord=ord), linalg.vector_norm(x, 1, ord=ord, keepdims=True)])
+    np.testing.assert_allclose(got[0], np.linalg.vector_norm(x, ord=ord), rtol=1e-10)
+    np.testing.assert_allclose(got[1], np.linalg.vector_norm(x, axis=1, ord=ord, keepdims=True), rtol=1e-10)
+
+
+@pytest.mark.parametrize("ord", [1, 2, 3])
+def test_the_norm_of_zero_has_the_derivative_zero(ord: float) -> None:
+    x = sg.constant(np.zeros(3))
+    np.testing.assert_array_equal(run(sg.gradients(linalg.vector_norm(x, ord=ord), [x])[0]), np.zeros(3))
+
+
+# -- in programs ----------------------------------------------------------------------------------------------------
+
+
+def test_one_elimination_serves_a_solution_and_its_gradient() -> None:
+    a, b = sg.placeholder((5, 5), sg.float64), sg.placeholder((5,), sg.float64)
+    x = linalg.solve(a, b)
+    exe = sg.Session(sg.get_default_graph()).compile([x, sg.gradients(sg.sum(x * x), [a])[0]], [a, b])
+    assert exe.text("kernels").count("elimination") == 1
+
+
+def test_factorisations_in_a_loop_and_through_it() -> None:
+    start = definite(3, 3)
+    x = sg.placeholder((3, 3), sg.float64)
+
+    def newton(y: Any) -> Any:
+        return (y + linalg.solve(y, x)) * 0.5
+
+    root = sg.while_loop(lambda y: sg.constant(True), newton, x, max_steps=12)
+    (dx,) = sg.gradients(sg.sum(root), [x])
+    got, slope = run([root, dx], {x: start})
+    np.testing.assert_allclose(got @ got, start, rtol=1e-8)
+    w, v = np.linalg.eigh(start)
+    inner = (v.T @ np.ones((3, 3)) @ v) / (np.sqrt(w)[:, None] + np.sqrt(w)[None, :])
+    np.testing.assert_allclose(slope, v @ inner @ v.T, rtol=1e-6)  # of Σ √X: the solution of a Lyapunov equation
+
+
+def test_a_tape_keeps_what_a_backward_of_a_factorisation_needs() -> None:
+    x = sg.Variable(definite(4, 4), name="x")
+    loss = sg.linalg.slogdet(x)[1] + sg.sum(sg.linalg.cholesky(x))
+    with sg.Session(sg.get_default_graph()) as session:
+        expected = session.run(sg.gradients(loss, [x])[0])
+        with session.forward(loss, {}) as tape:
+            tape.backward(loss)
+        np.testing.assert_allclose(session.grad(x), expected, rtol=1e-10)
+
+
+def test_factorisations_give_the_same_bits_on_any_number_of_threads() -> None:
+    values = definite(300, 8, 8)
+    x = sg.placeholder(values.shape, sg.float64)
+    fetches = [linalg.cholesky(x), linalg.inv(x), linalg.eigh(x)[1], linalg.svd(x)[0], linalg.qr(x)[0]]
+    one, two = (run(fetches, {x: values}, num_threads=n) for n in (1, 2))
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b)
