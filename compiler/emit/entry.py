@@ -130,6 +130,7 @@ class _Main:
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
         self._ticks: Value | None = None  # where the time after each step is noted
+        self._ending: Mapping[int, Sequence[Temp]] = {}  # the buffers to poison after a time
 
     def note_times(self, steps: int) -> None:
         """Note the time before the first step and after each in words whose address the function ``ticks`` gives."""
@@ -141,6 +142,7 @@ class _Main:
     def write(self, steps: Sequence[Step]) -> None:
         """The whole function: all steps."""
         if self.poison:
+            self._ending = _ending(self.plan)
             for temp in self.plan.temps:
                 self._fill(temp)
         self._note_time(0)
@@ -160,7 +162,7 @@ class _Main:
         known = len(self.checks)
         name = self.module.unique(f"{self.f.name}.steps{first}")
         part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base)
-        part._ticks = self._ticks
+        part._ticks, part._ending = self._ticks, self._ending
         part._steps(steps, first)
         part._finish()
         self.shares |= part.shares
@@ -178,9 +180,8 @@ class _Main:
         for time, step in enumerate(steps, first):
             self._step(step)
             self._note_time(time + 1)
-            if self.poison:
-                for temp in self.plan.ending.get(time + 1, ()):
-                    self._fill(temp)
+            for temp in self._ending.get(time + 1, ()):
+                self._fill(temp)
 
     def _note_time(self, number: int) -> None:
         if self._ticks is not None:
@@ -268,6 +269,14 @@ class _Main:
         with self.f.when(failed):
             self.f.ret(integer(len(self.checks), "i32"))
             self.f.block(self.f.label("unreachable"))
+
+
+def _ending(plan: Plan) -> dict[int, list[Temp]]:
+    """The buffers whose lives end at a time."""
+    found: dict[int, list[Temp]] = {}
+    for temp, interval in zip(plan.temps, plan.intervals, strict=True):
+        found.setdefault(interval.last, []).append(temp)
+    return found
 
 
 def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:

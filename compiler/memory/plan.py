@@ -6,7 +6,6 @@ checker from the steps alone.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,7 +31,7 @@ class Held:
     used_up: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Live ranges and offsets of all buffers, in the order of their first use."""
 
@@ -41,14 +40,6 @@ class Plan:
     offsets: dict[Temp, int]
     arena_bytes: int
     lower_bound_bytes: int
-
-    @functools.cached_property
-    def ending(self) -> dict[int, list[Temp]]:
-        """The buffers whose lives end at a time."""
-        found: dict[int, list[Temp]] = {}
-        for temp, interval in zip(self.temps, self.intervals, strict=True):
-            found.setdefault(interval.last, []).append(temp)
-        return found
 
 
 def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
