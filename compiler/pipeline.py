@@ -24,8 +24,8 @@ from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest_facts import node_cost
 from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
-from staticgrad.compiler.kernels.lower import RawStrides, lower
-from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program
+from staticgrad.compiler.kernels.lower import lower
+from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program, Slot
 from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.kernels.steps import Step
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
@@ -48,12 +48,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
         if not step.optional or step.name not in options.disabled:
             region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
-    strides = functools.partial(raw_strides, target=options.target)
-    part = functools.cache(functools.partial(_part, options, strides))
-    lowered = lower(region, strides, part, node_cost, fusion="fuse" not in options.disabled)
-    split = split_reductions(_inlined(lowered.steps, options), options.target)
-    add_scratch(split, options.target, options.workers)
-    steps = schedule(split, greedy="schedule" not in options.disabled)
+    slots, steps = _steps(region, options)
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
@@ -61,11 +56,11 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
     poison = options.memory == "poison"
-    entry = emit_entry(steps, lowered.slots, plan, options.target, poison=poison, timed=options.timed)
+    entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed)
     stages.text("llvm", lambda: entry.text)
     return stages.done(
         Program(
-            slots=lowered.slots,
+            slots=slots,
             arena_bytes=plan.arena_bytes,
             lower_bound_bytes=plan.lower_bound_bytes,
             buffers=_buffers(plan),
@@ -75,27 +70,28 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             kernels_text=kernels_text,
             llvm_text=entry.text,
             target=options.target.name,
-            draws=any(isinstance(slot, KeySlot) for slot in lowered.slots),
+            draws=any(isinstance(slot, KeySlot) for slot in slots),
             borrows=bool(held),
             workers=options.workers if entry.shares else 1,
         )
     )
 
 
-def _part(options: Options, strides: RawStrides, region: Region) -> Part:
-    """The body of a loop, from materialize to place, as a function of its own."""
-    region = materialize(region)
-    lowered = lower(
-        region, strides, functools.partial(_part, options, strides), node_cost, fusion="fuse" not in options.disabled
-    )
-    split = split_reductions(_inlined(lowered.steps, options), options.target)
+def _steps(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step]]:
+    """From kernels to a schedule: the slots of a region, and its steps in order."""
+    strides = functools.partial(raw_strides, target=options.target)
+    part = functools.cache(functools.partial(_part, options))
+    lowered = lower(region, strides, part, node_cost, fusion="fuse" not in options.disabled)
+    inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
+    split = split_reductions(inlined, options.target)
     add_scratch(split, options.target, options.workers)
-    steps = schedule(split, greedy="schedule" not in options.disabled)
-    return Part(tuple(steps), lowered.slots, plan_memory(steps, share=options.memory != "none"))
+    return lowered.slots, schedule(split, greedy="schedule" not in options.disabled)
 
 
-def _inlined(steps: Sequence[Step], options: Options) -> Sequence[Step]:
-    return steps if {"fuse", "inline"} & options.disabled else inline(steps, options.target)
+def _part(options: Options, region: Region) -> Part:
+    """The body of a loop, from materialize to place, as a function of its own."""
+    slots, steps = _steps(materialize(region), options)
+    return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"))
 
 
 def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:
