@@ -195,8 +195,9 @@ class Case:
 
 CASES = {
     "exp": Case(mpmath.exp, samples=(exponents,)),
+    "exp2": Case(lambda x: mpmath.mpf(2) ** x, samples=(exponents,)),
     "expm1": Case(mpmath.expm1, samples=(exponents,)),
-    "sigmoid": Case(lambda x: 1 / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3)), bounds=(2.5, 2.5)),
+    "sigmoid": Case(lambda x: 1 / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3))),
     "tanh": Case(mpmath.tanh, samples=(spread(0.3, 1),)),
     "sinh": Case(mpmath.sinh, samples=(exponents, spread(0.5, 1.5))),
     "cosh": Case(mpmath.cosh, samples=(exponents,)),
@@ -204,11 +205,11 @@ CASES = {
     "log1p": Case(mpmath.log1p, (-1, np.inf), (spread(-0.9, 1.5),)),
     "rsqrt": Case(lambda x: 1 / mpmath.sqrt(x), (0, np.inf)),
     "erf": Case(mpmath.erf, samples=(spread(0.5, 1.5), spread(0, 6))),
-    "erfc": Case(mpmath.erfc, samples=(spread(-1, 2), spread(2, 27.3)), bounds=(1.0, 5.0)),
-    "erfinv": Case(inverse_erf, (-1, 1), (spread(-1, 1, 150), near_one), bounds=(1.0, 4.0)),
+    "erfc": Case(mpmath.erfc, samples=(spread(-1, 2), spread(2, 27.3)), bounds=(1.0, 2.0)),
+    "erfinv": Case(inverse_erf, (-1, 1), (spread(-1, 1, 150), near_one), bounds=(1.0, 2.0)),
     "sin": Case(mpmath.sin, samples=(angles,)),
     "cos": Case(mpmath.cos, samples=(angles,)),
-    "tan": Case(mpmath.tan, samples=(angles,), bounds=(1.0, 2.5)),
+    "tan": Case(mpmath.tan, samples=(angles,), bounds=(1.0, 2.0)),
     "asin": Case(mpmath.asin, (-1, 1), (spread(-1, 1), near_one)),
     "acos": Case(mpmath.acos, (-1, 1), (spread(-1, 1), near_one)),
     "atan": Case(mpmath.atan, samples=(spread(0, 3),)),
@@ -219,9 +220,10 @@ ODD = ("expm1", "tanh", "sinh", "log1p", "erf", "erfinv", "sin", "tan", "asin", 
 def exactly(name: str, x: float) -> Any:
     """The reference with enough digits: more for huge angles; near 0 the linear term, where mpmath would need them."""
     if name in ODD and 0 < abs(x) < 1e-25:
-        slope = {"erf": 2 / mpmath.sqrt(mpmath.pi), "erfinv": mpmath.sqrt(mpmath.pi) / 2}.get(name, 1)
-        return mpmath.mpf(x) * slope
-    if name in ("exp", "expm1", "sinh", "cosh", "sigmoid", "tanh", "erf", "erfc"):
+        with mpmath.workdps(40):
+            slope = {"erf": 2 / mpmath.sqrt(mpmath.pi), "erfinv": mpmath.sqrt(mpmath.pi) / 2}.get(name, 1)
+            return mpmath.mpf(x) * slope
+    if name in ("exp", "exp2", "expm1", "sinh", "cosh", "sigmoid", "tanh", "erf", "erfc"):
         x = max(min(x, 2000.0), -2000.0)  # saturated long before, and slow for mpmath
     with mpmath.workdps(340 if name in ("sin", "cos", "tan") and abs(x) > 1e6 else 40):
         return CASES[name].reference(mpmath.mpf(x))
@@ -276,6 +278,7 @@ def test_any_number_of_lanes_gives_the_same_bits(compiled: Program, dtype: np.dt
 INF, NAN = np.inf, np.nan
 SPECIAL: dict[str, list[tuple[float, float]]] = {
     "exp": [(INF, INF), (-INF, 0), (0, 1), (-0.0, 1), (1e30, INF), (-1e30, 0)],
+    "exp2": [(INF, INF), (-INF, 0), (0, 1), (-0.0, 1), (10, 1024), (-3, 0.125), (1e30, INF), (-1e30, 0)],
     "expm1": [(INF, INF), (-INF, -1), (0, 0), (-0.0, -0.0), (1e30, INF), (-1e30, -1)],
     "sigmoid": [(INF, 1), (-INF, 0), (0, 0.5), (1e30, 1), (-1e30, 0)],
     "tanh": [(INF, 1), (-INF, -1), (0, 0), (-0.0, -0.0), (1e30, 1), (-50, -1)],

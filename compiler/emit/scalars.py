@@ -12,8 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from staticgrad.compiler.emit import elementary
-from staticgrad.compiler.emit.elementary import Num
+from staticgrad.compiler.emit.elementary import (
+    circular,
+    error,
+    exponential,
+    inverse_circular,
+    logarithm,
+    power,
+    remainder,
+    rounding,
+)
+from staticgrad.compiler.emit.elementary.number import Num
+from staticgrad.compiler.emit.elementary.rare import any_lane
 from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
 
 BOOL = np.dtype(np.bool_)
@@ -188,12 +198,12 @@ class Scalars:
 
     def floor_divide(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(elementary.floor_divide(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(remainder.floor_divide(self._num(x), self._num(y)).value, x.dtype)
         return self._divide_integers(x, y)[0]
 
     def remainder(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(elementary.remainder(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(remainder.remainder(self._num(x), self._num(y)).value, x.dtype)
         return self._divide_integers(x, y)[1]
 
     def _divide_integers(self, x: Lane, y: Lane) -> tuple[Lane, Lane]:
@@ -307,79 +317,82 @@ class Scalars:
         return Lane(abs(self._num(x)).equals(np.inf).value, BOOL)
 
     def floor(self, x: Lane) -> Lane:
-        return self._elementary(elementary.floor, x)
+        return self._elementary(rounding.floor, x)
 
     def ceil(self, x: Lane) -> Lane:
-        return self._elementary(elementary.ceil, x)
+        return self._elementary(rounding.ceil, x)
 
     def trunc(self, x: Lane) -> Lane:
-        return self._elementary(elementary.trunc, x)
+        return self._elementary(rounding.trunc, x)
 
     def round(self, x: Lane) -> Lane:
-        return self._elementary(elementary.round_even, x)
+        return self._elementary(rounding.round_even, x)
 
     # -- elementary functions -----------------------------------------------------------------------------------
 
     def exp(self, x: Lane) -> Lane:
-        return self._elementary(elementary.exp, x)
+        return self._elementary(exponential.exp, x)
+
+    def exp2(self, x: Lane) -> Lane:
+        return self._elementary(exponential.exp2, x)
 
     def expm1(self, x: Lane) -> Lane:
-        return self._elementary(elementary.expm1, x)
+        return self._elementary(exponential.expm1, x)
 
     def log(self, x: Lane) -> Lane:
-        return self._elementary(elementary.log, x)
+        return self._elementary(logarithm.log, x)
 
     def log1p(self, x: Lane) -> Lane:
-        return self._elementary(elementary.log1p, x)
+        return self._elementary(logarithm.log1p, x)
 
     def sqrt(self, x: Lane) -> Lane:
         return self._elementary(Num.sqrt, x)
 
     def rsqrt(self, x: Lane) -> Lane:
-        return self._elementary(elementary.rsqrt, x)
+        return self._elementary(rounding.rsqrt, x)
 
     def tanh(self, x: Lane) -> Lane:
-        return self._elementary(elementary.tanh, x)
+        return self._elementary(exponential.tanh, x)
 
     def sigmoid(self, x: Lane) -> Lane:
-        return self._elementary(elementary.sigmoid, x)
+        return self._elementary(exponential.sigmoid, x)
 
     def erf(self, x: Lane) -> Lane:
-        return self._elementary(elementary.erf, x)
+        return self._elementary(error.erf, x)
 
     def erfc(self, x: Lane) -> Lane:
-        return self._elementary(elementary.erfc, x)
+        return self._elementary(error.erfc, x)
 
     def erfinv(self, x: Lane) -> Lane:
-        return self._elementary(elementary.erfinv, x)
+        return self._elementary(error.erfinv, x)
 
     def sin(self, x: Lane) -> Lane:
-        return self._elementary(elementary.sin, x)
+        return self._elementary(circular.sin, x)
 
     def cos(self, x: Lane) -> Lane:
-        return self._elementary(elementary.cos, x)
+        return self._elementary(circular.cos, x)
 
     def tan(self, x: Lane) -> Lane:
-        return self._elementary(elementary.tan, x)
+        return self._elementary(circular.tan, x)
 
     def asin(self, x: Lane) -> Lane:
-        return self._elementary(elementary.asin, x)
+        return self._elementary(inverse_circular.asin, x)
 
     def acos(self, x: Lane) -> Lane:
-        return self._elementary(elementary.acos, x)
+        return self._elementary(inverse_circular.acos, x)
 
     def atan(self, x: Lane) -> Lane:
-        return self._elementary(elementary.atan, x)
+        return self._elementary(inverse_circular.atan, x)
 
     def sinh(self, x: Lane) -> Lane:
-        return self._elementary(elementary.sinh, x)
+        return self._elementary(exponential.sinh, x)
 
     def cosh(self, x: Lane) -> Lane:
-        return self._elementary(elementary.cosh, x)
+        return self._elementary(exponential.cosh, x)
 
     def pow(self, x: Lane, y: Lane) -> Lane:
         if _is_float(x.dtype):
-            return Lane(elementary.power(self._num(x), self._num(y)).value, x.dtype)
+            return Lane(power.power(self._num(x), self._num(y)).value, x.dtype)
         if x.dtype == BOOL:
             return self.logical_or(x, self.logical_not(y))
         return self._integer_power(x, y)
@@ -408,7 +421,7 @@ class Scalars:
         following = [f"%{body}.{part}" for part in ("result", "base", "rest")]
         for name, start, step in zip(names, (one, x, y), following, strict=True):
             f.line(f"{name} = phi {type_} [ {start.value.text}, %{before} ], [ {step}, %{body} ]")
-        more = elementary.any_lane(self._num(self.ne(rest, zero)))
+        more = any_lane(self._num(self.ne(rest, zero)))
         f.branch_if(more, body, done)
         f.block(body)
         odd = self.ne(self.bit_and(rest, one), zero)

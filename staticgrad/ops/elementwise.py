@@ -217,7 +217,7 @@ exp = unary("exp", "e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y
 expm1 = unary("expm1", "exp(x) - 1, accurate near 0.", "expm1", np.expm1, FLOAT, scaled(lambda o, y, x: y + 1.0))
 
 exp2 = unary(
-    "exp2", "2 to the power x.", lambda b, attrs, x: b.pow(b.const(2, x.dtype), x), np.exp2, FLOAT,
+    "exp2", "2 to the power x.", "exp2", np.exp2, FLOAT,
     scaled(lambda o, y, x: y * math.log(2.0)), tolerance=2.0,
 )  # fmt: skip
 
@@ -233,8 +233,16 @@ log2 = unary(
     np.log2, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(2))), POSITIVE, tolerance=2.0,
 )  # fmt: skip
 
+LOG10_E, LOG10_E_REST = 0.4342944819032518, 1.098319650216765e-17  # 1/log(10) in two parts
+
+
+def _scalar_log10(b: Any, attrs: Any, x: Any) -> Any:
+    natural = b.log(x)
+    return b.fma(natural, b.const(LOG10_E, x.dtype), b.mul(natural, b.const(LOG10_E_REST, x.dtype)))
+
+
 log10 = unary(
-    "log10", "The logarithm to base 10.", lambda b, attrs, x: b.mul(b.log(x), b.const(1 / math.log(10), x.dtype)),
+    "log10", "The logarithm to base 10.", _scalar_log10,
     np.log10, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(10))), POSITIVE, tolerance=2.0,
 )  # fmt: skip
 

@@ -1,0 +1,195 @@
+"""sin, cos, tan of any angle: reduction by multiples of pi/2, exact also for huge ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.elementary.number import (
+    DOUBLE,
+    Num,
+    fast_two_sum,
+    from_double,
+    integer_parts,
+    polynomial,
+    quotient,
+    to_double,
+    two_product,
+)
+from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
+from staticgrad.compiler.emit.llvm import Module, Value
+
+# pi/2 in three parts of 33, 33 and 53 bits, and the second and third as one (as in FreeBSD's msun)
+HALF_PI_1 = 1.57079632673412561417e00
+HALF_PI_2 = 6.07710050630396597660e-11
+HALF_PI_3 = 2.02226624879595063154e-21
+HALF_PI_23 = 6.07710050650619224932e-11
+HALF_PI = math.pi / 2
+HALF_PI_REST = 6.123233995736766e-17
+
+# beyond, the products with the parts of pi/2 are not exact any more
+COMMON_ANGLE = 1.6e6
+
+# (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in r^2, |r| <= pi/4: float 2^-28.0, 2^-33.1; double 2^-57.9, 2^-64.1;
+# for tan of float, computed in double: 2^-32.5, 2^-37.2
+SIN = {
+    "float": (-1.6666655e-01, 8.332187e-03, -1.9517787e-04),
+    "double": (
+        -0.1666666666666663, 0.008333333333321792, -0.00019841269829287168, 2.7557313504101754e-06,
+        -2.505072768589282e-08, 1.5894977618288248e-10,
+    ),
+}  # fmt: skip
+COS = {
+    "float": (4.1666646e-02, -1.3887301e-03, 2.4430698e-05),
+    "double": (
+        0.041666666666666595, -0.00138888888888733, 2.480158728894453e-05, -2.7557314190805207e-07,
+        2.0875700541901674e-09, -1.1358433737901392e-11,
+    ),
+}  # fmt: skip
+SIN_SHORT = (-1.6666667e-01, 8.33338e-03, -1.9853472e-04, 2.8367062e-06)
+COS_SHORT = (4.1666668e-02, -1.3888981e-03, 2.482245e-05, -2.891847e-07)
+
+# 2/pi in binary, 1168 bits behind the point
+TWO_OVER_PI_BITS = 1168
+
+
+def _two_over_pi() -> int:
+    """floor(2^1168 · 2/pi), with pi from Machin's formula in integers."""
+    scale = 1 << (TWO_OVER_PI_BITS + 64)
+
+    def arctan_of_inverse(n: int) -> int:
+        power, total, k = scale // n, 0, 0
+        while power:
+            total += (-power if k % 2 else power) // (2 * k + 1)
+            power, k = power // (n * n), k + 1
+        return total
+
+    pi = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
+    return (2 * scale << TWO_OVER_PI_BITS) // pi
+
+
+QUADRANT, REDUCED, REDUCED_REST = 0, 1, 2
+
+
+def _reduction_function(module: Module) -> str:
+    """The module's scalar reduction of huge angles by multiples of pi/2 (Payne & Hanek, SIGNUM Newsletter 18, 1983).
+
+    Called with a double and what is wanted of it: the quadrant (mod 4), the reduced angle, or the rest that the
+    latter's rounding left. The angle is an integer m·2^e; of m·2/pi those 192 bits are computed that count.
+    """
+    key = ("elementary", "reduction")
+    known = module.shared(key)
+    if known is not None:
+        return known
+    digits = np.frombuffer(_two_over_pi().to_bytes(160, "little"), np.uint8)
+    f = module.function(module.unique("reduce_angle"), ["double", "double"], "double")
+    x, wanted = (Num(f, p) for p in f.params)
+    exponent, mantissa = integer_parts(x)
+    exponent = (abs(x) < math.inf).where(exponent - 1075, 0)
+    place = exponent.const(TWO_OVER_PI_BITS) - exponent
+    start = (place - 183) >> 3
+    shift = place - (start << 3)  # between 183 and 190: the product's weight is 2^-shift
+    address = f.offset(module.table("two_over_pi", digits), start.value, "i8")
+    window = Num(f, f.emit("i192", f"load i192, {address}, align 1"))
+    product = mantissa.convert("zext", "i192") * window
+    product = product << (shift.const(190) - shift).convert("zext", "i192")
+    quadrant = ((product + (1 << 189)) >> 190).convert("trunc", "i64")
+    fraction = product << 2
+    negative = Num(f, f.compare("icmp slt", fraction.value, fraction.lift(0)))
+    fraction = negative.where(fraction.const(0) - fraction, fraction)
+    zeros = Num(f, f.intrinsic("llvm.ctlz.i192", "i192", fraction.value, Value("false", "i1")))
+    normal = fraction << (zeros & 127)
+    upper = (normal >> 128).convert("trunc", "i64")
+    middle = (normal >> 64).convert("trunc", "i64")
+    first = (upper >> 11).convert("sitofp", "double") * 2.0**-53
+    second = (((upper & 0x7FF) << 42) | (middle >> 22)).convert("sitofp", "double") * 2.0**-106
+    product_hi, product_lo = two_product(first, first.const(HALF_PI))
+    angle, rest = fast_two_sum(product_hi, product_lo + first * HALF_PI_REST + second * HALF_PI)
+    power = ((zeros.const(1023) - zeros).convert("trunc", "i64") << 52).real()
+    sign = x.const(1.0).copysign(x)
+    power = negative.where(-power, power) * sign
+    quadrant = (sign < 0.0).where(quadrant.const(0) - quadrant, quadrant) & 3
+    chosen = wanted.equals(REDUCED).where(angle * power, rest * power)
+    chosen = wanted.equals(QUADRANT).where(quadrant.convert("sitofp", "double"), chosen)
+    f.ret((chosen + (x - x)).value)  # NaN for NaN and infinities
+    f.finish()
+    return module.share(key, f.name)
+
+
+def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]:
+    """x = r + n·pi/2: the quadrant n (in the lowest bits of integers), r, and for ``exact`` the rest of its rounding.
+
+    In double, |r| <= pi/4 and a little, for any finite x; NaN otherwise.
+    """
+    magic = DOUBLE.magic
+    biased = x.fma(2.0 / math.pi, magic)
+    n = biased - magic
+    first = n.fma(-HALF_PI_1, x)
+    if exact:
+        second = n.fma(-HALF_PI_2, first)
+        second_rest = n.fma(-HALF_PI_2, first - second)
+        reduced = n.fma(-HALF_PI_3, second)
+        common = [biased, reduced, n.fma(-HALF_PI_3, second - reduced) + second_rest]
+    else:
+        common = [biased, n.fma(-HALF_PI_3, n.fma(-HALF_PI_2, first))]
+    name = _reduction_function(x.f.module)
+    huge = abs(x) > COMMON_ANGLE
+
+    def reduce_huge() -> list[Num]:
+        angle = huge.where(x, COMMON_ANGLE)
+        quadrant, *parts = (one_by_one(name, [angle, x.const(which)]) for which in range(len(common)))
+        return [huge.where(rare, usual) for rare, usual in zip((quadrant + magic, *parts), common, strict=True)]
+
+    biased, reduced, *rest = rarely(huge, common, reduce_huge)
+    return biased.bits(), reduced, rest[0] if rest else None
+
+
+def _sin_reduced(r: Num, z: Num, coefficients: Sequence[float]) -> Num:
+    return polynomial(z, coefficients).fma(r * z, r)
+
+
+def _cos_reduced(z: Num, coefficients: Sequence[float]) -> Num:
+    return polynomial(z, coefficients).fma(z, -0.5).fma(z, 1.0)
+
+
+def _circular(x: Num, ahead: int) -> Num:
+    """sin of x + ahead·pi/2."""
+    quadrant, r, _ = _reduce_angle(to_double(x))
+    if x.element == "float":
+        quadrant, r = quadrant.convert("trunc", "i32"), r.convert("fptrunc", "float")
+    if ahead:
+        quadrant = quadrant + ahead
+    z = r * r
+    sine, cosine = _sin_reduced(r, z, SIN[x.element]), _cos_reduced(z, COS[x.element])
+    value = (quadrant & 1).differs(0).where(cosine, sine)
+    sign = (quadrant & 2) << (30 if x.element == "float" else 62)
+    return (value.bits() ^ sign).real()
+
+
+def sin(x: Num) -> Num:
+    return x.equals(0.0).where(x, _circular(x, 0))
+
+
+def cos(x: Num) -> Num:
+    return _circular(x, 1)
+
+
+def tan(x: Num) -> Num:
+    """sin/cos of the reduced angle, or -cos/sin; double with the rest of the reduction, float in double."""
+    wide = to_double(x)
+    quadrant, r, rest = _reduce_angle(wide, exact=x.element == "double")
+    z = r * r
+    odd = (quadrant & 1).differs(0)
+    if rest is None:
+        sine, cosine = _sin_reduced(r, z, SIN_SHORT), _cos_reduced(z, COS_SHORT)
+        result = odd.where(-cosine, sine) / odd.where(sine, cosine)
+    else:  # the rest goes into the small terms
+        low = polynomial(z, SIN["double"]).fma(r * z, rest * z.fma(-0.5, 1.0))
+        sine, sine_rest = fast_two_sum(r, low)
+        low = polynomial(z, COS["double"]).fma(z, -0.5).fma(z, -(rest * r))
+        cosine, cosine_rest = fast_two_sum(z.const(1.0), low)
+        above = odd.where(-cosine, sine), odd.where(-cosine_rest, sine_rest)
+        result = quotient(*above, odd.where(sine, cosine), odd.where(sine_rest, cosine_rest))
+    return x.equals(0.0).where(x, from_double(result, x))

@@ -1,0 +1,84 @@
+"""Scaling by powers of two, and taking exponent and mantissa apart; AVX-512 has instructions for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.elementary.number import FLOAT, Format, Num
+from staticgrad.compiler.emit.llvm import Value
+
+
+def has_scale(x: Num) -> bool:
+    """Whether the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
+    return x.f.target.name == "avx512" and x.lanes * (4 if x.element == "float" else 8) >= 16
+
+
+def _per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num]) -> Num:
+    """Apply ``write(operands, bits)`` to pieces of at most one 512-bit register and put the results together."""
+    width = x.lanes * (32 if x.element == "float" else 64)
+    if width <= 512:
+        return write((x, *others), width)
+    half = x.lanes // 2
+    parts = []
+    for lanes in (range(half), range(half, 2 * half)):
+        low, *rest = (Num(x.f, x.f.shuffle(v.value, None, lanes)) for v in (x, *others))
+        parts.append(_per_register(low, rest, write).value)
+    return Num(x.f, x.f.shuffle(parts[0], parts[1], range(2 * half)))
+
+
+def _avx512(name: str, operands: Sequence[Num], bits: int, immediate: int | None = None) -> Num:
+    """The masked form of an instruction with every lane on and the current rounding mode."""
+    first = operands[0]
+    kind = "ps" if first.element == "float" else "pd"
+    mask_type = f"i{max(8, first.lanes)}"
+    values = [v.value for v in operands]
+    if immediate is not None:
+        values.append(Value(str(immediate), "i32"))
+    values += [Value("zeroinitializer", first.value.type), Value("-1", mask_type)]
+    if bits == 512:
+        values.append(Value("4", "i32"))
+    name = f"llvm.x86.avx512.mask.{name}.{kind}.{bits}"
+    return Num(first.f, first.f.intrinsic(name, first.value.type, *values))
+
+
+def power_of_two(n: Num) -> Num:
+    """2^n of integral n in the range of normal numbers."""
+    form = n.format
+    return (((n + form.magic).bits() << form.mantissa) + form.one).real()
+
+
+def scaled(x: Num, n: Num) -> Num:
+    """x·2^n for integral n and x near 1: rounded once also where the result is denormal, infinite on overflow."""
+    if has_scale(x):
+        return _per_register(x, [n], lambda operands, bits: _avx512("scalef", operands, bits))
+    half = n.fma(0.5, n.format.magic) - n.format.magic
+    return x * power_of_two(half) * power_of_two(n - half)
+
+
+def mantissa_and_exponent(x: Num) -> tuple[Num, Num]:
+    """x = mantissa·2^exponent, mantissa in [0.75, 1.5), exponent as a float, for positive finite x, denormal or not.
+
+    On AVX-512 also: exponent -inf for 0, inf for inf, mantissa NaN for negative x and NaN.
+    """
+    form = x.format
+    if has_scale(x):
+        # interval [3/4, 3/2), NaN for negative operands
+        mantissa = _per_register(x, [], lambda operands, bits: _avx512("getmant", operands, bits, 0b1011))
+        exponent = _per_register(x, [], lambda operands, bits: _avx512("getexp", operands, bits))
+        return mantissa, (mantissa < 1.0).where(exponent + 1.0, exponent)
+    tiny = x < form.smallest_normal
+    lift = form.mantissa + 2
+    normal = tiny.where(x * 2.0**lift, x).bits()
+    carried = normal + (1 << (form.mantissa - 1))  # the exponent goes up where the mantissa is 1.5 or more
+    mantissa = (normal - (carried & (-1 << form.mantissa)) + form.one).real()
+    base = 2.0**form.mantissa
+    exponent = ((carried >> form.mantissa) | bits_of(base, form)).real()
+    return mantissa, exponent - tiny.where(x.const(base + form.bias + lift), base + form.bias)
+
+
+def bits_of(value: float, form: Format) -> int:
+    if form is FLOAT:
+        return int(np.float32(value).view(np.int32))
+    return int(np.float64(value).view(np.int64))

@@ -1,0 +1,110 @@
+"""log, log1p, and logarithms in more or fewer digits for other functions."""
+
+from __future__ import annotations
+
+import math
+
+from staticgrad.compiler.emit.elementary.exponent import has_scale, mantissa_and_exponent, power_of_two
+from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Num, fast_two_sum, polynomial, two_product
+
+# float: (log(1+r) - r + r^2/2) / r^3 on [-1/4, 1/2], relative to log(1+r): 2^-29.6
+LOG_FLOAT = (
+    3.333334e-01, -2.5000167e-01, 1.9999564e-01, -1.6655156e-01, 1.427724e-01, -1.2731653e-01, 1.1695363e-01,
+    -9.082724e-02, 3.7347797e-02,
+)  # fmt: skip
+
+# double: (2 atanh(s) - 2s) / s^3 in s^2 on [0, 0.0401], relative to 2 atanh(s): 2^-62.6
+LOG_DOUBLE = (
+    0.666666666666666, 0.40000000000056746, 0.2857142855580332, 0.22222224299801074, 0.1818166565839896,
+    0.15391119406599071, 0.13173469813934263, 0.13843935776548016,
+)  # fmt: skip
+
+
+def _log_of(r: Num, exponent: Num) -> Num:
+    """log((1 + r)·2^exponent) for r in [-1/4, 1/2].
+
+    The low part of the logarithm is added first, the leading terms r and exponent·ln2 last. In double the series is
+    that of atanh(s), s = r/(2+r), with log(1+r) = r - (r²/2 - s·(r²/2 + R)) as in FreeBSD's msun.
+    """
+    return exponent.fma(r.format.ln2_hi, r + log_tail(r, exponent))
+
+
+def log_tail(r: Num, exponent: Num) -> Num:
+    """log((1 + r)·2^exponent) less r and less exponent times the high part of ln 2."""
+    form = r.format
+    square = r * r
+    if form is FLOAT:
+        tail = exponent.fma(form.ln2_lo, polynomial(r, LOG_FLOAT) * (square * r))
+        return square.fma(-0.5, tail)
+    s = r / (r + 2.0)
+    z = s * s
+    half = square * 0.5
+    rest = polynomial(z, LOG_DOUBLE).fma(z, half)
+    return s.fma(rest, exponent * form.ln2_lo) - half
+
+
+def log(x: Num) -> Num:
+    mantissa, exponent = mantissa_and_exponent(x)
+    result = _log_of(mantissa - 1.0, exponent)
+    if has_scale(x):  # the instructions gave -inf, inf and NaN where they belong
+        return result
+    result = (x < math.inf).where(result, x)
+    return (x > 0.0).where(result, x.equals(0.0).where(x.const(-math.inf), x.const(math.nan)))
+
+
+def log1p(x: Num) -> Num:
+    """log of u = 1 + x, with r = (1+x)·2^-e - 1 computed from x itself, so that the rounding of u is not in it."""
+    u = x + 1.0
+    mantissa, exponent = mantissa_and_exponent(u)
+    scale = power_of_two(-exponent)
+    r = (x < 2.0**60).where(x.fma(scale, scale - 1.0), mantissa - 1.0)
+    result = _log_of(r, exponent)
+    result = (u < math.inf).where(result, u)
+    return (u > 0.0).where(result.copysign(x), u.equals(0.0).where(x.const(-math.inf), x.const(math.nan)))
+
+
+# -- for others -----------------------------------------------------------------------------------------------------
+
+# ((2 atanh(s) - 2s)/s^3 - 2/3)/s^2 in s^2 on [0, 0.0401], relative to 2 atanh(s): 2^-74.6
+POWER_LOG = (
+    0.4, 0.2857142857142682, 0.22222222222719298, 0.18181818110114664, 0.1538462138904218, 0.13333023993675855,
+    0.11774644027714792, 0.10332952247155143, 0.11584844823692006,
+)  # fmt: skip
+
+# (2 atanh(s) - 2s)/s^3 in s^2 on [0, 0.0401], for results in float: 2^-42.2
+LOG_SHORT = (0.6666666671091579, 0.39999984462568505, 0.28573197332673433, 0.2213469473283411, 0.2012720094799985)
+
+
+def log_short(x: Num) -> Num:
+    """log of a positive double in the range of float, with 42 bits."""
+    mantissa, exponent = mantissa_and_exponent(x)
+    s = (mantissa - 1.0) / (mantissa + 1.0)
+    z = s * s
+    return exponent.fma(math.log(2.0), polynomial(z, LOG_SHORT).fma(z, 2.0) * s)
+
+
+def log_in_two(x: Num) -> tuple[Num, Num]:
+    """log of a positive finite double as a sum of two, with an error below 2^-64 of it.
+
+    The series of atanh, its first two terms in twice the precision.
+    """
+    mantissa, exponent = mantissa_and_exponent(x)
+    above = mantissa - 1.0
+    divisor, divisor_rest = fast_two_sum(mantissa.const(1.0), mantissa)
+    inverse = 1.0 / divisor
+    s = above * inverse
+    product, error = two_product(s, divisor)
+    s_rest = ((above - product) - error - s * divisor_rest) * inverse
+    z, z_rest = two_product(s, s)
+    z_rest = z_rest + (s + s) * s_rest
+    third = 2.0 / 3.0
+    factor, factor_rest = fast_two_sum(z.const(third), polynomial(z, POWER_LOG) * z)
+    factor_rest = factor_rest + 2.0 / 3.0 * 2.0**-54  # 2/3 less its rounding
+    w, w_rest = two_product(z, factor)
+    w_rest = w_rest + z * factor_rest + z_rest * factor
+    cubic, cubic_rest = two_product(s, w)
+    cubic_rest = cubic_rest + s * w_rest + s_rest * w
+    total, rest = fast_two_sum(s + s, cubic)
+    rest = rest + cubic_rest + (s_rest + s_rest)
+    high, low = fast_two_sum(exponent * DOUBLE.ln2_hi, total)
+    return fast_two_sum(high, low + exponent.fma(DOUBLE.ln2_lo, rest))

@@ -1,0 +1,50 @@
+"""pow: exp(y·log x), with the logarithm in two parts."""
+
+from __future__ import annotations
+
+import math
+
+from staticgrad.compiler.emit.elementary.exponent import power_of_two, scaled
+from staticgrad.compiler.emit.elementary.exponential import EXP_SHORT, exp_of_sum
+from staticgrad.compiler.emit.elementary.logarithm import log_in_two, log_short
+from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Format, Num, from_double, to_double, two_product
+from staticgrad.compiler.emit.elementary.rounding import round_even
+
+
+def _power_of_magnitude(x: Num, y: Num) -> Num:
+    """|x|^y for positive finite |x| and any y."""
+    magnitude = abs(x)
+    if x.element == "float":
+        finite = y.at_most(2.0**127).at_least(-(2.0**127))  # so that 1^inf is not 0·inf
+        exponent = log_short(to_double(magnitude)) * to_double(finite)
+        mantissa, n = exp_of_sum(exponent.at_most(200.0).at_least(-200.0), exponent.const(0.0), EXP_SHORT)
+        return from_double(mantissa * power_of_two(n), x)
+    # beyond 2^66 the result is 0, 1 or infinite whatever y is
+    y = y.at_most(2.0**66).at_least(-(2.0**66))
+    high, low = log_in_two(magnitude)
+    exponent, rest = two_product(y, high)
+    rest = y.fma(low, rest)
+    rest = (abs(exponent) < 800.0).where(rest, 0.0)
+    mantissa, n = exp_of_sum(exponent.at_most(DOUBLE.exp_high).at_least(DOUBLE.exp_low), rest)
+    return scaled(mantissa, n)
+
+
+def power(x: Num, y: Num) -> Num:
+    """x^y with the special cases of IEEE 754's pow (NaN is not an exception to x^0 = 1 and 1^y = 1)."""
+    magnitude = abs(x)
+    result = _power_of_magnitude(x, y)
+    extreme = magnitude.equals(0.0) | magnitude.equals(math.inf)
+    grows = ((magnitude > 1.0) ^ (y > 0.0)).where(x.const(0.0), math.inf)
+    result = extreme.where(grows, result)
+    half = y * 0.5
+    whole = round_even(y).equals(y)
+    odd = whole & round_even(half).differs(half)
+    negative_bits = odd.where(x, 0.0).bits() & _sign_bit(x.format)
+    result = (result.bits() | negative_bits).real()
+    invalid = (x < 0.0) & (magnitude < math.inf) & whole.where(y, x.const(math.nan)).unordered(0.0)
+    result = (invalid | x.unordered(y)).where(x.const(math.nan), result)
+    return (y.equals(0.0) | x.equals(1.0)).where(x.const(1.0), result)
+
+
+def _sign_bit(form: Format) -> int:
+    return -1 << (31 if form is FLOAT else 63)
