@@ -53,6 +53,10 @@ class Executable:
     Arrays are given in the order of the feeds that it was compiled for and come back in the nest of its fetches, None
     in the place of ops. May be called from several threads.
 
+    Fed arrays stay the caller's: they are read until the call returns, and never written. Results are fresh arrays that
+    own their memory and that nothing later changes; memory of results that nobody holds any more is recycled
+    (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
+
     ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program;
     what that does not know comes back to ``call``.
 

@@ -33,7 +33,7 @@ from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
 from staticgrad.runtime.kept import Kept
-from staticgrad.runtime.results import empty
+from staticgrad.runtime.results import empty, workspace
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.runtime.threads import pool_address
 from staticgrad.types import TensorType, sizes
@@ -43,6 +43,7 @@ from staticgrad.types import TensorType, sizes
 FLOPS_PER_SECOND = 1.5e11
 BYTES_PER_SECOND = 3e10
 KEEP_LOCK_BELOW = 8e-6
+IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by other programs as well
 
 _Main = Callable[[int, int, int], int]
 _RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -83,7 +84,7 @@ class Frame:
     def __init__(self, slots: int, arena_bytes: int) -> None:
         self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
         self.table_address = ctypes.addressof(self.table)
-        self.arena = aligned_empty((arena_bytes,), np.dtype(np.uint8))
+        self.arena = workspace(arena_bytes)
         self.arena_address = data_address(self.arena)
         self.key = np.zeros(2, np.int64)
         self.again = np.zeros(2, np.int64)
@@ -231,7 +232,8 @@ class NativeRunner:
                     raise self._error(status, frame)
             return results
         finally:
-            self._frames.append(frame)
+            if len(self._frames) < IDLE_FRAMES:
+                self._frames.append(frame)
 
     def _bind_kept(self, frame: Frame, kept: Kept) -> int:
         """Let repeated draws see the forward's run number; gives the address of the arena."""

@@ -4,6 +4,7 @@ A page that a process touches for the first time has to be found and zeroed by t
 than a kernel takes to fill it. So arrays of ``RECYCLED_FROM`` bytes or more take their memory from a pool of idle ones.
 
     empty(shape, dtype)    a fresh array, as ``numpy.empty``
+    workspace(nbytes)      the same for the arenas of programs
     handler()              the memory handler that makes arrays do so, for compiled entries; None where there is none
     trim()                 give all idle blocks back to the system, as a session does that is closed
 
@@ -36,6 +37,7 @@ import numpy as np
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.optable import Array
+from staticgrad.runtime.state import ALIGNMENT, aligned_empty
 from staticgrad.types import Shape, sizes
 
 RECYCLED_FROM = 1 << 16  # bytes: smaller ones the C library recycles by itself
@@ -479,6 +481,12 @@ def empty(shape: Shape, dtype: np.dtype) -> Array:
         nbytes *= size
     found = recycler() if nbytes >= RECYCLED_FROM else None
     return np.empty(static, dtype) if found is None else found.empty(static, dtype)
+
+
+def workspace(nbytes: int) -> Array:
+    """So many bytes that begin at a multiple of 64, for a program to work in; recycled as results are."""
+    place = empty((nbytes,), np.dtype(np.uint8))
+    return aligned_empty((nbytes,), place.dtype) if place.ctypes.data % ALIGNMENT else place
 
 
 def trim() -> None:

@@ -157,7 +157,11 @@ class Session:
         """The values of ``fetches``, a nest of tensors and ops of the graph; None in the place of ops.
 
         Args:
-            feeds: arrays by tensor; any tensor may be fed, the graph is cut there.
+            feeds: arrays by tensor; any tensor may be fed, the graph is cut there. They are read until the call
+                returns, and never written.
+
+        Returns:
+            The nest of ``fetches`` with fresh, writable arrays that own their memory.
 
         Raises:
             FetchError, FeedError: not of this graph, a missing placeholder, a wrong shape or dtype.

@@ -18,6 +18,7 @@ import staticgrad as sg
 from staticgrad.graph import Graph
 from staticgrad.optable import Array
 from staticgrad.runtime import results
+from staticgrad.runtime.native import IDLE_FRAMES
 from staticgrad.runtime.results import RECYCLED_FROM, Record, Word
 
 pytestmark = pytest.mark.skipif(results.recycler() is None, reason="no POSIX memory here")
@@ -270,6 +271,34 @@ def test_many_threads_take_and_give() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_arenas_of_calls_at_once_are_recycled(pool: results.Recycler) -> None:
+    with Graph() as graph:
+        x = sg.placeholder((400, 400))
+        y = sg.matmul(sg.exp(sg.matmul(x, x) * 0.01), x)
+        exe = sg.Session(graph, num_threads=1).compile(y, [x])
+    value = np.random.default_rng(1).normal(size=(400, 400)).astype(np.float32)
+    want = exe(value).tobytes()
+    wrong: list[int] = []
+    start = threading.Barrier(6)
+
+    def work(number: int) -> None:
+        start.wait()
+        if any(exe.call(value).tobytes() != want for _ in range(5)):
+            wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    native = exe._native()
+    assert exe.memory.arena_bytes > RECYCLED_FROM
+    assert 1 <= len(native._frames) <= IDLE_FRAMES
+    assert all(frame.arena_address % 64 == 0 for frame in native._frames)
+    assert all(get_handler_name(frame.arena) == OURS for frame in native._frames)
 
 
 def in_child(work: Callable[[], bool]) -> int:

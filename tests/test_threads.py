@@ -294,6 +294,22 @@ def test_the_interpreter_ends_while_workers_wait() -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_interrupt_ends_the_loop_and_leaves_the_pool_usable() -> None:
+    text = (
+        "import os, signal, threading, numpy as np, staticgrad as sg\n"
+        "x = sg.placeholder((700, 700)); y = sg.matmul(sg.matmul(x, x), x)\n"
+        "exe = sg.Session(num_threads=2).compile(y, [x]); value = np.ones((700, 700), np.float32)\n"
+        "want = exe(value).tobytes()\n"
+        "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try:\n"
+        "    while True: exe(value)\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "assert all(exe(value).tobytes() == want for _ in range(3))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def native_thread_ids() -> set[int]:
     return set(map(int, os.listdir("/proc/self/task")))
 
