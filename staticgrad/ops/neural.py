@@ -64,7 +64,7 @@ def shifted_exp(o: Namespace, x: Any, axis: int) -> tuple[Any, Any, Any]:
 
 def _softmax_expand(o: Namespace, node: Primal) -> Sequence[Any]:
     _, e, total = shifted_exp(o, node.inputs[0], node.attrs.axis)
-    return [o.divide(e, total)]
+    return [o.multiply(e, o.reciprocal(total))]  # one division a row; the sum is at least one
 
 
 def _softmax_rule(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
