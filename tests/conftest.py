@@ -1,4 +1,4 @@
-"""What all tests share: a cache of their own, reproducible random examples, golden files."""
+"""What all tests share: a cache of their own, reproducible random examples, golden files, a graph, both backends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+import staticgrad as sg
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 
@@ -26,6 +28,21 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         if "STATICGRAD_CACHE_DIR" not in os.environ:
             patch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture
+def g() -> Iterator[sg.Graph]:
+    """A graph that is current during the test."""
+    with sg.Graph() as graph:
+        yield graph
+
+
+@pytest.fixture(params=("compiled", "reference"))
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test that uses it runs compiled and by the interpreter."""
+    name: str = request.param
+    monkeypatch.setenv("STATICGRAD_BACKEND", name)
+    return name
 
 
 @pytest.fixture

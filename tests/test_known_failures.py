@@ -7,7 +7,7 @@ memory between two heads, NaN behind ``where``, recomputation, compiling once, b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,21 +15,10 @@ import pytest
 
 import staticgrad as sg
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 Array = np.ndarray[Any, Any]
 f32 = np.float32
-
-
-@pytest.fixture(params=("compiled", "reference"), autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    monkeypatch.setenv("STATICGRAD_BACKEND", name)
-    return name
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 def leaf(*shape: Any, name: str | None = None) -> sg.Tensor:

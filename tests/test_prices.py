@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -14,12 +14,6 @@ Priced = Callable[[sg.Tensor, sg.Tensor], tuple[Price, ...]]
 SIZE = 64
 BYTES = SIZE * SIZE * 4
 FEED = np.ones((SIZE, SIZE), np.float32)
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 def deep(depth: int = 4) -> tuple[sg.Tensor, sg.Tensor, list[sg.Tensor]]:

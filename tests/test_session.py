@@ -7,7 +7,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import BuiltinFunctionType
 from typing import Any, NamedTuple
@@ -19,20 +19,9 @@ import staticgrad as sg
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.runtime.entry import layout_is_known
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 BACKENDS = ("reference", "compiled")
-
-
-@pytest.fixture(params=BACKENDS, autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    monkeypatch.setenv("STATICGRAD_BACKEND", name)
-    return name
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,6 @@ import gc
 import json
 import threading
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,9 @@ from staticgrad.graph import Tensor
 from staticgrad.ops.effects import assert_
 from staticgrad.optable import Array
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 BACKENDS = ("reference", "compiled")
-
-
-@pytest.fixture(params=BACKENDS, autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    monkeypatch.setenv("STATICGRAD_BACKEND", name)
-    return name
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 def f32(*values: float) -> Array:

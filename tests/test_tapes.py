@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,10 @@ import pytest
 
 import staticgrad as sg
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 AGAIN = "Trying to backward through the graph a second time"
 Array = np.ndarray[Any, Any]
-
-
-@pytest.fixture(params=("compiled", "reference"), autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    monkeypatch.setenv("STATICGRAD_BACKEND", name)
-    return name
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 def leaf(*shape: Any, name: str | None = None) -> sg.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,20 +10,9 @@ import pytest
 
 import staticgrad as sg
 
+pytestmark = pytest.mark.usefixtures("backend")
+
 AGAIN = "Trying to backward through the graph a second time"
-
-
-@pytest.fixture(params=("compiled", "reference"), autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name: str = request.param
-    monkeypatch.setenv("STATICGRAD_BACKEND", name)
-    return name
-
-
-@pytest.fixture
-def g() -> Iterator[sg.Graph]:
-    with sg.Graph() as graph:
-        yield graph
 
 
 def leaf(*shape: Any, name: str | None = None) -> sg.Tensor:
