@@ -211,6 +211,19 @@ def contraction_cases() -> list[Case]:
         for size, layouts, batch in WITH_EPILOGUE
     ]
     cases += [case(400, 600, 1000, layouts="ntn", epilogue=True, store_raw=False)]
+    # Few rows or columns: Cᵀ is computed, in pieces that are copied out, the last of them small.
+    turned = (
+        (20, 300, 130, "ntn"),
+        (7, 301, 70, "ttn"),
+        (12, 256, 1024, "ntn"),
+        (345, 17, 303, "ttn"),
+        (99, 9, 33, "tnn"),
+    )
+    for m, n, k, layouts in turned:
+        cases += [case(m, n, k, layouts=layouts, dtype=dtype) for dtype in (F32, F64)]
+        cases += [case(m, n, k, layouts=layouts, epilogue=True, store_raw=stored) for stored in (True, False)]
+    cases += [case(16, 98, 40, layouts="ntn", batch=(3,)), case(20, 2000, 300, layouts="ntn", shared="b", batch=(2,))]
+    cases += [case(50, 1, k, dtype=dtype) for k in (32, 47, 48, 49, 63, 65) for dtype in (F32, F64)]  # ends of dots
     return cases
 
 
@@ -258,6 +271,9 @@ def few_channel_cases(direction: Direction) -> list[Case]:
         case(9, 4, (40, 64), 4, (3, 3), padding=(1, 1), epilogue=True),
         case(1, 3, (5, 16), 1, (3, 3), padding=(1, 1), dtype=F64),
         case(1, 20, (3, 50), 1, (7, 7), padding=(3, 3), images="NHWC"),
+        case(37, 20, (14, 15), 24, (3, 3), padding=(1, 1), images="NHWC", epilogue=True),  # images in chunks
+        case(37, 20, (14, 15), 24, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+        case(2, 96, (40, 52), 70, (1, 1), images="NHWC"),  # large images in blocks of rows
     ]
 
 
@@ -424,3 +440,10 @@ def test_microkernels_are_shared() -> None:
 def test_small_products_need_no_scratch() -> None:
     kernel = contraction_case(32, 32, 64).kernel
     assert scratch_bytes(kernel, TARGETS["avx512"]) == 0
+
+
+def test_few_rows_do_not_pack_a_transposed_matrix() -> None:
+    """Packing it costs more than the product: x @ w.T for a small batch, the linear layer of many models."""
+    kernel = contraction_case(16, 512, 512, layouts="ntn").kernel
+    for target in TARGETS.values():
+        assert scratch_bytes(kernel, target) < 512 * 512 * 4 / 4

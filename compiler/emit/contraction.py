@@ -4,8 +4,9 @@
 
 C is passed where ``store_raw`` says so. The plan of a kernel is made once from its sizes and strides:
 
-1. *Orientation.* Tiles are written with contiguous rows; where C is contiguous along m, Cᵀ = Bᵀ·Aᵀ is computed. Where
-   it is contiguous along neither, a block is computed in scratch memory and copied out.
+1. *Orientation.* Tiles are written with contiguous rows, which C or its transpose may have; Cᵀ = Bᵀ·Aᵀ is computed
+   where the estimate for that is lower: where C is contiguous along m, where B would be packed for few rows of A, where
+   n fills no vector. If C is not contiguous that way, a block is computed in scratch memory and copied out.
 2. *Columns* are cut into blocks of ``columns_per_block`` panels. B is read in place if its rows are contiguous and few
    row panels use it, else packed for a whole column block, all of k, through register transposes where needed.
 3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
@@ -47,6 +48,7 @@ from staticgrad.compiler.emit.microkernel import (
     round_up,
     span,
     tile_lanes,
+    tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import (
     NO_POOL,
@@ -77,6 +79,9 @@ FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to shar
 INTEGER_FLOPS_PER_LANE = 2e9
 BYTES_PER_SECOND = 3e10
 PAGE = 4096
+# Cycles an element: of copies by vectors, of transposing ones, and of results that come out transposed.
+COPIED, TURNED, TURNED_BACK = 0.4, 0.8, 2.5
+WORTH_TURNING = 1.1  # how much faster Cᵀ must seem where C lies as it is given
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 
 
@@ -183,63 +188,27 @@ def _plan(kernel: Contraction, target: Target) -> _Plan:
 @functools.lru_cache(maxsize=4096)
 def _make_plan(kernel: Contraction, target: Target) -> _Plan:
     """Decide everything that depends on sizes, strides and the target alone."""
-    dtype, m, n, k = kernel.dtype, kernel.m, kernel.n, kernel.k
-    a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))
-    b = (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1]))
-    c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1]))
-    stored = kernel.store_raw
-    long = dtype.kind == "f" and k >= 2 * tile_lanes(target, dtype)
-    dots = long and (_suits_dots(m, n, a, b) or _suits_dots(n, m, (b[1], b[0]), (a[1], a[0])))
-    if dots:
-        swapped = not _suits_dots(m, n, a, b)
-    else:
-        swapped = _prefers_swap(m, n, a, b, c if stored else None)
-    if swapped:
-        m, n, a, b, c = n, m, (b[1], b[0]), (a[1], a[0]), (c[1], c[0])
-    via_scratch = stored and c[1] != 1 and not dots
-    tiling = choose_tiling(target, dtype, m, n, k)
-    layout: Layout = "rows" if a[1] == 1 else "columns"
-    size = dtype.itemsize
-    pack_a = not dots and k > 0 and (1 not in a or _is_aliased(tiling, m, k, a))
-    layout = "rows" if pack_a else layout
-    pack_b = not dots and k > 0 and _packs_b(tiling, b, k)
-    depth_blocks = max(1, -(-k * tiling.width * size // PANEL_BYTES))
-    depth_block = round_up(-(-k // depth_blocks), 8) if depth_blocks > 1 else k
-    columns = tiling.column_panels
-    if pack_b:
-        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * size))
-        columns = -(-columns // -(-columns // most))
+    given = _given(kernel)
+    dots = _dots_swap(given, target)
+    swapped = _prefers_swap(given, target) if dots is None else dots
+    way = given.swap() if swapped else given
+    m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
+    by_dots = dots is not None
+    via_scratch = c is not None and c[1] != 1 and not by_dots
+    tiling = choose_tiling(target, way.dtype, m, n, k)
+    pack_a = not by_dots and _packs_a(tiling, m, k, a)
+    pack_b = not by_dots and k > 0 and _packs_b(tiling, b, k)
+    depth_block, columns = _blocks(tiling, k, pack_a, pack_b)
     b_outside = not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1)
-    rows = ROW_BLOCK  # rows of a group
-    groups = -(-tiling.row_panels // max(1, rows // tiling.rows))
-    strips = 1
-    share: _Share | None = None
-    wanted = wanted_chunks(_seconds(kernel, target))
-    points = math.prod(kernel.batch)
     together = pack_b and not b_outside  # something is made for each point of the batch
-    if wanted > 1:
-        beside = 1 if together else points  # points whose pieces run at once
-        if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
-            share = _Share(cut(points, wanted)[0], 0)
-        elif together and points > 1 and _seconds(kernel, target) < points * WORTH_SHARING:
-            share = _Share(1, 0)
-        else:
-            enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
-            if not dots:
-                groups = max(groups, min(enough, m // GOOD_ROWS))
-                strips = cut(columns, -(-enough // groups))[1]
-                groups = max(groups, min(-(-enough // strips), m // FEW_ROWS))
-            if groups * strips * beside > 1:
-                share = _Share(0, -(-columns // strips))
+    groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
+    share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots)
     strip = share.strip if share is not None and share.strip else columns
     block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
-    if via_scratch or not stored:
-        rows = max(tiling.rows, min(rows, RAW_BYTES // (block_width * size)))
+    if via_scratch or c is None:
+        rows = max(tiling.rows, min(ROW_BLOCK, RAW_BYTES // (block_width * way.dtype.itemsize)))
         groups = max(groups, -(-tiling.row_panels // max(1, rows // tiling.rows)))
-    per_group = -(-tiling.row_panels // groups)
-    tile_stride = 1 if n == 1 else block_width + (16 if block_width * size % PAGE == 0 else 0)
-    if not stored:
-        c = (tile_stride, 1)
+    tile_stride = 1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % PAGE == 0 else 0)
     plan = _Plan(
         kernel=kernel,
         swapped=swapped,
@@ -248,15 +217,15 @@ def _make_plan(kernel: Contraction, target: Target) -> _Plan:
         k=k,
         a=a,
         b=b,
-        c=c,
-        dots=dots,
+        c=c if c is not None else (tile_stride, 1),
+        dots=by_dots,
         tiling=tiling,
-        layout=layout,
+        layout="rows" if pack_a or a[1] == 1 else "columns",
         pack_a=pack_a,
         pack_b=pack_b,
         b_outside=b_outside,
         via_scratch=via_scratch,
-        panels_per_group=per_group,
+        panels_per_group=-(-tiling.row_panels // groups),
         columns_per_block=columns,
         depth_block=depth_block,
         tile_stride=tile_stride,
@@ -266,6 +235,68 @@ def _make_plan(kernel: Contraction, target: Target) -> _Plan:
         c_bytes=0,
     )
     return _with_scratch(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Orientation:
+    """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
+    is not stored: then its layout is free."""
+
+    dtype: np.dtype
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]
+    b: tuple[int, int]
+    c: tuple[int, int] | None
+
+    def swap(self) -> _Orientation:
+        """Cᵀ = Bᵀ·Aᵀ."""
+        c = None if self.c is None else (self.c[1], self.c[0])
+        return _Orientation(self.dtype, self.n, self.m, self.k, (self.b[1], self.b[0]), (self.a[1], self.a[0]), c)
+
+
+def _given(kernel: Contraction) -> _Orientation:
+    """The product as it is declared."""
+    m, n, k = kernel.m, kernel.n, kernel.k
+    c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1])) if kernel.store_raw else None
+    a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))
+    return _Orientation(kernel.dtype, m, n, k, a, (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1])), c)
+
+
+def _blocks(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> tuple[int, int]:
+    """How many terms a pass over k has, and how many column panels a block."""
+    size = tiling.dtype.itemsize
+    passes = max(1, -(-k * tiling.width * size // PANEL_BYTES))
+    depth_block = round_up(-(-k // passes), 8) if passes > 1 else k
+    columns = tiling.column_panels
+    if pack_b:
+        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * size))
+        columns = -(-columns // -(-columns // most))
+    return depth_block, columns
+
+
+def _share_of(
+    kernel: Contraction, target: Target, tiling: Tiling, groups: int, columns: int, *, together: bool, dots: bool
+) -> tuple[_Share | None, int]:
+    """How the work is cut, and the number of groups of rows that follows. ``together`` says that each point of the
+    batch begins with work that all its pieces wait for."""
+    seconds, points = _seconds(kernel, target), math.prod(kernel.batch)
+    wanted = wanted_chunks(seconds)
+    if wanted <= 1:
+        return None, groups
+    if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
+        return _Share(cut(points, wanted)[0], 0), groups
+    if together and points > 1 and seconds < points * WORTH_SHARING:
+        return _Share(1, 0), groups
+    beside = 1 if together else points  # points whose pieces run at once
+    enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
+    strips = 1
+    if not dots:
+        groups = max(groups, min(enough, tiling.m // GOOD_ROWS))
+        strips = cut(columns, -(-enough // groups))[1]
+        groups = max(groups, min(-(-enough // strips), tiling.m // FEW_ROWS))
+    return (_Share(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
 
 
 def _b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
@@ -290,6 +321,11 @@ def _with_scratch(plan: _Plan) -> _Plan:
     )
 
 
+def _packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
+    """A is read in place, whichever of its axes is contiguous, unless none is or that would be slow."""
+    return k > 0 and (1 not in a or _is_aliased(tiling, m, k, a))
+
+
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """Whether reading A in place loses its lines before all of them have been used.
 
@@ -304,18 +340,46 @@ def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     return a[1] != 1 or tiling.rows > ALIASED_ROWS
 
 
-def _suits_dots(m: int, n: int, a: tuple[int, int], b: tuple[int, int]) -> bool:
+def _dots_swap(way: _Orientation, target: Target) -> bool | None:
+    """Whether dot products compute Cᵀ; None if none are computed."""
+    if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
+        return None
+    if _suits_dots(way):
+        return False
+    return True if _suits_dots(way.swap()) else None
+
+
+def _suits_dots(way: _Orientation) -> bool:
     """Few columns, long rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
-    return n <= DOT_COLUMNS and a[1] == 1 and not (m <= n and b[1] == 1 and n > 1)
+    return way.n <= DOT_COLUMNS and way.a[1] == 1 and not (way.m <= way.n and way.b[1] == 1 and way.n > 1)
 
 
-def _prefers_swap(m: int, n: int, a: tuple[int, int], b: tuple[int, int], c: tuple[int, int] | None) -> bool:
-    """Whether to compute Cᵀ. ``c`` is None if the raw result is not stored: then its layout is free."""
+def _prefers_swap(way: _Orientation, target: Target) -> bool:
+    """Whether to compute Cᵀ."""
+    m, n, a, c = way.m, way.n, way.a, way.c
     if n == 1 and m > 1:  # a column: a row of Cᵀ if A is contiguous along m
         return a[1] != 1 and a[0] == 1 and (c is None or c[0] == 1)
     if m == 1:
         return False
-    return c is not None and c[1] != 1 and c[0] == 1
+    if way.dtype.kind != "f" or 0 in (m, n, way.k):
+        return c is not None and c[1] != 1 and c[0] == 1
+    least = 1.0 if c is not None and c[1] != 1 else WORTH_TURNING
+    return _cycles(way.swap(), target, turned=True) * least < _cycles(way, target, turned=False)
+
+
+def _cycles(way: _Orientation, target: Target, *, turned: bool) -> float:
+    """About how long a product takes this way around: its tiles, and the copies that it needs."""
+    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    cycles = tiling_cost(tiling, way.k)
+    if _packs_b(tiling, way.b, way.k):
+        cycles += way.k * way.n * (COPIED if way.b[1] == 1 else TURNED)
+    if _packs_a(tiling, way.m, way.k, way.a):
+        cycles += way.m * way.k * (COPIED if way.a[1] == 1 else TURNED)
+    if way.c is None:
+        return (
+            cycles + way.m * way.n * TURNED_BACK * turned
+        )  # by the epilogue, which goes along the rows that were given
+    return cycles + way.m * way.n * TURNED_BACK * (way.c[1] != 1)
 
 
 def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
@@ -454,12 +518,18 @@ class _Emitter:
         if plan.via_scratch:
             target = self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1]))
             size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
-            copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), Matrix(self.tile, plan.tile_stride, 1),
-                        *size)  # fmt: skip
+            raw = Matrix(self.tile, plan.tile_stride, 1)
+            least = self._least_piece()
+            copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), raw, *size, least, along_source=False)
         self._finish(batch, rows, columns)
 
     def _c(self, batch: list[Index]) -> Value:
         return self._operand(self.c, self.plan.kernel.c_strides[:-2], batch)
+
+    def _least_piece(self) -> int:
+        """The fewest rows or columns that a piece may have."""
+        tiling = self.plan.tiling
+        return min(tiling.heights()[-1], tiling.n - (tiling.column_panels - 1) * tiling.width)
 
     def _finish(self, batch: list[Index], rows: tuple[Index, Index], columns: tuple[Index, Index]) -> None:
         """Call the epilogue for a block that is complete."""
@@ -681,7 +751,7 @@ def _dot_kernel(module: Module, dtype: np.dtype) -> str:
     element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
     type_ = vector(element, lanes)
     last = f.binary("sub", rows, integer(1))
-    pairs = f.binary("and", depth, integer(-2 * lanes))
+    pairs, whole = (f.binary("and", depth, integer(-step)) for step in (2 * lanes, lanes))
     with f.loop(0, rows, DOT_ROWS) as outer:
         numbers = [f.min(f.add(outer.index, i), last) for i in range(DOT_ROWS)]
         lines = [f.offset(a, f.mul(r, a_row), element) for r in numbers]
@@ -695,12 +765,37 @@ def _dot_kernel(module: Module, dtype: np.dtype) -> str:
                     s = 2 * i + half
                     sums[s] = multiply_add(f, dtype, f.load(type_, f.offset(line, k, element)), x_now, sums[s])
             main.next(*sums)
-        totals = [sum_lanes(f, f.binary("fadd", *main.results[2 * i : 2 * i + 2])) for i in range(DOT_ROWS)]
-        with f.loop(pairs, depth, carry=totals) as rest:
-            x_one = f.load(element, f.offset(x, rest.index, element))
-            ones = [f.load(element, f.offset(line, rest.index, element)) for line in lines]
-            rest.next(*(multiply_add(f, dtype, one, x_one, t) for one, t in zip(ones, rest.carried)))
-        for number, total in zip(numbers, rest.results):
+        sums = [f.binary("fadd", *main.results[2 * i : 2 * i + 2]) for i in range(DOT_ROWS)]
+        with f.loop(pairs, whole, lanes, carry=sums) as last_whole:  # none or one
+            x_now = f.load(type_, f.offset(x, last_whole.index, element))
+            last_whole.next(
+                *(
+                    multiply_add(f, dtype, f.load(type_, f.offset(line, last_whole.index, element)), x_now, s)
+                    for line, s in zip(lines, last_whole.carried)
+                )
+            )
+        sums = last_whole.results
+        if f.target.masked:
+            with f.loop(whole, depth, lanes, carry=sums) as masked:
+                left = f.splat(f.binary("sub", depth, masked.index), lanes)
+                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+                x_now = f.masked_load(type_, f.offset(x, masked.index, element), mask)
+                masked.next(
+                    *(
+                        multiply_add(
+                            f, dtype, f.masked_load(type_, f.offset(line, masked.index, element), mask), x_now, s
+                        )
+                        for line, s in zip(lines, masked.carried)
+                    )
+                )
+            totals = [sum_lanes(f, s) for s in masked.results]
+        else:
+            with f.loop(whole, depth, carry=[sum_lanes(f, s) for s in sums]) as rest:
+                x_one = f.load(element, f.offset(x, rest.index, element))
+                ones = [f.load(element, f.offset(line, rest.index, element)) for line in lines]
+                rest.next(*(multiply_add(f, dtype, one, x_one, t) for one, t in zip(ones, rest.carried)))
+            totals = rest.results
+        for number, total in zip(numbers, totals):
             f.store(total, f.offset(y, f.mul(number, y_row), element))
     return module.share(key, f.finish())
 
