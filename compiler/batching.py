@@ -328,4 +328,7 @@ RULES: dict[str, Rule] = {
     "scatter_add": _scatter_add,
     "random_uniform": _random,
 }
-PLAIN = frozenset({"bounds_check", "assertion", "window", "fold"})  # more axes in front change nothing
+PLAIN = frozenset({  # more axes in front change nothing
+    "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "det", "slogdet", "qr", "eigh",
+    "symmetric_eigen", "svd", "jacobi_svd",
+})  # fmt: skip

@@ -38,7 +38,7 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import Dim, TensorType, float32, float64, int64
+from staticgrad.types import Dim, Size, TensorType, float32, float64, int64
 
 FLOATS = (float32, float64)
 
@@ -100,6 +100,9 @@ class CholeskyAttributes:
     """Whether the factor is the upper triangular one."""
 
     upper: bool
+
+    def leading(self, size: Size) -> CholeskyAttributes:
+        return self
 
 
 def each_or_nan(function: Callable[..., Any], *arrays: Array) -> Any:
@@ -244,6 +247,9 @@ class TriangularAttributes:
     lower: bool
     transposed: bool
     unit: bool
+
+    def leading(self, size: Size) -> TriangularAttributes:
+        return self
 
 
 def _system_type(name: str) -> Callable[..., TensorType]:
@@ -412,6 +418,9 @@ class SolveAttributes:
     """Whether the system is of the transposed matrix."""
 
     transposed: bool
+
+    def leading(self, size: Size) -> SolveAttributes:
+        return self
 
 
 def _factored(x: Tensor) -> Sequence[Tensor]:

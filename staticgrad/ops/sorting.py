@@ -16,7 +16,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.ops.declare import operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, TensorType, int64, is_floating, normalize_axis
+from staticgrad.types import DTYPES, Size, TensorType, int64, is_floating, normalize_axis
 
 
 @frozen
@@ -25,6 +25,9 @@ class SortAttributes:
 
     axis: int
     descending: bool
+
+    def leading(self, size: Size) -> SortAttributes:
+        return SortAttributes(self.axis + 1, self.descending)
 
 
 def _sort_type(attrs: SortAttributes, x: TensorType) -> tuple[TensorType, TensorType]:

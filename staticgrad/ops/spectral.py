@@ -37,7 +37,7 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import TensorType
+from staticgrad.types import Size, TensorType
 
 
 def _transposed(x: Any) -> Any:
@@ -80,6 +80,9 @@ class HouseholderAttributes:
     """How many columns of Q are made: as many as A has columns, or as it has rows."""
 
     columns: int
+
+    def leading(self, size: Size) -> HouseholderAttributes:
+        return self
 
 
 def _householder_type(attrs: HouseholderAttributes, at: TensorType) -> tuple[TensorType, TensorType]:
@@ -528,6 +531,9 @@ class PinvAttributes:
     """Singular values up to ``rtol`` of the largest count as zero; None: max(m, n) times the machine's precision."""
 
     rtol: float | None
+
+    def leading(self, size: Size) -> PinvAttributes:
+        return self
 
 
 def _pinv_type(attrs: PinvAttributes, a: TensorType) -> TensorType:
