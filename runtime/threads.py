@@ -261,17 +261,16 @@ opening:
   %any = icmp sgt i64 %wanted, 0
   br i1 %any, label %waking, label %working
 waking:
+  ; Who counts as asleep has seen the gate or waits by now; the mutex is free for those who are woken.
   call i32 @pthread_mutex_lock(ptr %MUTEX)
+  call i32 @pthread_mutex_unlock(ptr %MUTEX)
   br label %wake
 wake:
   %w = phi i64 [ %wanted, %waking ], [ %w_next, %wake ]
   call i32 @pthread_cond_signal(ptr %WAKE)
   %w_next = sub i64 %w, 1
   %w_more = icmp sgt i64 %w_next, 0
-  br i1 %w_more, label %wake, label %awake
-awake:
-  call i32 @pthread_mutex_unlock(ptr %MUTEX)
-  br label %working
+  br i1 %w_more, label %wake, label %working
 working:
   call void @work(ptr %pool, i64 0)
   store atomic i64 %closed, ptr %GATE seq_cst, align 8
@@ -379,8 +378,8 @@ leave:
   br i1 %tell, label %telling, label %idle_again
 telling:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
-  call i32 @pthread_cond_broadcast(ptr %LEFT)
   call i32 @pthread_mutex_unlock(ptr %MUTEX)
+  call i32 @pthread_cond_broadcast(ptr %LEFT)
   br label %idle_again
 idle_again:
   br label %idle
