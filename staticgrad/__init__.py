@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.cumulative import (
         cumulative_prod,
         cumulative_sum,
+        diff,
     )
     from staticgrad.ops.custom import custom_gradient
     from staticgrad.ops.effects import (
@@ -171,6 +172,7 @@ if TYPE_CHECKING:
     )
     from staticgrad.ops.sorting import (
         argsort,
+        isin,
         searchsorted,
         sort,
     )
@@ -321,6 +323,7 @@ __all__ = [
     "cumulative_prod",
     "cumulative_sum",
     "custom_gradient",
+    "diff",
     "digamma",
     "dim",
     "divide",
@@ -356,6 +359,7 @@ __all__ = [
     "int64",
     "iota",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
     "jacobian",

@@ -192,3 +192,23 @@ def test_meshgrid_as_numpy(indexing: Any) -> None:
 def test_cross_products_broadcast() -> None:
     x, y = RNG.normal(size=(4, 1, 3)), RNG.normal(size=(5, 3))
     np.testing.assert_allclose(run(sg.linalg.cross(x, y)), np.cross(x, y), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_differences_of_neighbours_as_numpy(n: int) -> None:
+    x = RNG.normal(size=(3, 4))
+    got = run([sg.diff(x, n=n), sg.diff(x, 0, n=n, prepend=x[:1], append=np.zeros((2, 4)))])
+    np.testing.assert_allclose(got[0], np.diff(x, n=n), atol=1e-12)
+    np.testing.assert_allclose(got[1], np.diff(x, n=n, axis=0, prepend=x[:1], append=np.zeros((2, 4))), atol=1e-12)
+
+
+def test_differences_of_bools_say_where_they_change() -> None:
+    x = np.array([True, True, False, True])
+    np.testing.assert_array_equal(run(sg.diff(x)), np.diff(x))
+
+
+@pytest.mark.parametrize("invert", [False, True])
+def test_membership_as_numpy(invert: bool) -> None:
+    x, wanted = np.array([[1.0, 2.0], [np.nan, 5.0]]), np.array([2.0, 7.0, np.nan])
+    np.testing.assert_array_equal(run(sg.isin(x, wanted, invert=invert)), np.isin(x, wanted, invert=invert))
+    np.testing.assert_array_equal(run(sg.isin(x, np.zeros(0), invert=invert)), np.full((2, 2), invert))

@@ -26,6 +26,7 @@ from staticgrad.types import (
     DTypeLike,
     Size,
     TensorType,
+    bool_,
     dtype_of,
     float32,
     float64,
@@ -255,3 +256,29 @@ def cumulative_prod(
         GraphError: no ``axis`` for a tensor that has not one dimension.
     """
     return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1)
+
+
+@public
+def diff(x: Any, axis: int = -1, *, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+    """The differences of neighbours along ``axis``, taken ``n`` times (0: ``x`` itself); of bools, whether they differ.
+
+    Args:
+        prepend: what comes before the first element, with as many axes as ``x``.
+        append: what comes after the last one.
+
+    Raises:
+        GraphError: a negative ``n``, or a tensor without axes.
+    """
+    if n < 0:
+        raise GraphError(f"diff: n is {n}, expected 0 or more")
+    ends = [x] if n == 0 else [part for part in (prepend, x, append) if part is not None]
+    parts = operands("diff", *ends)
+    place = normalize_axis(axis, parts[0].ndim, "diff")
+    y = concat(parts, axis=place) if len(parts) > 1 else parts[0]
+    for _ in range(n):
+        size = y.shape[place]
+        if size == 0:
+            break
+        later, earlier = slice_axis(y, place, 1, size), slice_axis(y, place, 0, size - 1)
+        y = FUNCTIONS.not_equal(later, earlier) if y.dtype == bool_ else FUNCTIONS.subtract(later, earlier)
+    return y

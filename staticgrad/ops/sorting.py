@@ -187,3 +187,19 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
         if is_floating(bounds.dtype):
             before = o.logical_or(before, o.isnan(wanted))
     return o.sum(before, axis=-1, dtype=int64)  # type: ignore[no-any-return]
+
+
+@public
+def isin(x1: Any, x2: Any, *, invert: bool = False) -> Tensor:
+    """Which elements of ``x1`` are equal to some element of ``x2``; with ``invert`` which are equal to none.
+
+    Costs a comparison of each pair, vectorised. NaN is equal to nothing.
+
+    Returns:
+        bools of the shape of ``x1``.
+    """
+    o = FUNCTIONS
+    values, wanted = operands("isin", x1, x2)
+    pairs = o.equal(o.expand_dims(values, -1), o.reshape(wanted, (*(1 for _ in values.shape), wanted.size)))
+    found = o.any(pairs, axis=-1)
+    return o.logical_not(found) if invert else found  # type: ignore[no-any-return]
