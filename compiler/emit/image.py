@@ -22,6 +22,7 @@ from collections.abc import Iterable
 from typing import TypeGuard
 
 from staticgrad.compiler.emit.plain import Plain
+from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
 PAGE = 4096  # where the protected part ends
@@ -31,7 +32,7 @@ WORD = 8
 LARGEST = 1 << 30
 
 
-class ImageError(Exception):
+class ImageError(StaticGradError):
     """An image that cannot be made, is damaged, or does not fit this process."""
 
 
