@@ -14,7 +14,7 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, add_arrays, seconds_of
 from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.depthwise_tiles import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -383,7 +383,7 @@ class DepthwiseWeights:
         """Add what the chunks have found to what the first one has, in their order."""
         f, first = writer.f, writer.area(0)
         with span(f, 1, self.units.chunks) as number:
-            add_arrays(f, writer, first, writer.area(f.mul(number, self.part_bytes)), self.part)
+            add_arrays(writer, first, writer.area(f.mul(number, self.part_bytes)), self.part)
 
     def _finish(self, writer: Writer) -> None:
         """Store the weights where the result wants them, and call the epilogue."""
@@ -400,19 +400,6 @@ class DepthwiseWeights:
                     writer.copy(to, Matrix(writer.at(source, (row, kw * channels)), channels, 1), kw, channels)
         raw = source if writer.result is None else writer.result
         writer.finish(raw, [(0, channels), (0, 1), (0, kh), (0, kw)])
-
-
-def add_arrays(f: Function, writer: Writer, to: Value, source: Value, count: int) -> None:
-    """``to[k] += source[k]``."""
-    lanes = tile_lanes(f.target, writer.dtype)
-    whole = count - count % lanes
-    for start, stop, step in ((0, whole, lanes), (whole, count, 1)):
-        if start < stop:
-            type_ = f"<{step} x {writer.element}>" if step > 1 else writer.element
-            with f.loop(start, stop, step) as loop:
-                at = f.offset(to, loop.index, writer.element)
-                value = f.load(type_, f.offset(source, loop.index, writer.element))
-                f.store(f.binary("fadd", f.load(type_, at), value), at)
 
 
 @functools.lru_cache(maxsize=4096)

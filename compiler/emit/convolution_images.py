@@ -249,3 +249,17 @@ class Units:
             number, block = divide(f, unit, self.blocks)
             low = f.mul(block, self.rows)
             yield number, (low, f.min(f.add(low, self.rows), self.total_rows))
+
+
+def add_arrays(writer: Writer, to: Value, source: Value, count: int) -> None:
+    """``to[k] += source[k]``, of floats."""
+    f = writer.f
+    lanes = tile_lanes(f.target, writer.dtype)
+    whole = count - count % lanes
+    for start, stop, step in ((0, whole, lanes), (whole, count, 1)):
+        if start < stop:
+            type_ = f"<{step} x {writer.element}>" if step > 1 else writer.element
+            with f.loop(start, stop, step) as loop:
+                at = f.offset(to, loop.index, writer.element)
+                value = f.load(type_, f.offset(source, loop.index, writer.element))
+                f.store(f.binary("fadd", f.load(type_, at), value), at)

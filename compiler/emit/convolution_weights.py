@@ -6,8 +6,9 @@ a tile of the result stays in the first cache over all of them, large ones in bl
 the second cache. What comes next is asked for in the meantime.
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
-(``emit.parallel``): first the images that are copied, then the tiles of the result, each over all these images, and at
-the end the filters that are stored. So no sum is cut.
+(``emit.parallel``). Where the weights are few, chunks are images, each with a sum of its own, and these are added in
+their order. Else first the images are copied, then the tiles of the result are chunks, each over all these images, and
+at the end the filters that are stored. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from staticgrad.compiler.emit.convolution_images import (
     Image,
     Weights,
     Writer,
+    add_arrays,
     is_run,
     seconds_of,
     x_image,
@@ -47,6 +49,9 @@ IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradie
 LINE = 64  # bytes of a line of the cache
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
 BLOCK_PIXELS = 256  # at least: the result is read and written for each block
+PART_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
+PART_PIXELS = 512  # of such a chunk at least: its weights are cleared and added in the end
+MOST_PARTS = 16
 STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
 
 
@@ -68,16 +73,19 @@ class WeightGrad:
     y_pitch: int
     rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
     share: int | None  # tiles of a chunk, None if the work is not cut
+    part: int  # images of a chunk that adds up weights of its own; 0 where tiles are chunks
+    parts: int  # how many such chunks there are
     image_bytes: int
     y_bytes: int
     result_bytes: int
 
     @property
     def is_shared(self) -> bool:
-        return self.share is not None
+        return self.part > 0 or self.share is not None
 
     def scratch_bytes(self, workers: int) -> int:
-        return self.image_bytes + self.y_bytes + self.result_bytes
+        own = self.image_bytes + self.y_bytes
+        return workers * own + self.parts * self.result_bytes if self.part else own + self.result_bytes
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
@@ -85,7 +93,9 @@ class WeightGrad:
         return 1, row, kernel.kernel[1] * channels * row, channels * row
 
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if self.share is None:
+        if self.part:
+            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
+        elif self.share is None:
             _emit_weight_grad(Writer(f, kernel, epilogue, pointers), self)
         else:
             _share_weight_grad(Chunks(f, kernel, epilogue, pointers, pool, WEIGHT_WORDS), self, self.share)
@@ -109,14 +119,17 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     regular = not run or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
     direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and regular
     result_row = round_up(kernel.filters, tiling.lanes)
-    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
     y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
     pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
     together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
+    part = _images_of_part(kernel, target, kernel.kernel[0] * kernel.kernel[1] * channels * result_row * size)
+    if part:
+        direct, together = False, min(together, part)
     most = kernel.out_height
     if together == 1:
         most = max(1, BLOCK_BYTES * most // pair, -(-BLOCK_PIXELS // max(1, kernel.out_width)))
     rows = max(1, -(-kernel.out_height // -(-max(1, kernel.out_height) // most)))
+    result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
     x_pitch = image.strides[0] if image.in_place else image.elements
     y_pitch = kernel.y_strides[0] if y_in_place else y
     taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
@@ -137,10 +150,22 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         y_pitch=y_pitch,
         rows=rows,
         share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
+        part=part,
+        parts=-(-kernel.batch // part) if part else 0,
         image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
         y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
         result_bytes=aligned_bytes(result, kernel.dtype),
     )
+
+
+def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> int:
+    """How many images a chunk takes that adds up weights of its own; 0 where these are too many, or the images too
+    few, for that to pay. Threads then share no line of memory but at the end."""
+    if weight_bytes > PART_BYTES or kernel.dtype.kind != "f" or 0 in (kernel.out_height, kernel.out_width):
+        return 0
+    pixels = -(-PART_PIXELS // (kernel.out_height * kernel.out_width))
+    wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target)), kernel.batch // pixels)
+    return cut(kernel.batch, wanted)[0] if wanted > 1 else 0
 
 
 WEIGHT_WORDS = 2  # the images that are worked on, from and to
@@ -153,7 +178,37 @@ def _weights_result(writer: Writer, plan: WeightGrad) -> tuple[Value, tuple[int,
         return writer.result, writer.kernel.w_strides
     row, channels = plan.result_row, plan.channels
     strides = (1, row, writer.kernel.kernel[1] * channels * row, channels * row)
-    return writer.area(plan.image_bytes + plan.y_bytes), strides
+    return writer.area(0 if plan.part else plan.image_bytes + plan.y_bytes), strides
+
+
+def _sum_parts(chunks: Chunks, plan: WeightGrad) -> None:
+    """Some images are a chunk, with weights of its own; these are added in their order."""
+    part, writer = chunks.open("images")
+    f, sums = part.f, plan.parts * plan.result_bytes
+    own = f.add(sums, f.mul(part.worker, plan.image_bytes + plan.y_bytes))
+    frame, y_copy = writer.area(own), writer.area(f.add(own, plan.image_bytes))
+    result = writer.area(f.mul(part.chunk, plan.result_bytes))
+    low, high = chunk_range(f, part.chunk, plan.part, chunks.kernel.batch)
+    _clear_copies(writer, plan, frame, y_copy)
+    with span(f, low, high, plan.together) as start:
+        images = (start, f.min(f.add(start, plan.together), high))
+        _copy_image(writer, plan, frame, y_copy, start, images)
+        pixels, y = _image_places(writer, plan, frame, y_copy, start)
+        tiles = (0, math.prod(_tile_grid(writer.kernel, plan)))
+        _add_tiles(writer, plan, result, pixels, y, tiles, images, low)
+    chunks.run(f.finish(), plan.parts)
+    first = chunks.own.area(0)
+    with span(chunks.f, 1, plan.parts) as number:
+        source = chunks.own.area(chunks.f.mul(number, plan.result_bytes))
+        add_arrays(chunks.own, first, source, plan.result_bytes // writer.dtype.itemsize)
+    _finish_weights(chunks.own, plan)
+
+
+def _clear_copies(writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value) -> None:
+    """Zero the frames, and what the copy of y has besides."""
+    writer.clear_frame(plan.image, frame, plan.together)
+    if not plan.y_in_place:
+        fill_zero(writer.f, writer.dtype, y_copy, plan.together * plan.y_pitch)
 
 
 def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
@@ -205,14 +260,17 @@ def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]
     pixels, y = _image_places(writer, plan, writer.area(0), writer.area(plan.image_bytes), start)
     grid = _tile_grid(writer.kernel, plan)
     count = math.prod(grid)
-    _add_tiles(writer, plan, pixels, y, chunk_range(f, part.chunk, share, count), (start, end))
+    result, _ = _weights_result(writer, plan)
+    _add_tiles(writer, plan, result, pixels, y, chunk_range(f, part.chunk, share, count), (start, end), 0)
     return f.finish(), -(-count // share)
 
 
 def _add_tiles(
-    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tiles: tuple[Index, Index], images: tuple[Index, Index]
-) -> None:
-    """Add what some images give to some tiles of the result, block of rows after block of rows."""
+    writer: Writer, plan: WeightGrad, result: Value, pixels: Value, y: Value, tiles: tuple[Index, Index],
+    images: tuple[Index, Index], first: Index,
+) -> None:  # fmt: skip
+    """Add what some images give to some tiles of the result, block of rows after block of rows. The sum begins with
+    image ``first``."""
     f, kernel, grid = writer.f, writer.kernel, _tile_grid(writer.kernel, plan)
     x_row = kernel.stride[0] * plan.image.row
     with span(f, 0, kernel.out_height, plan.rows) as row, span(f, *tiles) as number:
@@ -220,7 +278,7 @@ def _add_tiles(
             _fetch_ahead(writer, plan, writer.at(pixels, (row, x_row)), x_row, plan.x_pitch, number)
         if plan.y_in_place:
             _fetch_ahead(writer, plan, writer.at(y, (row, plan.y_row)), plan.y_row, plan.y_pitch, number)
-        _weight_tile(writer, plan, pixels, y, unravel(f, number, grid), images, row)
+        _weight_tile(writer, plan, result, pixels, y, unravel(f, number, grid), images, row, first)
 
 
 def _fetch_ahead(writer: Writer, plan: WeightGrad, place: Value, row: int, image: int, number: Index) -> None:
@@ -261,20 +319,19 @@ def _finish_weights(writer: Writer, plan: WeightGrad) -> None:
 
 
 def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
-    f, kernel, image = writer.f, writer.kernel, plan.image
+    f, kernel = writer.f, writer.kernel
     frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
     if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
         result, strides = _weights_result(writer, plan)
         _zero_weights(writer, plan, result, strides[1:])
     else:
-        writer.clear_frame(image, frame, plan.together)
-        if not plan.y_in_place:
-            fill_zero(f, writer.dtype, y_copy, plan.together * plan.y_pitch)
+        _clear_copies(writer, plan, frame, y_copy)
         with span(f, 0, kernel.batch, plan.together) as start:
             end = f.min(f.add(start, plan.together), kernel.batch)
             _copy_image(writer, plan, frame, y_copy, start, (start, end))
             pixels, y = _image_places(writer, plan, frame, y_copy, start)
-            _add_tiles(writer, plan, pixels, y, (0, math.prod(_tile_grid(kernel, plan))), (start, end))
+            result, _ = _weights_result(writer, plan)
+            _add_tiles(writer, plan, result, pixels, y, (0, math.prod(_tile_grid(kernel, plan))), (start, end), 0)
     _finish_weights(writer, plan)
 
 
@@ -314,15 +371,15 @@ def _copy_image(
 
 
 def _weight_tile(
-    writer: Writer, plan: WeightGrad, pixels: Value, y: Value, tile: Sequence[Index], images: tuple[Index, Index],
-    row: Index,
+    writer: Writer, plan: WeightGrad, result: Value, pixels: Value, y: Value, tile: Sequence[Index],
+    images: tuple[Index, Index], row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of images gives to one tile: of a group, for a tap (i, j), in a column panel, a row
     panel."""
     f, kernel, image, tiling = writer.f, writer.kernel, plan.image, plan.tiling
     group, i, j, panel, row_panel = tile
     outputs = kernel.filters // image.groups
-    result, (o, c, i_stride, j_stride) = _weights_result(writer, plan)
+    _, (o, c, i_stride, j_stride) = _weights_result(writer, plan)
     # Rows of tiles are runs of (j, c), or of c alone.
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
@@ -336,7 +393,7 @@ def _weight_tile(
         at = TileOperands(
             writer.at(a_tap, (m, 1), (local, plan.x_pitch), (row, x_row)), 1, kernel.stride[1] * image.pixel,
             writer.at(b, (local, plan.y_pitch), (row, plan.y_row)), plan.y_pixel,
-            writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(number, row), rows, x_row, plan.y_row,
+            writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(f.sub(number, first), row), rows, x_row, plan.y_row,
         )  # fmt: skip
         call_tile(f, tiling, "columns", row_panel, panel, at)
 
