@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import statistics
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -233,8 +234,9 @@ def _workload_json(results: Results, name: str) -> dict[str, Any]:
 def readme_section(results: Results) -> str:
     """What stands between the two marks of a README: how it was measured, and a table."""
     shown = [peer for peer in results.plan.peers if peer != OURS]
-    versions = {row.peer: row.version for rows in results.rows.values() for row in rows if row.version}
-    named = ", ".join(f"{PEERS[peer].title} {versions[peer]}" for peer in shown if peer in versions)
+    rows_of_all = [row for rows in results.rows.values() for row in rows]
+    versions = {PEERS[row.peer].modules[0]: row.version for row in rows_of_all if row.version and row.peer != OURS}
+    named = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
     lines = []
     for name, rows in results.rows.items():
         best = best_peer(rows)
@@ -246,7 +248,7 @@ def readme_section(results: Results) -> str:
         f"Microseconds for one call, {threads} on {processor()}, arrays in and arrays out, the peers in turn "
         f"({named}). The last column is staticgrad's time over that of the best peer. {summary(results)}"
     )
-    return f"{BEGIN}\n{text}\n\n{table(header, lines)}\n{END}"
+    return f"{BEGIN}\n{textwrap.fill(text, 120, break_long_words=False)}\n\n{table(header, lines)}\n{END}"
 
 
 def rewrite_readme(path: Path, results: Results) -> None:
