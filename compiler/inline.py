@@ -45,7 +45,7 @@ def inline(steps: Sequence[Step], target: Target) -> list[Step]:
     inliner = _Inliner(steps, target)
     for memory in inliner.candidates():
         inliner.try_without(memory)
-    return [_unrolled(step) for step in inliner.steps.values()]
+    return [_unrolled(step) for step in inliner.ordered()]
 
 
 @frozen
@@ -65,6 +65,7 @@ class _Inliner:
         self.steps: dict[int, Step] = dict(enumerate(steps))
         self.readers: dict[Memory, list[int]] = defaultdict(list)
         self.writers: dict[Memory, list[int]] = defaultdict(list)
+        self.instead: dict[Step, list[Step]] = {}  # of a step that went: what must run before those that come after it
         self.shared: set[Memory] = set()  # touched in another way than by loads and stores of nests
         for place, step in self.steps.items():
             for memory in step.reads:
@@ -116,7 +117,7 @@ class _Inliner:
         written = {m for m in source.memories if isinstance(m, StateSlot | GradSlot) and self.writers[m]}
         if not written:
             return False
-        steps = list(self.steps.values())
+        steps = self.ordered()
         before = ancestors([self.steps[reader]], dependencies(steps))
         writers = {self.steps[place] for memory in written for place in self.writers[memory]}
         return self.steps[reader] in writers or bool(before & writers)
@@ -131,9 +132,7 @@ class _Inliner:
             del self.steps[place]
             for read in maker.reads:
                 self.readers[read].remove(place)
-            for step in self.steps.values():
-                if maker in step.after:
-                    step.after = [other for other in step.after if other is not maker] + maker.after
+            self.instead[maker] = maker.after
         del self.writers[memory]
 
     def _put(self, place: int, step: Step) -> None:
@@ -143,9 +142,25 @@ class _Inliner:
         for memory in step.reads:
             self.readers[memory].append(place)
         self.steps[place] = step
-        for other in self.steps.values():
-            if old in other.after:
-                other.after = [step if before is old else before for before in other.after]
+        self.instead[old] = [step]
+
+    def ordered(self) -> list[Step]:
+        """The steps that are left, behind what took the place of those before them."""
+        for step in self.steps.values():
+            if step.after:
+                step.after = self._following(step.after)
+        return list(self.steps.values())
+
+    def _following(self, steps: Sequence[Step]) -> list[Step]:
+        found: dict[Step, None] = {}
+        stack = list(reversed(steps))
+        while stack:
+            step = stack.pop()
+            if step in self.instead:
+                stack.extend(reversed(self.instead[step]))
+            else:
+                found[step] = None
+        return list(found)
 
 
 # -- the value that is computed elsewhere ---------------------------------------------------------------------------
