@@ -519,6 +519,7 @@ class Pool:
         self._reset = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("reset"))
         self._stop = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(module.address("stop"))
         self._module = module
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # never freed, not even while the interpreter ends
         self.reset()
 
     def reset(self) -> None:
