@@ -10,6 +10,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.emit import entry
+from staticgrad.compiler.kernels import fuse
 from staticgrad.compiler.kernels import order as orders
 from staticgrad.compiler.kernels.order import Order, Ordered
 from staticgrad.compiler.memory import placement
@@ -108,6 +109,32 @@ def test_a_kernel_with_an_old_and_a_new_member_is_no_way_around_a_cycle() -> Non
     found_r, found_v = run(a, b)
     np.testing.assert_allclose(found_r, np.sin(b) + np.exp(a).T)
     np.testing.assert_allclose(found_v, np.exp(a) * np.tanh(np.sin(b).T))
+
+
+# -- long bodies ------------------------------------------------------------------------------------------------------
+
+
+def bodies_of_chain(elements: int) -> list[int]:
+    """The numbers of computed values in the kernels of a long chain of cheap ops, checked against NumPy."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((elements,), "float64")
+        y = x
+        for number in range(600):
+            y = y * 0.5 + x if number % 2 else sg.abs(y) - 0.25
+        run = sg.Session(graph).compile(y, [x])
+    a = np.random.default_rng(0).standard_normal(elements)
+    expected = a
+    for number in range(600):
+        expected = expected * 0.5 + a if number % 2 else np.abs(expected) - 0.25
+    np.testing.assert_allclose(run(a), expected)
+    return [len(re.findall(r"v\d+ = \w+\(", text)) for text in run.text("kernels").split("for (")[1:]]
+
+
+def test_a_long_chain_is_cut_into_short_bodies_where_its_values_stay_in_cache() -> None:
+    near = bodies_of_chain(50)
+    assert len(near) >= 3
+    assert max(near) <= fuse.LARGEST_NEAR
+    assert len(bodies_of_chain(1 << 16)) == 1
 
 
 # -- long programs --------------------------------------------------------------------------------------------------

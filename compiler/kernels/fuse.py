@@ -11,6 +11,7 @@ After that an elementwise group becomes the epilogue of a matrix kernel whose re
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,9 +28,12 @@ from staticgrad.types import sizes
 Kind = Literal["nest", "matrix", "write", "effect"]
 CostOf = Callable[[Node], int]
 
-# Instructions of one body. The time to make machine code grows faster than a kernel does, and values that are used far
-# from where they are made leave the registers anyway; what passes through memory between two kernels is in cache.
-LARGEST = 400
+# Instructions of one body. Values that are used far from where they are made leave the registers anyway, and short
+# bodies are sooner equal to others, which saves the code generator work. So where what passes between two kernels stays
+# in the cache next to the core they are short; over more elements each kernel more is another pass over memory.
+LARGEST_NEAR = 250
+LARGEST = 2000
+NEAR_ELEMENTS = 1 << 15
 
 
 @dataclass(eq=False, repr=False, slots=True)
@@ -84,6 +88,10 @@ def new_group(node: Node, cost_of: CostOf) -> Group:
         )
     kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
     return Group(kind=kind, anchor=node, last=node.serial)
+
+
+def _largest(domain: tuple[int, ...]) -> int:
+    return LARGEST_NEAR if math.prod(domain) <= NEAR_ELEMENTS else LARGEST
 
 
 class Fuser:
@@ -151,7 +159,7 @@ class Fuser:
         found = [self.group_of[x.op] for x in node.inputs if is_soft(node, x)]
         for other in sorted(dict.fromkeys(found), key=lambda group: -group.last):
             small, large = (home, other) if len(home.nodes) < len(other.nodes) else (other, home)
-            if home is other or home.cost + other.cost > LARGEST or not self._go_together(home, other):
+            if home is other or home.cost + other.cost > _largest(other.domain) or not self._go_together(home, other):
                 continue
             if not self.order.merge(large, small):
                 continue
