@@ -126,7 +126,7 @@ def _continues(current: Graph, graph: Graph) -> bool:
 def _leading(x: Tensor, axis: int) -> Tensor:
     if not -x.ndim <= axis < x.ndim:
         raise GraphError(f"vmap: {x.name!r} {x.type} has no axis {axis}", source=x.source)
-    return FUNCTIONS.moveaxis(x, axis, 0) if axis % x.ndim else x  # type: ignore[no-any-return]
+    return FUNCTIONS.moveaxis(x, axis, 0) if axis % x.ndim else x
 
 
 def _example(trace: Graph, x: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ class _Batcher:
     def all(self, value: _Value) -> Tensor:
         """The value for each example."""
         x = value.tensor
-        return x if value.batched else FUNCTIONS.broadcast_to(x, (self.size, *x.shape))  # type: ignore[no-any-return]
+        return x if value.batched else FUNCTIONS.broadcast_to(x, (self.size, *x.shape))
 
     def _declare(self, node: Node) -> None:
         graph = get_default_graph()
