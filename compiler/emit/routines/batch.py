@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
-from staticgrad.compiler.emit.parallel import NO_POOL, Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
+from staticgrad.compiler.emit.parallel import Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import (
@@ -118,6 +118,3 @@ def _run_shared(f: Function, batch: Batch, piece: str) -> None:
     own = part.f.offset(scratch, part.f.mul(part.worker, _own_bytes(batch, f.target)), "i8")
     _run_range(part.f, batch, piece, places, own, low, high)
     run_chunks(f, pool, part.f.finish(), table, chunks)
-
-
-__all__ = ["NO_POOL", "emit_batch", "is_shared", "scratch_bytes"]
