@@ -528,8 +528,8 @@ class Graph:
     def clone(self, node: Node, inputs: Sequence[Tensor], control: Sequence[Node] = ()) -> Node:
         """Copy a node of another graph into this one, over new operands; the compiler's way to rebuild a graph."""
         types: tuple[TensorType, ...]
-        if all([x.type is y.type or x.type == y.type for x, y in zip(inputs, node.inputs, strict=True)]):
-            types = tuple([y.type for y in node.outputs])
+        if all(x.type is y.type or x.type == y.type for x, y in zip(inputs, node.inputs, strict=True)):
+            types = tuple(y.type for y in node.outputs)
         else:
             inferred = node.op.infer(node.attrs, *(x.type for x in inputs))
             types = inferred if isinstance(inferred, tuple) else (inferred,)

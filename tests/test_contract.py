@@ -938,3 +938,11 @@ def test_bad_declarations_name_sizes_and_the_line(declare: Callable[..., Any], p
     assert "test_contract.py:" in message
     for part in parts:
         assert part in message
+
+
+def test_zeros_of_both_signs_stay_apart(backend: str, g: sg.Graph) -> None:
+    x, y = sg.placeholder((64,)), sg.placeholder((64,))
+    plus, minus = sg.where(x > 0, 0.0, y), sg.where(x > 0, -0.0, y)
+    ones = np.ones(64, np.float32)
+    got = sg.Session(g).run([plus, minus, sg.full((2,), -0.0), sg.full((2,), 0.0)], {x: ones, y: ones})
+    assert [bool(np.signbit(a).all()) for a in got] == [False, True, True, False]

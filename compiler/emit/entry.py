@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit import nest as nests
@@ -28,6 +28,7 @@ from staticgrad.compiler.kernels.program import Check, Slot
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.kernels.steps import Kernel, Memory, Operand, Step, Temp
 from staticgrad.compiler.memory.plan import Plan
+from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
 POISON = 0xFF
@@ -36,7 +37,7 @@ CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 's
 SEGMENT = 128  # steps in one function
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """The module's text, and the checks in the order of their status codes."""
 

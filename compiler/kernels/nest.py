@@ -19,6 +19,7 @@ place): then each address is loaded and stored by the same iteration, the load f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,12 +38,21 @@ class Access:
     terms: tuple[tuple[int, int], ...] = ()  # (number of an int64 value, stride): indirect access
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A number, the same everywhere."""
+    """A number, the same everywhere; 0.0 and -0.0 are two."""
 
     value: float | int | bool
     dtype: np.dtype
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.value, self.dtype, math.copysign(1, self.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ checker from the steps alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.kernels.program import FeedSlot
 from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import lower_bound, place
 from staticgrad.compiler.memory.problems import Interval
+from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
 ALIGNMENT = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is not used up is there
     after it, untouched. ``feed`` is the number of the feed that it is, None for what the program does not read."""
@@ -31,7 +31,7 @@ class Held:
     used_up: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Live ranges and offsets of all buffers, in the order of their first use."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -202,13 +203,22 @@ def _leaves(value: Any) -> list[Any]:
     return [value]
 
 
-@frozen
+@frozen(eq=False)
 class FullAttributes:
-    """One number in every place."""
+    """One number in every place; 0.0 and -0.0 are two."""
 
     shape: Shape
     dtype: np.dtype
     value: float | int | bool
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FullAttributes) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.shape, self.dtype, self.value, math.copysign(1, self.value)
 
 
 FULL = register(
