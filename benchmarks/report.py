@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from catalog import load
-from machine import Machine
 from peers import PEERS
 from turns import OURS, Plan, Row
+
+from staticgrad.runtime.machine import Machine
 
 TIE = 1.15  # ratios nearer to one than this say nothing
 BEGIN, END = "<!-- figures: written by make bench -->", "<!-- figures: end -->"

@@ -24,10 +24,11 @@ from pathlib import Path
 from answers import missing
 from catalog import NAMED, drawn_names
 from chart import draw
-from machine import Machine, from_json
 from peers import PEERS
 from report import Results, as_json, as_markdown, number, rewrite_readme
 from turns import HERE, OURS, Plan, environment, measure, pin, processors
+
+from staticgrad.runtime.machine import Machine, from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,8 @@ def measured_machine(plan: Plan) -> Machine:
     """In a process pinned like those of the peers."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         process = subprocess.Popen(
-            [plan.python(OURS), "machine.py", str(plan.threads)], cwd=HERE, text=True, stdout=subprocess.PIPE,
+            [plan.python(OURS), "-m", "staticgrad.runtime.machine", str(plan.threads)],
+            cwd=HERE, text=True, stdout=subprocess.PIPE,
             env=environment(plan.threads, Path(folder)),
         )  # fmt: skip
         pin(process.pid, plan.threads)

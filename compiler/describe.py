@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.program import (
@@ -121,7 +123,14 @@ def _guard(guard: int | None) -> str:
 def step_cost(step: Step) -> KernelCost:
     """Operations and bytes touched at least once, counted from the step's memories."""
     total = sum(memory_bytes(m) for m in dict.fromkeys((*step.reads, *step.writes, *step.adds)))
-    return KernelCost(step.name, step.family, step.flops, total, step.source)
+    return KernelCost(step.name, step.family, step.flops, total, step.source, _widest_float(step))
+
+
+def _widest_float(step: Step) -> str:
+    """The dtype in which a kernel computes, for what the machine allows."""
+    kernel = step.kernel
+    dtypes = kernel.args if isinstance(kernel, Nest) else (getattr(kernel, "dtype", None),)
+    return "float64" if np.dtype(np.float64) in dtypes else "float32"
 
 
 def memory_bytes(memory: Memory) -> int:

@@ -18,6 +18,7 @@ import numpy as np
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
+from staticgrad.runtime.machine import sketch
 from staticgrad.runtime.reports import table
 
 if TYPE_CHECKING:
@@ -30,13 +31,18 @@ CALIBRATION_SECONDS = 0.02
 
 @frozen
 class KernelTime:
-    """One kernel: the seconds it takes, the operations it does, the bytes it reads and writes at least once."""
+    """One kernel: the seconds it takes, the operations it does, the bytes it reads and writes at least once.
+
+    ``floor`` are the seconds under which no implementation gets: the operations at the machine's peak, or a copy of as
+    many bytes, whichever takes longer; both measured here. Elementary functions count nothing in it.
+    """
 
     name: str
     family: str
     seconds: float
     flops: int
     bytes: int
+    floor: float
     source: SourceLine | None
 
     @property
@@ -48,6 +54,11 @@ class KernelTime:
     def gbytes(self) -> float:
         """10⁹ bytes a second."""
         return self.bytes / self.seconds / 1e9 if self.seconds else 0.0
+
+    @property
+    def fraction(self) -> float:
+        """Of the floor that is reached: 1 is as fast as the machine allows."""
+        return self.floor / self.seconds if self.seconds else 0.0
 
 
 @frozen
@@ -70,6 +81,7 @@ class Profile:
                 f"{100 * k.seconds / whole:.1f}" if whole else "",
                 f"{k.gflops:.1f}",
                 f"{k.gbytes:.1f}",
+                f"{100 * k.fraction:.0f}",
                 k.family,
                 k.name,
                 str(k.source or ""),
@@ -77,14 +89,15 @@ class Profile:
             for k in sorted(self.kernels, key=lambda k: k.seconds, reverse=True)
         ]
         head = f"{whole * 1e6:.2f} µs in {len(rows)} kernels, medians of {self.calls} calls"
-        header = ("µs", "%", "GFLOP/s", "GB/s", "family", "kernel", "source")
-        return head + "\n" + table(header, rows, right=(0, 1, 2, 3)) if rows else head
+        header = ("µs", "%", "GFLOP/s", "GB/s", "% of floor", "family", "kernel", "source")
+        return head + "\n" + table(header, rows, right=(0, 1, 2, 3, 4)) if rows else head
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one call as a trace in Chrome's format (JSON), which Chrome and Perfetto open."""
         events, begin = [], 0.0
         for k in self.kernels:
-            rates = {"GFLOP/s": round(k.gflops, 2), "GB/s": round(k.gbytes, 2), "flops": k.flops, "bytes": k.bytes}
+            rates = {"GFLOP/s": round(k.gflops, 2), "GB/s": round(k.gbytes, 2), "flops": k.flops, "bytes": k.bytes,
+                     "fraction of the floor": round(k.fraction, 3)}  # fmt: skip
             events.append({
                 "name": k.name, "cat": k.family, "ph": "X", "pid": 0, "tid": 0, "ts": begin * 1e6,
                 "dur": k.seconds * 1e6, "args": {**rates, "source": str(k.source or "")},
@@ -107,9 +120,18 @@ def profile(runner: NativeRunner, arrays: Sequence[Array]) -> Profile:
     runner.run(arrays)
     pace = (time.perf_counter() - begin) / max(int(runner.ticks()[0] - first), 1)  # seconds of a tick
     medians = np.median(spans, axis=0) * pace
+    machine = sketch(runner.interface.workers)
     return Profile(
         tuple(
-            KernelTime(cost.name, cost.family, float(seconds), cost.flops, cost.bytes, cost.source)
+            KernelTime(
+                cost.name,
+                cost.family,
+                float(seconds),
+                cost.flops,
+                cost.bytes,
+                machine.floor(cost.flops, cost.bytes, cost.dtype),
+                cost.source,
+            )
             for cost, seconds in zip(runner.program.costs, medians, strict=True)
         ),
         len(spans),

@@ -17,9 +17,10 @@ import pytest
 from tree import ROOT
 
 from staticgrad import cli
+from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
-TOOLS = ("answers", "catalog", "chart", "machine", "measure", "peers", "report", "run", "turns", "workloads")
+TOOLS = ("answers", "catalog", "chart", "measure", "peers", "report", "run", "turns", "workloads")
 
 
 class Tools:
@@ -128,17 +129,16 @@ def test_slopes_by_hand_are_those_of_differences(tools: Any, activation: str) ->
 # -- floors -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_floor_is_the_larger_of_arithmetic_and_memory(tools: Any) -> None:
-    machine = tools.machine.from_json({"flops": {"float32": 1e9}, "copies": [[1000, 1e-6], [1000000, 1e-2]]})
-    assert machine.bandwidth(10) == pytest.approx(1e9)
-    assert machine.bandwidth(10**9) == pytest.approx(1e8)
-    assert 1e8 < machine.bandwidth(30000) < 1e9
-    assert machine.floor(10**6, 1000, "float32") == pytest.approx(1e-3)
-    assert machine.floor(10, 10**6, "float32") == pytest.approx(1e-2)
+def test_the_floor_is_the_larger_of_arithmetic_and_memory() -> None:
+    found = machine.from_json({"flops": {"float32": 1e9}, "copies": [[1000, 1e-6], [1000000, 1e-2]]})
+    assert found.bandwidth(10) == pytest.approx(1e9)
+    assert found.bandwidth(10**9) == pytest.approx(1e8)
+    assert 1e8 < found.bandwidth(30000) < 1e9
+    assert found.floor(10**6, 1000, "float32") == pytest.approx(1e-3)
+    assert found.floor(10, 10**6, "float32") == pytest.approx(1e-2)
 
 
-def test_peaks_are_measured_with_code_of_our_own(tools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = tools.machine
+def test_peaks_are_measured_with_code_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "TURN_SECONDS", 1e-4)
     monkeypatch.setattr(machine, "TURNS", 1)
     monkeypatch.setattr(machine, "COPIES", (4096, 65536))
@@ -161,9 +161,9 @@ def results(tools: Any) -> Any:
         other = row(name, "numpy", "2.0", rounds_us=[theirs, theirs], ratio=10 / theirs)
         rows[name] = [mine, other, row(name, "torch", error="no | answer")]
     rows["copy"] = [row("copy", "staticgrad", error="broken")]
-    machine = tools.machine.from_json({"flops": {"float32": 1e11, "float64": 1e11}, "copies": [[1, 1e-9], [2, 1e-9]]})
+    found = machine.from_json({"flops": {"float32": 1e11, "float64": 1e11}, "copies": [[1, 1e-9], [2, 1e-9]]})
     plan = tools.turns.Plan(tuple(rows), ("staticgrad", "numpy", "torch"))
-    return tools.report.Results(plan, machine, rows)
+    return tools.report.Results(plan, found, rows)
 
 
 def test_the_summary_counts_wins_and_losses(tools: Any, results: Any) -> None:

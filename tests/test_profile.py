@@ -35,6 +35,8 @@ def test_every_kernel_has_its_time_cost_and_line(g: sg.Graph) -> None:
         (c.name, c.flops, c.bytes, c.source) for c in costs
     ]
     assert all(k.seconds >= 0 for k in profile.kernels)
+    assert all(k.floor > 0 for k in profile.kernels if k.flops or k.bytes)
+    assert all(k.fraction == pytest.approx(k.floor / k.seconds) for k in profile.kernels if k.seconds)
     assert 0 < profile.seconds < 1
     product = max(profile.kernels, key=lambda k: k.flops)
     assert product.gflops == pytest.approx(product.flops / product.seconds / 1e9)

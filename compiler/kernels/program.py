@@ -129,6 +129,7 @@ class KernelCost:
     flops: int
     bytes: int
     source: SourceLine | None
+    dtype: str = "float32"
 
 
 @frozen(eq=False)

@@ -1,17 +1,18 @@
-"""What the machine allows: the floor of a workload's time.
+"""What the machine allows: the floor of the time of a kernel or a whole program.
 
-    python benchmarks/machine.py THREADS
+    python -m staticgrad.runtime.machine THREADS
 
 Goes out, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
 for growing sizes the seconds of a copy, all with that many threads at once. A ``Machine`` made of it gives floors: the
 larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in a cache is
-held against the cache. It is meant to be started by ``run.py``, which has set the processors.
+held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a ``sketch``.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import json
 import os
 import threading
@@ -23,7 +24,11 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.target import current_target
+
 DTYPES = {"float32": "float", "float64": "double"}
+SKETCH = 4  # turns shorter and copies fewer by this factor
 CHAINS = 12  # independent sums: enough to hide an add's latency, few enough for sixteen registers
 TURNS = 15
 TURN_SECONDS = 0.01
@@ -125,25 +130,25 @@ def _together(calls: Sequence[Callable[[], None]]) -> float:
     return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
-def _seconds(calls: Callable[[int], list[Callable[[], None]]]) -> float:
+def _seconds(calls: Callable[[int], list[Callable[[], None]]], coarse: int) -> float:
     """Of one turn, the least of several measurements, each of turns enough to be timed."""
     turns = 1
-    while _together(calls(turns)) < TURN_SECONDS:
+    while _together(calls(turns)) < TURN_SECONDS / coarse:
         turns *= 2
-    return min(_together(calls(turns)) for _ in range(TURNS)) / turns
+    return min(_together(calls(turns)) for _ in range(-(-TURNS // coarse))) / turns
 
 
-def _peak(function: Callable[[int, int], None], dtype: str, lanes: int, threads: int) -> float:
+def _peak(function: Callable[[int, int], None], dtype: str, lanes: int, threads: int, coarse: int) -> float:
     """Operations a second of all threads; a multiply-add is two."""
     places = [np.full(lanes, 0.5, dtype) for _ in range(threads)]
 
     def calls(turns: int) -> list[Callable[[], None]]:
         return [partial(function, turns, place.ctypes.data) for place in places]
 
-    return 2 * CHAINS * lanes * threads / _seconds(calls)
+    return 2 * CHAINS * lanes * threads / _seconds(calls, coarse)
 
 
-def _copying(function: Callable[[int, int, int, int], None], size: int, threads: int) -> float:
+def _copying(function: Callable[[int, int, int, int], None], size: int, threads: int, coarse: int) -> float:
     """Seconds of a copy of ``size`` bytes, each thread its part."""
     part = size // threads
     memory = [(np.zeros(part, np.uint8), np.ones(part, np.uint8)) for _ in range(threads)]
@@ -151,14 +156,17 @@ def _copying(function: Callable[[int, int, int, int], None], size: int, threads:
     def calls(turns: int) -> list[Callable[[], None]]:
         return [partial(function, turns, to.ctypes.data, source.ctypes.data, part) for to, source in memory]
 
-    return max(_seconds(calls), 2 * size / MOST_BYTES)
+    return max(_seconds(calls, coarse), 2 * size / MOST_BYTES)
 
 
-def measure(threads: int) -> dict[str, Any]:
-    """As ``from_json`` reads it."""
-    from staticgrad.compiler.emit.native import NativeModule
-    from staticgrad.compiler.emit.target import current_target
+@functools.cache
+def sketch(threads: int) -> Machine:
+    """The machine measured in a fraction of a second, on the processors that this process may use; once a process."""
+    return from_json(measure(threads, SKETCH))
 
+
+def measure(threads: int, coarse: int = 1) -> dict[str, Any]:
+    """As ``from_json`` reads it; ``coarse`` times quicker and so much less sure."""
     target = current_target()
     lanes = {dtype: target.lanes(np.dtype(dtype)) for dtype in DTYPES}
     parts = [part for dtype in DTYPES for part in (_fused(dtype, lanes[dtype]), _driver(dtype, lanes[dtype]))]
@@ -167,9 +175,10 @@ def measure(threads: int) -> dict[str, Any]:
     flops = {}
     for dtype in DTYPES:
         drive = ctypes.CFUNCTYPE(None, count, pointer)(native.address(f"drive_{dtype}"))
-        flops[dtype] = _peak(drive, dtype, lanes[dtype], threads)
+        flops[dtype] = _peak(drive, dtype, lanes[dtype], threads, coarse)
     copies = ctypes.CFUNCTYPE(None, count, pointer, pointer, count)(native.address("copies"))
-    return {"flops": flops, "copies": [(2 * size, _copying(copies, size, threads)) for size in COPIES]}
+    sizes = COPIES[::coarse]
+    return {"flops": flops, "copies": [(2 * size, _copying(copies, size, threads, coarse)) for size in sizes]}
 
 
 def main() -> None:
