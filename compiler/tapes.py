@@ -180,7 +180,7 @@ class TapePlan:
         self._written = self._written_variables(feeds)
         self._reads = _Reads(self._graph, self._owners, self._drawn)
         wanted = self._reads.of(derived)
-        store = self._choose(wanted, feeds, memory_budget)
+        store = self._choose(wanted, memory_budget)
         fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
         made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics, without=without)
         self.forward: Region = made.region
@@ -356,9 +356,7 @@ class TapePlan:
                     stack.append(before)
         return frozenset(n.attrs.key for n in seen if n.op.name == "assign")
 
-    def _choose(
-        self, wanted: Mapping[Tensor, set[Node | None]], feeds: Mapping[Tensor, TensorType], budget: int | float | None
-    ) -> _Store:
+    def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> _Store:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
         those that come first in the graph before later ones, since their values would be kept longest."""
 

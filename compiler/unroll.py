@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.nest_facts import Facts, analyse, cost_of
+from staticgrad.compiler.emit.nest_facts import analyse, cost_of
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import Body, Copier
 from staticgrad.compiler.kernels.nest import Nest, Store
@@ -24,11 +24,6 @@ def unroll(nest: Nest) -> Nest:
     while (dim := _worth_unrolling(nest)) is not None:
         nest = _unrolled(nest, dim)
     return nest
-
-
-def shared_volume(nest: Nest, facts: Facts, number: int) -> int:
-    """How often a value is computed, if never twice for the same indices."""
-    return math.prod(nest.dims[dim] for dim in facts.depends[number])
 
 
 def _worth_unrolling(nest: Nest) -> int | None:

@@ -104,7 +104,7 @@ def _segments(
     kernel: Convolution, target: Target, kind: Kind, taps: Taps, width: int, offset: int
 ) -> tuple[_Segment, ...]:
     """Tiles of balanced widths over the pixels of a row, whose taps fall into ``width`` pixels from ``-offset`` on."""
-    tiles = -(-taps.count // most_pixels(target, kind, taps.number))
+    tiles = -(-taps.count // most_pixels(target, taps.number))
     most = -(-taps.count // tiles)
     tall = taps.count - tiles * (most - 1)
     lanes, channels = tile_lanes(target, kernel.dtype), kernel.channels

@@ -56,7 +56,7 @@ class RowTile:
         return dict(sorted(found.items()))
 
 
-def most_pixels(target: Target, kind: Literal["forward", "weights"], taps: int) -> int:
+def most_pixels(target: Target, taps: int) -> int:
     """How many pixels one tile can take in the registers, with one vector of channels.
 
     Forward these are accumulators, beside the weights of a filter row and one element of x; by weights it is the

@@ -12,8 +12,6 @@ emitted once however many contractions, convolutions and shapes use it:
 known: ``layout="rows"`` has k contiguous, ``layout="columns"`` has i contiguous. Rows of ``B_s`` are contiguous, ``b``
 elements apart; rows of C are contiguous, ``c`` elements apart. ``accumulate`` 0 overwrites C. With ``edge`` the last
 vector has ``last`` valid lanes (0 … lanes); the others are neither stored nor, where the target has masks, read.
-``layout="lanes"`` is the same sum with A[i, k, j] in place of A[i, k], contiguous along j: what a depthwise
-convolution does for each channel.
 The batch of strided blocks is what makes one function serve both products and convolutions (a block is one row of
 the filter); see Georganas et al., "High-performance deep learning via a single building block" (IPDPS 2020).
 
@@ -40,7 +38,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.target import Target
 
-Layout = Literal["rows", "columns", "lanes"]
+Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
@@ -150,7 +148,7 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
     # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
-    rows = [f.mul(i, a_row) if tile.layout != "columns" else i for i in range(tile.rows)]
+    rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     _prefetch_c(writer, c_rows, accumulate)
     sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
@@ -162,13 +160,10 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
             b_vectors = [writer.load(pointers[0], j) for j in range(tile.vectors)]
             for i in range(tile.rows):
                 base = f.offset(a_rows[i], inner.index, element) if indexed else f.offset(pointers[1], rows[i], element)
-                if tile.layout == "lanes":
-                    a_vectors = [writer.load(base, j) for j in range(tile.vectors)]
-                else:
-                    a_vectors = [f.splat(f.load(element, base), writer.lanes)] * tile.vectors
+                a_vector = f.splat(f.load(element, base), writer.lanes)
                 for j in range(tile.vectors):
                     s = i * tile.vectors + j
-                    sums[s] = multiply_add(f, tile.dtype, a_vectors[j], b_vectors[j], sums[s])
+                    sums[s] = multiply_add(f, tile.dtype, a_vector, b_vectors[j], sums[s])
             inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, (b_stride, a_step))), *sums)
         sums = inner.results[len(moving) :]
         block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
@@ -269,15 +264,14 @@ def _most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     return min(rows, 14)
 
 
-def _tile_cycles(rows: int, vectors: int, depth: int, elementwise: bool) -> float:
+def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, the latency of the chain (four
-    cycles, five with some slack), and B
-    from the second cache (half a vector a cycle) where its panel is too long to stay in the first. The small last
-    terms prefer, of tiles bound by arithmetic, those that move less between the caches."""
+    cycles, five with some slack), and B from the second cache (half a vector a cycle) where its panel is too long to
+    stay in the first. The small last terms prefer, of tiles bound by arithmetic, those that move less between the
+    caches."""
     fmas = rows * vectors
     b_cycles = vectors * (2.0 if depth * vectors > 256 else 1.0)
-    loads = fmas + vectors if elementwise else rows + vectors
-    cycles = max(fmas / 2, loads / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 5.0)
+    cycles = max(fmas / 2, (rows + vectors) / 2, b_cycles, (fmas + rows + vectors + 4) / 6, 5.0)
     return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
 
 
@@ -295,25 +289,24 @@ def _tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors:
                   last_vectors, last_lanes, target.masked)  # fmt: skip
 
 
-def tiling_cost(tiling: Tiling, depth: int, elementwise: bool = False) -> float:
+def tiling_cost(tiling: Tiling, depth: int) -> float:
     """About how many cycles a product of one point takes from the first cache, a little more for many functions."""
     inner, last = tiling.column_kinds()
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth, elementwise)
-            cycles += panels * (a_row + _tile_cycles(height, last[0], depth, elementwise))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth)
+            cycles += panels * (a_row + _tile_cycles(height, last[0], depth))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
     unusual = any(height != USUAL_ROWS for height in tiling.heights())
     return cycles * (1 + 0.04 * (tiling.variants() - 1) + 0.03 * unusual)
 
 
 @functools.lru_cache(maxsize=4096)
-def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int, elementwise: bool = False) -> Tiling:
+def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> Tiling:
     """The tiling of an m × n result (both positive) over ``depth`` terms with the least estimated time.
 
     Row panels are balanced (never a runt); of tilings of about equal speed the one with fewer functions wins.
-    ``elementwise`` is for ``layout="lanes"``.
     """
     most_vectors = min(8 if target.registers > 16 else 3, -(-n // tile_lanes(target, dtype)))
     candidates = []
@@ -321,9 +314,7 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int, e
         for rows in range(1, min(m, _most_rows(target, dtype, vectors)) + 1):
             for fold in (False, True) if target.masked else (False,):
                 tiling = _tiling(target, dtype, m, n, rows, vectors, fold)
-                candidates.append(
-                    (tiling_cost(tiling, depth, elementwise), tiling.variants(), -vectors, fold, rows, tiling)
-                )
+                candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
     return min(candidates, key=lambda entry: entry[:5])[-1]
 
 

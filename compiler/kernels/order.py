@@ -13,7 +13,7 @@ Journal of Experimental Algorithmics 11 (2006), for merging instead of inserting
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BUDGET = 400
@@ -122,8 +122,3 @@ class Order:
 
 def _rank(item: Ordered) -> int:
     return item.rank
-
-
-def ranked(items: Iterable[Ordered]) -> list[Ordered]:
-    """The members in order."""
-    return sorted(items, key=_rank)

@@ -167,7 +167,3 @@ class Program:
     def interface(self) -> Interface:
         flops, moved = sum(cost.flops for cost in self.costs), sum(cost.bytes for cost in self.costs)
         return Interface(self.slots, self.arena_bytes, self.checks, self.borrows, self.workers, flops, moved)
-
-    @property
-    def writes_state(self) -> bool:
-        return any(isinstance(slot, StateSlot) and slot.written for slot in self.slots)

@@ -180,7 +180,7 @@ def _key_reference(attrs: KeyAttributes, seeds: Array, runs: Array) -> Array:
     return np.array(words, np.int64).reshape(seeds.shape)
 
 
-RANDOM_KEY = register(
+register(
     Op(
         "random_key",
         "A key word of a random op from the session's seed and the run number, both int64.",
@@ -209,7 +209,7 @@ def _turn_reference(attrs: KeyAttributes, *operands: Array) -> Array:
     return np.array(words, np.int64).reshape(rows[0].shape)
 
 
-RANDOM_TURN = register(
+register(
     Op(
         "random_turn",
         "A key word of a random op in one turn of a loop, from both key words outside and the turn, all int64.",

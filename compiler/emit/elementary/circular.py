@@ -21,11 +21,10 @@ from staticgrad.compiler.emit.elementary.number import (
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.llvm import Module, Value
 
-# pi/2 in three parts of 33, 33 and 53 bits, and the second and third as one (as in FreeBSD's msun)
+# pi/2 in three parts of 33, 33 and 53 bits (as in FreeBSD's msun)
 HALF_PI_1 = 1.57079632673412561417e00
 HALF_PI_2 = 6.07710050630396597660e-11
 HALF_PI_3 = 2.02226624879595063154e-21
-HALF_PI_23 = 6.07710050650619224932e-11
 HALF_PI = math.pi / 2
 HALF_PI_REST = 6.123233995736766e-17
 
