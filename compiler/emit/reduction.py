@@ -49,9 +49,10 @@ def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) 
 
 
 def _float_extreme(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
-    """NaN if either is: an unordered comparison takes ``b``, and a NaN in ``a`` stays."""
-    better = f.select(f.compare("fcmp ugt" if kind == "max" else "fcmp ult", b, a), b, a)
-    return f.select(f.compare("fcmp uno", a, a), a, better)
+    """NaN if either is, and ``a`` of equals. The comparison is the instruction of x86, which gives ``a`` where one of
+    both is NaN; so a NaN in ``a`` stays, and what puts one in ``b`` back does not wait for ``a``."""
+    better = f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", b, a), b, a)
+    return f.select(f.compare("fcmp uno", b, b), b, better)
 
 
 def combine_all(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
