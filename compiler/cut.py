@@ -17,17 +17,16 @@ from collections.abc import Mapping, Sequence
 from staticgrad.collection import collection_held
 from staticgrad.compiler.interventions import Intervention
 from staticgrad.compiler.merge import merged
+from staticgrad.compiler.numerics import ORDERED_EFFECTS, guarded, is_ordered
 from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import bodies_of
-from staticgrad.ops.effects import LATEST_VALUE, NUMERICS_CHECK, NumericsAttributes
+from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
-from staticgrad.types import Symbol, TensorType, bind, bind_size, is_floating, unify
-
-ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
+from staticgrad.types import Symbol, TensorType, bind, bind_size, unify
 
 
 @frozen
@@ -66,7 +65,7 @@ def cut(
     needed = _needed(fetches, feeds, without)
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
-    maker = _Copier(feeds, bindings, writes, check_numerics)
+    maker = _Copier(feeds, bindings, writes)
     for node in graph.nodes:
         if node in needed or any(y in feeds for y in node.outputs):
             maker.copy(node, node in needed)
@@ -78,6 +77,9 @@ def cut(
     region = Region(maker.graph, fed, outputs, tuple(maker.effects))
     if any(bodies_of(node) for node in region.graph.nodes):
         region = merged(region)
+    if check_numerics:
+        region = guarded(region)
+    elif any(bodies_of(node) for node in region.graph.nodes):
         _order_effects(region)
     return Cut(region, tensors)
 
@@ -86,7 +88,7 @@ def _order_effects(region: Region) -> None:
     """Loops with effects are among those that keep their order; they can be put there only once they are merged."""
     last: Node | None = None
     for node in region.graph.nodes:
-        if node.op.name in ORDERED_EFFECTS or (node.op.effect and bodies_of(node)):
+        if is_ordered(node):
             if last is not None and last not in node.control:
                 node.control = (*node.control, last)
             last = node
@@ -200,7 +202,6 @@ class _Copier:
         feeds: Mapping[Tensor, TensorType],
         bindings: Mapping[Symbol, int],
         writes: Mapping[str, list[Node]],
-        check_numerics: bool,
     ) -> None:
         self.graph = Graph()
         self.tensors: dict[Tensor, Tensor] = {}
@@ -209,7 +210,6 @@ class _Copier:
         self._feeds = feeds
         self._bindings = bindings
         self._writes = writes
-        self._check_numerics = check_numerics
         self._last: Node | None = None
 
     def copy(self, node: Node, needed: bool) -> None:
@@ -260,8 +260,6 @@ class _Copier:
             self.effects.append(new)
             if node.op.name in ORDERED_EFFECTS:
                 self._last = new
-        if self._check_numerics:
-            self._guard(new)
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
         """New values of variables where the node was declared after their write, else what was declared."""
@@ -285,12 +283,3 @@ class _Copier:
                         f" {result[axis]}: a size that is None when declared never broadcasts\n"
                         f"  declared at {node.source}"
                     )
-
-    def _guard(self, node: Node) -> None:
-        for y in node.outputs:
-            if is_floating(y.dtype) and not node.op.effect:
-                attrs = NumericsAttributes(f"op {node.op.name!r} ({node.name!r}) made a NaN or infinity")
-                control = () if self._last is None else (self._last,)
-                with at_source(node.source):
-                    self._last = self.graph.add(NUMERICS_CHECK, (y,), attrs, control=control)
-                self.effects.append(self._last)

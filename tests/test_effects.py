@@ -793,3 +793,34 @@ def test_embedding_and_its_gradient_check_the_indices_once(g: sg.Graph) -> None:
     check_once(exe)
     with pytest.raises(sg.BoundsError):
         exe(np.array([0, 5, 1]))
+
+
+LOOPS: dict[str, Callable[[sg.Tensor], sg.Tensor]] = {
+    "scan": lambda x: sg.scan(lambda c, _: (sg.log(c), ()), x, None, length=3)[0],
+    "map": lambda x: sg.map(lambda row: sg.log(row) * 2, x),
+    "while": lambda x: sg.while_loop(lambda s: sg.sum(s) > -100, lambda s: sg.log(s), x, max_steps=3),
+    "cond": lambda x: sg.cond(sg.sum(x) > 0, lambda: sg.log(x - 10), lambda: x),
+    "nested": lambda x: sg.map(lambda row: sg.scan(lambda c, _: (sg.log(c), ()), row, None, length=3)[0], x),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_numerics_are_checked_inside_loops(g: sg.Graph, kind: str) -> None:
+    x = sg.placeholder((2,), requires_grad=True)
+    y = sg.sum(LOOPS[kind](x))
+    strict, good = sg.Session(g, check_numerics=True), np.array([1e6, 1e6], np.float32)
+    bad = np.array([2.0, -1.0], np.float32) if kind != "cond" else np.ones(2, np.float32)
+    np.testing.assert_array_equal(strict.run(y, {x: good}), sg.Session(g).run(y, {x: good}))
+    with pytest.raises(sg.NumericsError, match=r"(?s)'log'.*test_effects\.py"):
+        strict.run(y, {x: bad})
+
+
+def test_numerics_are_checked_in_the_backward_of_a_loop(g: sg.Graph) -> None:
+    x = sg.placeholder((), requires_grad=True)
+    last, _ = sg.scan(lambda c, _: (sg.exp(c), c), x, None, length=2)
+    tape = sg.Session(g, check_numerics=True).forward(last, {x: np.float32(4.4)})
+    assert np.isfinite(tape[last])
+    with pytest.raises(sg.NumericsError, match=r"test_effects\.py"):
+        tape.backward(last, grad=np.float32(1e35))
+    (dx,) = sg.gradients(last, [x])
+    assert np.isfinite(sg.Session(g, check_numerics=True).run(dx, {x: np.float32(0.5)}))

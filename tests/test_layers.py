@@ -30,8 +30,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("kernels as values", ("staticgrad.compiler.kernels",)),
     ("graph to graph", (
         "staticgrad.compiler.batching", "staticgrad.compiler.cut", "staticgrad.compiler.interventions",
-        "staticgrad.compiler.merge", "staticgrad.compiler.tapes", "staticgrad.compiler.autodiff",
-        "staticgrad.compiler.passes")),
+        "staticgrad.compiler.merge", "staticgrad.compiler.numerics", "staticgrad.compiler.tapes",
+        "staticgrad.compiler.autodiff", "staticgrad.compiler.passes")),
     ("lifetimes and placement", ("staticgrad.compiler.memory",)),
     ("kernels to LLVM IR", ("staticgrad.compiler.emit",)),
     ("graph to kernels", ("staticgrad.compiler.kernels.lower",)),
