@@ -7,6 +7,7 @@ when one of them is first used, since most of the cost of an import is theirs.
 from __future__ import annotations
 
 import importlib
+from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
 from staticgrad.errors import (
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from staticgrad.checking import check_gradients
     from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
     from staticgrad.compiler.batching import vmap
+    from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
         einsum,
@@ -91,6 +93,7 @@ if TYPE_CHECKING:
         bitwise_xor,
         ceil,
         clip,
+        copysign,
         cos,
         cosh,
         divide,
@@ -133,6 +136,7 @@ if TYPE_CHECKING:
         round,
         rsqrt,
         sign,
+        signbit,
         sin,
         sinh,
         sqrt,
@@ -178,7 +182,10 @@ if TYPE_CHECKING:
     )
     from staticgrad.ops.sources import (
         arange,
+        asarray,
         constant,
+        empty,
+        empty_like,
         eye,
         full,
         full_like,
@@ -227,17 +234,24 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+newaxis = None  # in an index: an axis of size 1
+
 _LATER = {
     "Executable": "staticgrad.runtime.executable",
     "Session": "staticgrad.runtime.session",
     "Tape": "staticgrad.runtime.tape",
+    "can_cast": "staticgrad.dtypes",
     "check_gradients": "staticgrad.checking",
+    "finfo": "staticgrad.dtypes",
     "gradients": "staticgrad.compiler.autodiff",
     "hessian": "staticgrad.compiler.autodiff",
+    "iinfo": "staticgrad.dtypes",
+    "isdtype": "staticgrad.dtypes",
     "jacobian": "staticgrad.compiler.autodiff",
     "jvp": "staticgrad.compiler.autodiff",
-    "vmap": "staticgrad.compiler.batching",
     "parse": "staticgrad.parser",
+    "result_type": "staticgrad.dtypes",
+    "vmap": "staticgrad.compiler.batching",
 }
 _MODULES = frozenset({"init", "linalg", "nest", "nn", "optim", "random"})
 
@@ -292,6 +306,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "asarray",
     "asin",
     "asinh",
     "assert_",
@@ -309,6 +324,7 @@ __all__ = [
     "bool",
     "broadcast_arrays",
     "broadcast_to",
+    "can_cast",
     "ceil",
     "check_gradients",
     "checkpoint",
@@ -317,6 +333,7 @@ __all__ = [
     "cond",
     "constant",
     "control_dependencies",
+    "copysign",
     "cos",
     "cosh",
     "count_nonzero",
@@ -327,7 +344,10 @@ __all__ = [
     "digamma",
     "dim",
     "divide",
+    "e",
     "einsum",
+    "empty",
+    "empty_like",
     "enable_grad",
     "equal",
     "erf",
@@ -338,6 +358,7 @@ __all__ = [
     "expand_dims",
     "expm1",
     "eye",
+    "finfo",
     "flatten",
     "flip",
     "float32",
@@ -354,10 +375,13 @@ __all__ = [
     "hessian",
     "hypot",
     "identity",
+    "iinfo",
+    "inf",
     "init",
     "int32",
     "int64",
     "iota",
+    "isdtype",
     "isfinite",
     "isin",
     "isinf",
@@ -390,8 +414,10 @@ __all__ = [
     "minimum",
     "moveaxis",
     "multiply",
+    "nan",
     "negative",
     "nest",
+    "newaxis",
     "nn",
     "no_grad",
     "not_equal",
@@ -402,6 +428,7 @@ __all__ = [
     "pad",
     "parse",
     "permute_dims",
+    "pi",
     "placeholder",
     "polygamma",
     "positive",
@@ -415,6 +442,7 @@ __all__ = [
     "repeat",
     "reset_default_graph",
     "reshape",
+    "result_type",
     "roll",
     "round",
     "rsqrt",
@@ -423,6 +451,7 @@ __all__ = [
     "searchsorted",
     "shape",
     "sign",
+    "signbit",
     "sin",
     "sinh",
     "sort",

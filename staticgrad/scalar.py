@@ -60,6 +60,10 @@ class ScalarBuilder(Protocol[V]):
         """-1, 0 or 1; NaN for NaN."""
         ...
 
+    def copysign(self, x: V, y: V) -> V:
+        """The magnitude of the float ``x`` with the sign bit of ``y``, also of zeros and NaNs."""
+        ...
+
     def div(self, x: V, y: V) -> V:
         """True division of floats."""
         ...

@@ -212,3 +212,103 @@ def test_membership_as_numpy(invert: bool) -> None:
     x, wanted = np.array([[1.0, 2.0], [np.nan, 5.0]]), np.array([2.0, 7.0, np.nan])
     np.testing.assert_array_equal(run(sg.isin(x, wanted, invert=invert)), np.isin(x, wanted, invert=invert))
     np.testing.assert_array_equal(run(sg.isin(x, np.zeros(0), invert=invert)), np.full((2, 2), invert))
+
+
+# -- signs, arrays, dtypes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_zeros_and_nans_have_signs(monkeypatch: pytest.MonkeyPatch, target: str, dtype: type) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    signs = np.array([1, -1] * 11, dtype)
+    for count in (0, 1, 3, 17):
+        magnitudes = np.array([0, np.nan, np.inf, 1.5, 1e-40] * 4, dtype)[:count]
+        values = np.copysign(magnitudes, signs[1 : count + 1])
+        x, s = sg.placeholder((count,), dtype), sg.placeholder((count,), dtype)
+        bits, copied = run([sg.signbit(x), sg.copysign(x, s)], {x: values, s: signs[:count]})
+        np.testing.assert_array_equal(bits, np.signbit(values))
+        np.testing.assert_array_equal(np.signbit(copied), np.signbit(signs[:count]))
+        np.testing.assert_array_equal(np.abs(copied), np.abs(values))
+
+
+def test_copysign_turns_the_gradient_with_the_sign_and_stops_it_at_zero() -> None:
+    x = sg.constant(np.array([2.0, -2.0, 2.0, -2.0, 0.0]))
+    s = sg.constant(np.array([1.0, 1.0, -1.0, -0.0, -1.0]))
+    dx, ds = run(sg.gradients(sg.copysign(x, s), [x, s]))
+    np.testing.assert_array_equal(dx, [1, -1, -1, 1, 0])
+    np.testing.assert_array_equal(ds, np.zeros(5))
+
+
+def test_signbit_of_integers_says_which_are_negative() -> None:
+    got = run([sg.signbit(np.array([-3, 0, 3])), sg.signbit(np.array([0, 255], np.uint8))])
+    np.testing.assert_array_equal(got[0], [True, False, False])
+    np.testing.assert_array_equal(got[1], [False, False])
+
+
+def test_asarray_takes_what_an_operand_may_be(g: sg.Graph) -> None:
+    x = sg.placeholder((2,), sg.int32)
+    assert sg.asarray(x) is x
+    assert sg.asarray(x, dtype=np.int32) is x
+    assert sg.asarray(x, dtype=sg.float64).dtype == sg.float64
+    array = np.array([[1.0, 2.0]])
+    assert (sg.asarray(array).shape, sg.asarray(array).dtype, sg.asarray(array).graph) == ((1, 2), sg.float64, g)
+    assert [sg.asarray(v).dtype for v in (1, 2.0, True, [1, 2])] == [sg.int64, sg.float32, sg.bool, sg.int64]
+    np.testing.assert_array_equal(run(sg.asarray([1.5, 2.5], dtype=sg.int32)), [1, 2])
+    with pytest.raises(sg.GraphError, match="cannot be used as a tensor"):
+        sg.asarray("text")
+
+
+def test_empty_has_a_shape_and_a_dtype() -> None:
+    x = sg.constant(np.ones((2, 3), np.int32))
+    made = [sg.empty((2, 0)), sg.empty(3, dtype=sg.bool), sg.empty_like(x), sg.empty_like(x, dtype=sg.float64)]
+    assert [(y.shape, y.dtype) for y in run(made)] == [
+        ((2, 0), sg.float32), ((3,), sg.bool), ((2, 3), sg.int32), ((2, 3), sg.float64),
+    ]  # fmt: skip
+
+
+def test_numbers_that_have_names() -> None:
+    assert (sg.e, sg.pi, sg.inf) == (np.e, np.pi, np.inf)
+    assert np.isnan(sg.nan)
+    x = sg.constant(np.arange(3.0))
+    assert x[:, sg.newaxis].shape == (3, 1)
+
+
+def test_what_dtypes_can_hold() -> None:
+    x = sg.placeholder((2,), sg.float64)
+    assert (sg.finfo(sg.float32).eps, sg.finfo(x).bits) == (np.finfo(np.float32).eps, 64)
+    assert (sg.iinfo("uint8").max, sg.iinfo(np.int32(3)).min) == (255, -(2**31))
+    with pytest.raises(sg.GraphError, match="expected a floating dtype, actual int64"):
+        sg.finfo(sg.int64)
+    with pytest.raises(sg.GraphError, match="expected an integer dtype, actual float64"):
+        sg.iinfo(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "members"),
+    [
+        ("bool", {"bool"}), ("signed integer", {"int32", "int64"}), ("unsigned integer", {"uint8"}),
+        ("integral", {"uint8", "int32", "int64"}), ("real floating", {"float32", "float64"}),
+        ("complex floating", set()), ("numeric", {"uint8", "int32", "int64", "float32", "float64"}),
+        (("bool", "real floating"), {"bool", "float32", "float64"}), (sg.int32, {"int32"}),
+    ],
+)  # fmt: skip
+def test_kinds_of_dtypes(kind: Any, members: set[str]) -> None:
+    names = ("bool", "uint8", "int32", "int64", "float32", "float64")
+    assert {name for name in names if sg.isdtype(name, kind)} == members
+    with pytest.raises(sg.GraphError, match="not a dtype"):
+        sg.isdtype("int32", "no such kind")
+
+
+def test_result_type_is_the_dtype_that_an_op_has() -> None:
+    tensors = [sg.constant(np.ones(2, dtype)) for dtype in ("bool", "uint8", "int32", "int64", "float32", "float64")]
+    for x in tensors:
+        for y in (*tensors, True, 2, 2.5):
+            assert sg.result_type(x, y) == sg.result_type(y, x) == sg.where(True, x, y).dtype
+            if isinstance(y, sg.Tensor):
+                assert sg.can_cast(x, y.dtype) == (sg.result_type(x, y) == y.dtype)
+    assert sg.result_type(1, 2.0) == sg.float32
+    with pytest.raises(sg.GraphError, match="at least one"):
+        sg.result_type()
+    with pytest.raises(sg.GraphError, match="out of bounds"):
+        sg.result_type(tensors[1], 1000)

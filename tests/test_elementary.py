@@ -90,7 +90,7 @@ class Program:
 
 
 UNARY = ["floor", "ceil", "trunc", "round", "sign", "neg", "abs", "sqrt"]
-BINARY = ["add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "pow"]
+BINARY = ["add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "copysign", "pow"]
 BITWISE = ["shift_left", "shift_right", "bit_and", "bit_or", "bit_xor"]
 WHOLE = ["add", "sub", "mul", "floor_divide", "remainder", "minimum", "maximum", "pow", *BITWISE]
 CLASSES = ["isnan", "isfinite", "isinf"]
@@ -381,7 +381,7 @@ def test_rounding_and_sign_are_numpys(compiled: Program, dtype: np.dtype) -> Non
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_float_arithmetic_is_numpys(compiled: Program, dtype: np.dtype) -> None:
     x, y = pairs_of(float_edges(dtype), dtype)
-    for name in ("add", "sub", "mul", "div"):
+    for name in ("add", "sub", "mul", "div", "copysign"):
         reference = getattr(np, {"sub": "subtract", "mul": "multiply", "div": "divide"}.get(name, name))
         same(compiled.one(name, x, y), reference(x, y), name)
     for name in ("minimum", "maximum"):  # of zeros with different signs either may come

@@ -174,6 +174,9 @@ class Scalars:
             rest = self.select(self.lt(x, zero), self.const(-1, x.dtype), rest)
         return self.select(self.gt(x, zero), one, rest)
 
+    def copysign(self, x: Lane, y: Lane) -> Lane:
+        return Lane(self._num(x).copysign(self._num(y)).value, x.dtype)
+
     def minimum(self, x: Lane, y: Lane) -> Lane:
         return self._extreme(self.lt, "min", "and", x, y)
 

@@ -2,7 +2,8 @@
 
 Each entry is one declaration (see ``declare``): how one element is computed, a NumPy oracle that does not share its
 code, and for each operand the map ``t -> t * dy/dx``. What holds at ties and kinks: ``maximum`` and ``minimum`` give
-half to each of two equal operands, ``abs`` and ``sign`` have derivative 0 at 0, ``clip`` passes at its bounds.
+half to each of two equal operands, ``abs``, ``sign`` and ``copysign`` have derivative 0 at 0, ``clip`` passes at its
+bounds.
 """
 
 from __future__ import annotations
@@ -171,6 +172,17 @@ abs = unary(
 )  # fmt: skip
 
 sign = unary("sign", "-1, 0 or 1; NaN for NaN.", "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO)
+
+copysign = binary(
+    "copysign", "|x1| with the sign of x2, also of zeros and NaNs.", "copysign", np.copysign, FLOAT,
+    (scaled(lambda o, y, a, b: o.sign(a) * o.sign(y)), None), binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO),
+)  # fmt: skip
+
+signbit = unary(
+    "signbit", "Whether the sign of x is negative, also of zeros and NaNs.",
+    lambda b, attrs, x: b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype)),
+    np.signbit, FLOAT, NOT_DIFFERENTIABLE, result=bool_,
+)  # fmt: skip
 
 square = unary(
     "square", "x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,

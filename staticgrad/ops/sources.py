@@ -197,6 +197,19 @@ def constant(value: Any, dtype: DTypeLike | None = None, *, name: str | None = N
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
 
+@public
+def asarray(obj: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of anything that can be an operand: a tensor itself, numbers and arrays as constants.
+
+    Raises:
+        GraphError: the value is no number, array or tensor.
+    """
+    from staticgrad.optable import FUNCTIONS
+
+    x = lift(obj, get_default_graph())
+    return x if dtype is None or x.dtype == dtype_of(dtype) else FUNCTIONS.astype(x, dtype)
+
+
 def _leaves(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in _leaves(item)]
@@ -258,6 +271,18 @@ def zeros(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
 def ones(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
     """A tensor of ones."""
     return full(shape, 1, dtype=dtype)
+
+
+@public
+def empty(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+    """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros."""
+    return zeros(shape, dtype=dtype)
+
+
+@public
+def empty_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+    """A tensor of the shape (and dtype, unless given) of ``x`` whose values do not matter; they are zeros."""
+    return zeros_like(x, dtype=dtype)
 
 
 @public

@@ -1,0 +1,107 @@
+"""What users ask about dtypes, under the array API standard's names.
+
+Comes in: dtypes, or tensors and arrays in place of theirs; for ``result_type`` Python numbers as well. Goes out: an
+answer at once; nothing is declared. Promotion is NumPy 2's (NEP 50), as everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, promote
+from staticgrad.types import DTypeLike, dtype_of, is_floating, is_integer, is_weak
+
+__all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
+
+KINDS = {
+    "bool": "b",
+    "signed integer": "i",
+    "unsigned integer": "u",
+    "integral": "iu",
+    "real floating": "f",
+    "complex floating": "c",
+    "numeric": "iufc",
+}
+
+
+def _dtype_in(value: Any) -> np.dtype:
+    """The dtype of a tensor or an array, or the dtype that ``value`` stands for."""
+    return value.dtype if isinstance(value, Tensor | np.ndarray | np.generic) else dtype_of(value)
+
+
+def finfo(type: Any) -> np.finfo[Any]:
+    """The limits of a floating dtype, or of a tensor's: ``bits``, ``eps``, ``max``, ``min``, ``smallest_normal``.
+
+    Raises:
+        GraphError: the dtype is not floating.
+
+    >>> finfo("float32").bits
+    32
+    """
+    dtype = _dtype_in(type)
+    if not is_floating(dtype):
+        raise GraphError(f"finfo: expected a floating dtype, actual {dtype.name}")
+    return np.finfo(dtype)
+
+
+def iinfo(type: Any) -> np.iinfo[Any]:
+    """The limits of an integer dtype, or of a tensor's: ``bits``, ``max``, ``min``.
+
+    Raises:
+        GraphError: the dtype is no integer.
+
+    >>> iinfo("uint8").max
+    255
+    """
+    dtype = _dtype_in(type)
+    if not is_integer(dtype):
+        raise GraphError(f"iinfo: expected an integer dtype, actual {dtype.name}")
+    return np.iinfo(dtype)
+
+
+def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...]) -> bool:
+    """Whether a dtype is of a kind, or of one of several; a dtype as kind is the dtype itself.
+
+    Args:
+        kind: ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
+            ``"complex floating"``, ``"numeric"``, or a dtype.
+
+    Raises:
+        GraphError: no such kind.
+
+    >>> isdtype("int64", "integral"), isdtype("int64", ("bool", "real floating"))
+    (True, False)
+    """
+    given = np.dtype(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(given, one) for one in kind)
+    if isinstance(kind, str) and kind in KINDS:
+        return given.kind in KINDS[kind]
+    return given == dtype_of(kind)
+
+
+def can_cast(from_: Any, to: DTypeLike) -> bool:
+    """Whether promotion may turn a dtype, or the dtype of a tensor or array, into another.
+
+    >>> can_cast("int32", "float64"), can_cast("float64", "int32")
+    (True, False)
+    """
+    return np.can_cast(_dtype_in(from_), dtype_of(to))
+
+
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    """The dtype in which tensors, arrays, dtypes and Python numbers meet in one op.
+
+    Raises:
+        GraphError: nothing is given, or something that has no dtype.
+
+    >>> result_type("int32", "float32").name, result_type("float32", 2.0).name, result_type(1, 2.0).name
+    ('float64', 'float32', 'float32')
+    """
+    if not arrays_and_dtypes:
+        raise GraphError("result_type: expected at least one tensor, dtype or number")
+    strong = [_dtype_in(value) for value in arrays_and_dtypes if not is_weak(value)]
+    return promote(strong, [value for value in arrays_and_dtypes if is_weak(value)], "result_type")
