@@ -113,6 +113,20 @@ def test_every_package_is_on_the_map() -> None:
         assert f"`{folder.relative_to(ROOT).as_posix()}/`" in text, f"ARCHITECTURE.md says nothing of {folder}"
 
 
+def test_every_module_is_on_the_map_and_nothing_else() -> None:
+    """Each package's part of ARCHITECTURE.md, which begins with the package's folder, names its modules."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = text[text.index("## The rooms") : text.index("## What the ideas are")]
+    folders = {folder.relative_to(ROOT).as_posix(): folder for folder in packages().values()}
+    parts = re.split(r"^(?:### )?`([\w/]+)/` — ", rooms, flags=re.MULTILINE)
+    said = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert folders.keys() <= said.keys()
+    for name, folder in folders.items():
+        named = set(re.findall(r"`(\w+\.py)`", said[name]))
+        there = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
+        assert named == there, f"{name}/: not named {sorted(there - named)}, not there {sorted(named - there)}"
+
+
 def switches_table() -> str:
     rows = ["| variable | default | values | meaning |", "|---|---|---|---|"]
     for switch in SWITCHES.values():
