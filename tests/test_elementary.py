@@ -109,6 +109,7 @@ def program(target: Target) -> Program:
             add_loop(module, f"{name}.{dtype.name}.single", [dtype], 1, 1, method(name))
         for name in ("exp", "log"):
             add_loop(module, f"{name}.{dtype.name}.wide", [dtype], 1, 32, method(name))
+            add_loop(module, f"{name}.{dtype.name}.pair", [dtype], 1, 2, method(name))
         for name in BINARY:
             add_loop(module, f"{name}.{dtype.name}", [dtype, dtype], 1, lanes, method(name))
         for name in CLASSES:
@@ -272,7 +273,8 @@ def test_any_number_of_lanes_gives_the_same_bits(compiled: Program, dtype: np.dt
         wide = compiled.one(name, x)
         np.testing.assert_array_equal(wide, compiled.one(name, x, lanes=".single"), err_msg=name)
         if name in ("exp", "log"):
-            np.testing.assert_array_equal(wide, compiled.one(name, x, lanes=".wide"), err_msg=name)
+            for lanes in (".wide", ".pair"):
+                np.testing.assert_array_equal(wide, compiled.one(name, x, lanes=lanes), err_msg=name)
 
 
 INF, NAN = np.inf, np.nan

@@ -7,17 +7,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.elementary.number import FLOAT, Format, Num
-from staticgrad.compiler.emit.llvm import Value
+from staticgrad.compiler.emit.llvm import Value, vector
 
 
 def has_scale(x: Num) -> bool:
     """Whether the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
-    return x.f.target.name == "avx512" and x.lanes * (4 if x.element == "float" else 8) >= 16
+    return x.f.target.name == "avx512"
 
 
 def _per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num]) -> Num:
-    """Apply ``write(operands, bits)`` to pieces of at most one 512-bit register and put the results together."""
+    """Apply ``write(operands, bits)`` to pieces of at most one 512-bit register and put the results together; what is
+    shorter than the shortest register is the beginning of one."""
     width = x.lanes * (32 if x.element == "float" else 64)
+    if width < 128:
+        return _first(write([_extended(v, 128 // width) for v in (x, *others)], 128), x.lanes)
     if width <= 512:
         return write((x, *others), width)
     half = x.lanes // 2
@@ -26,6 +29,18 @@ def _per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num],
         low, *rest = (Num(x.f, x.f.shuffle(v.value, None, lanes)) for v in (x, *others))
         parts.append(_per_register(low, rest, write).value)
     return Num(x.f, x.f.shuffle(parts[0], parts[1], range(2 * half)))
+
+
+def _extended(x: Num, times: int) -> Num:
+    """``x`` in the first lanes of ``times`` as many; what the others hold is open for a scalar."""
+    if x.lanes == 1:
+        return Num(x.f, x.f.insert(Value("poison", vector(x.element, times)), x.value, 0))
+    return Num(x.f, x.f.shuffle(x.value, None, list(range(x.lanes)) * times))
+
+
+def _first(x: Num, lanes: int) -> Num:
+    """The first lanes of a vector; a scalar if it is one."""
+    return Num(x.f, x.f.extract(x.value, 0) if lanes == 1 else x.f.shuffle(x.value, None, range(lanes)))
 
 
 def _avx512(name: str, operands: Sequence[Num], bits: int, immediate: int | None = None) -> Num:
