@@ -290,6 +290,17 @@ def test_empty_reductions_give_identities() -> None:
     check(nests, data)
 
 
+def log_sum_exp(rows: int, size: int) -> Nest:
+    read, row = Load(Access(0, 0, (size, 1)), F32), Access(1, 0, (1, 0))
+    steps = (Reduce("max", 0, F32), op("subtract", 0, 1), op("exp", 2), Reduce("sum", 3, F32), op("log", 4))
+    return Nest((rows,), (size,), (F32, F32), (read, *steps, op("add", 5, 1), Store(row, 6)))
+
+
+def test_log_sum_exp() -> None:
+    nests = [log_sum_exp(r, c) for r, c in [(1, 3), (5, 16), (9, 64), (35, 10), (7, 130)]]
+    check(nests, [[normal(*n.dims) * 9, np.zeros(n.outer[0], F32)] for n in nests], rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_extremes_are_nan_where_a_nan_is(kind: str) -> None:
     nests, data = [], []
@@ -580,6 +591,7 @@ def test_dimensions_merge_and_units_go() -> None:
         (max_pool(12, 64, 3, channels_last=True), 2, 16),
         (embedding(100, 64, add=True), 1, 16),
         (row_sum(1, 3), None, 1),
+        (log_sum_exp(8192, 64), 1, 16),  # its rows are read twice: lanes along them would gather twice
     ],
 )
 def test_the_vector_axis(nest: Nest, axis: int | None, lanes: int) -> None:

@@ -90,6 +90,20 @@ def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int) -> flo
     return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lanes if scattered or stride == 0 else 1.0)
 
 
+def _runs(nest: Nest, facts: Facts) -> list[int]:
+    """In how many sweeps each element instruction runs: what costs much is kept, the rest is repeated."""
+    sweeps: list[set[int]] = [set() for _ in nest.body]
+    for number, instr in reversed(list(enumerate(nest.body))):
+        if isinstance(instr, Reduce | Store):
+            sweeps[number] = {facts.stage[instr.arg if isinstance(instr, Reduce) else number]}
+        if cost_of(nest, number) >= KEEP_COST:
+            sweeps[number] = set(sorted(sweeps[number])[:1])
+        for operand in operands(instr) if number in facts.needed else ():
+            if facts.element[operand]:
+                sweeps[operand] |= sweeps[number]
+    return [max(1, len(found)) for found in sweeps]
+
+
 def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: int) -> float:
     """About how many instructions the whole nest takes with vectors of ``lanes`` along ``dim``."""
     rows, elements = math.prod(nest.outer), math.prod(nest.dims)
@@ -100,9 +114,10 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
     total = 0.0
+    runs = _runs(nest, facts)
     for number in facts.needed:
         instr = nest.body[number]
-        count: float = elements if facts.element[number] else rows
+        count: float = elements * runs[number] if facts.element[number] else rows
         along = dim
         if inner and not facts.element[number]:
             along = None
