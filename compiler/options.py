@@ -24,8 +24,7 @@ class Options:
         *,
         planning_seconds: float = 0.0,
         memory_budget: int | float | None = None,
-        timed: bool = False,
         workers: int = 1,
     ) -> Options:
         switches = config.get("MEMORY"), config.names("DISABLE")
-        return Options(current_target(), *switches, planning_seconds, memory_budget, timed, workers)
+        return Options(current_target(), *switches, planning_seconds, memory_budget, workers=workers)

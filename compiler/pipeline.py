@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_steps, step_cost
@@ -25,6 +26,7 @@ from staticgrad.compiler.emit.nest_facts import node_cost
 from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import lower
+from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program, Slot
 from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.kernels.steps import Step
@@ -73,6 +75,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             draws=any(isinstance(slot, KeySlot) for slot in slots),
             borrows=bool(held),
             workers=options.workers if entry.shares else 1,
+            products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
         )
     )
 
@@ -92,6 +95,14 @@ def _part(options: Options, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
     slots, steps = _steps(materialize(region), options)
     return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"))
+
+
+def _products(step: Step) -> list[Contraction]:
+    """The contractions of a step, those inside of a loop too, without their epilogues."""
+    if isinstance(step.kernel, Contraction):
+        return [replace(step.kernel, epilogue=None)]
+    parts = step.loop.parts if step.loop is not None else ()
+    return [product for part in parts for inner in part.steps for product in _products(inner)]
 
 
 def _buffers(plan: Plan) -> tuple[BufferPlan, ...]:

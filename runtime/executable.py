@@ -65,8 +65,8 @@ class Executable:
     """
 
     __slots__ = (
-        "__call__", "__weakref__", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places", "_plain",
-        "_planning_seconds", "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
+        "__call__", "__weakref__", "_autotune", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places",
+        "_plain", "_planning_seconds", "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Executable:
         feeds: Sequence[Tensor],
         planning_seconds: float = 0.0,
         memory_budget: int | float | None = None,
+        autotune: bool = False,
     ) -> None:
         self.session = session
         self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
@@ -88,6 +89,7 @@ class Executable:
         self._plain = self._places == list(range(len(self.tensors)))  # results are the leaves, one for one
         self._planning_seconds = planning_seconds
         self._memory_budget = memory_budget
+        self._autotune = autotune
         self._runners: dict[Shapes, Runner] = {}
         self._entries: dict[Shapes, Callable[..., Any]] = {}
         self._latest: Runner | None = None
@@ -189,7 +191,9 @@ class Executable:
         types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
         feeds = dict(zip(self.feeds, types, strict=True))
         with self.session.compiling:
-            runner = self.session.runner(self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget)
+            runner = self.session.runner(
+                self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
+            )
             if len(self._runners) >= KEPT_PROGRAMS:
                 oldest = next(iter(self._runners))
                 self._runners.pop(oldest, None)
@@ -267,7 +271,9 @@ class Executable:
         types = {x: TensorType(array.shape, array.dtype) for x, array in zip(self.feeds, given, strict=True)}
         bind_sizes(self.feeds, [array.shape for array in given])
         with self.session.compiling:
-            runner = self.session.timed_runner(self.leaves, types, self._planning_seconds, self._memory_budget)
+            runner = self.session.timed_runner(
+                self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune
+            )
         return profile(runner, given)
 
     def text(self, level: Level = "graph") -> str:

@@ -17,6 +17,10 @@ C is passed where ``store_raw`` says so. The plan of a kernel is made once from 
 5. A kernel that takes long is cut in chunks (``emit.parallel``): points of the batch where there are many of them, else
    pieces of a column block, a group of rows by a strip of columns. Then B is packed first, a panel a chunk, for all.
 
+What 1 and 2 choose, with the tile, is a ``Blocking``. ``blockings`` gives those that are worth measuring, and one that
+``Target.measured`` names for a product takes the place of the usual one. The blocks of k follow from the usual one
+whichever is taken, so the results have the same bits.
+
 Results of up to ``DOT_COLUMNS`` columns cannot fill a register with them: where A is contiguous along k they are dot
 products instead (``emit_dots``). Each element is a sum in the order of k, or for dots in an order that depends on the
 sizes and the vector width alone.
@@ -43,12 +47,14 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     copy_matrix,
+    make_tiling,
     multiply_add,
     pack_panels,
     round_up,
     span,
     tile_lanes,
     tiling_cost,
+    tilings,
 )
 from staticgrad.compiler.emit.parallel import (
     NO_POOL,
@@ -63,7 +69,7 @@ from staticgrad.compiler.emit.parallel import (
     unravel,
     wanted_chunks,
 )
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -83,6 +89,9 @@ PAGE = 4096
 COPIED, TURNED, TURNED_BACK = 0.4, 0.8, 2.5
 WORTH_TURNING = 1.1  # how much faster Cᵀ must seem where C lies as it is given
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
+# Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
+MOST_MEASURED = 5
+SEEMS_TOO_SLOW = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +198,17 @@ def _plan(kernel: Contraction, target: Target) -> _Plan:
 def _make_plan(kernel: Contraction, target: Target) -> _Plan:
     """Decide everything that depends on sizes, strides and the target alone."""
     given = _given(kernel)
-    dots = _dots_swap(given, target)
-    swapped = _prefers_swap(given, target) if dots is None else dots
+    by_dots = _dots_swap(given, target) is not None
+    usual = _usual_blocking(given, target)
+    blocking = _measured_blocking(kernel, target) or usual
+    swapped, pack_b = blocking.swapped, blocking.packed
     way = given.swap() if swapped else given
     m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
-    by_dots = dots is not None
     via_scratch = c is not None and c[1] != 1 and not by_dots
-    tiling = choose_tiling(target, way.dtype, m, n, k)
+    tiling = _tiling_of(blocking, way, target)
     pack_a = not by_dots and _packs_a(tiling, m, k, a)
-    pack_b = not by_dots and k > 0 and _packs_b(tiling, b, k)
-    depth_block, columns = _blocks(tiling, k, pack_a, pack_b)
+    depth_block = _depth_block(usual.vectors * tiling.lanes, way.dtype, k)
+    columns = _columns_per_block(tiling, k, pack_a, pack_b)
     b_outside = not any(s for s, d in zip(_b_batch(kernel, swapped), kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
@@ -264,16 +274,72 @@ def _given(kernel: Contraction) -> _Orientation:
     return _Orientation(kernel.dtype, m, n, k, a, (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1])), c)
 
 
-def _blocks(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> tuple[int, int]:
-    """How many terms a pass over k has, and how many column panels a block."""
-    size = tiling.dtype.itemsize
-    passes = max(1, -(-k * tiling.width * size // PANEL_BYTES))
-    depth_block = round_up(-(-k // passes), 8) if passes > 1 else k
+def _usual_blocking(given: _Orientation, target: Target) -> Blocking:
+    """The blocking that the estimates prefer."""
+    dots = _dots_swap(given, target)
+    swapped = _prefers_swap(given, target) if dots is None else dots
+    way = given.swap() if swapped else given
+    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    packed = dots is None and way.k > 0 and _packs_b(tiling, way.b, way.k)
+    return Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
+
+
+def _tiling_of(blocking: Blocking, way: _Orientation, target: Target) -> Tiling:
+    return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
+
+
+def product_text(kernel: Contraction) -> str:
+    """What ``Target.measured`` calls the product of a kernel; the epilogue has no part in it."""
+    return repr(replace(kernel, epilogue=None))
+
+
+def _measured_blocking(kernel: Contraction, target: Target) -> Blocking | None:
+    """The blocking that was found faster, if that was measured."""
+    if not target.measured:
+        return None
+    text = product_text(kernel)
+    return next((blocking for known, blocking in target.measured if known == text), None)
+
+
+def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
+    """The blockings of a product that are worth measuring: the usual one, then others as they seem faster. None where
+    there is nothing to choose."""
+    if _is_empty(kernel) or kernel.k == 0:
+        return ()
+    given = _given(kernel)
+    if _dots_swap(given, target) is not None:
+        return ()
+    usual = _usual_blocking(given, target)
+    found: list[tuple[float, Blocking]] = []
+    for swapped, way in ((False, given), (True, given.swap())):
+        for tiling in tilings(target, way.dtype, way.m, way.n, way.k):
+            packed = _packs_b(tiling, way.b, way.k)
+            blocking = Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
+            found.append((_tiled_cycles(way, tiling, turned=swapped), blocking))
+    found.sort(key=lambda entry: entry[0])
+    limit = SEEMS_TOO_SLOW * found[0][0]
+    others = [blocking for cycles, blocking in found if cycles <= limit]
+    way = given.swap() if usual.swapped else given
+    if not _must_pack(_tiling_of(usual, way, target), way.b):
+        others.insert(0, replace(usual, packed=not usual.packed))
+    several = tuple(dict.fromkeys((usual, *others)))[:MOST_MEASURED]
+    return several if len(several) > 1 else ()
+
+
+def _depth_block(width: int, dtype: np.dtype, k: int) -> int:
+    """How many terms a pass over k has with the usual blocking, whose panels have ``width`` columns. It has to be the
+    same for every blocking, because it decides in which order terms are added."""
+    passes = max(1, -(-k * width * dtype.itemsize // PANEL_BYTES))
+    return round_up(-(-k // passes), 8) if passes > 1 else k
+
+
+def _columns_per_block(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> int:
+    """How many column panels a block has."""
     columns = tiling.column_panels
     if pack_b:
-        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * size))
+        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * tiling.dtype.itemsize))
         columns = -(-columns // -(-columns // most))
-    return depth_block, columns
+    return columns
 
 
 def _share_of(
@@ -368,8 +434,12 @@ def _prefers_swap(way: _Orientation, target: Target) -> bool:
 
 
 def _cycles(way: _Orientation, target: Target, *, turned: bool) -> float:
-    """About how long a product takes this way around: its tiles, and the copies that it needs."""
-    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    """About how long a product takes this way around."""
+    return _tiled_cycles(way, choose_tiling(target, way.dtype, way.m, way.n, way.k), turned=turned)
+
+
+def _tiled_cycles(way: _Orientation, tiling: Tiling, *, turned: bool) -> float:
+    """About how long a product takes: its tiles, and the copies that it needs."""
     cycles = tiling_cost(tiling, way.k)
     if _packs_b(tiling, way.b, way.k):
         cycles += way.k * way.n * (COPIED if way.b[1] == 1 else TURNED)
@@ -384,15 +454,18 @@ def _cycles(way: _Orientation, target: Target, *, turned: bool) -> float:
 
 def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
     """B is packed unless its rows are contiguous and reading them strided is cheaper than a copy."""
-    if b[1] != 1:
+    if _must_pack(tiling, b):
         return True
-    if tiling.edge and not tiling.masked:
-        return True  # whole vectors are read behind the edge
     size = tiling.dtype.itemsize
     if tiling.row_panels <= 2:
         return False
     aliased = b[0] * size % PAGE == 0 and k > 64
     return aliased or k * tiling.n * size > IN_PLACE_BYTES
+
+
+def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
+    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read behind the edge."""
+    return b[1] != 1 or (tiling.edge and not tiling.masked)
 
 
 # -- emission ---------------------------------------------------------------------------------------------------

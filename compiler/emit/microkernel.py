@@ -232,6 +232,11 @@ class Tiling:
         """Some vector is not whole."""
         return self.last_lanes != self.lanes
 
+    @property
+    def folded(self) -> bool:
+        """The last vector is masked off as a whole."""
+        return self.last_lanes == 0
+
     def heights(self) -> tuple[int, ...]:
         """The row counts that occur, the taller first."""
         return tuple(h for h, some in ((self.rows, self.tall), (self.rows - 1, self.row_panels - self.tall)) if some)
@@ -275,7 +280,9 @@ def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
     return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
 
 
-def _tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool) -> Tiling:
+def make_tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool) -> Tiling:
+    """The tiling of an m × n result into tiles of at most ``rows`` × ``vectors``. With ``fold`` a last panel that lacks
+    one vector has it masked off, so that one function serves all panels."""
     lanes = tile_lanes(target, dtype)
     row_panels = -(-m // rows)
     rows = -(-m // row_panels)
@@ -308,14 +315,21 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 
     Row panels are balanced (never a runt); of tilings of about equal speed the one with fewer functions wins.
     """
+    return tilings(target, dtype, m, n, depth)[0]
+
+
+def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
+    """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
     most_vectors = min(8 if target.registers > 16 else 3, -(-n // tile_lanes(target, dtype)))
-    candidates = []
+    found = []
     for vectors in range(1, most_vectors + 1):
+        candidates = []
         for rows in range(1, min(m, _most_rows(target, dtype, vectors)) + 1):
             for fold in (False, True) if target.masked else (False,):
-                tiling = _tiling(target, dtype, m, n, rows, vectors, fold)
+                tiling = make_tiling(target, dtype, m, n, rows, vectors, fold)
                 candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
-    return min(candidates, key=lambda entry: entry[:5])[-1]
+        found.append(min(candidates, key=lambda entry: entry[:5]))
+    return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:5]))
 
 
 @dataclass(frozen=True, slots=True)

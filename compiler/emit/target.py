@@ -1,7 +1,8 @@
 """What the machine offers to the emitter: vector width, registers, features.
 
 ``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
-A target is a plain value: everything that depends on the machine is chosen from it at compile time.
+A target is a plain value: everything that depends on the machine is chosen from it at compile time, from what is known
+of the family of machines, or from what was measured on this one.
 """
 
 from __future__ import annotations
@@ -16,8 +17,22 @@ from staticgrad.frozen import frozen
 
 
 @frozen
+class Blocking:
+    """How a product C = A·B is cut, as far as that is free: whether Cᵀ is computed; the rows and vectors of a tile;
+    whether a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No
+    choice changes the order in which an element's terms are added."""
+
+    swapped: bool
+    rows: int
+    vectors: int
+    folded: bool
+    packed: bool
+
+
+@frozen
 class Target:
-    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator."""
+    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator.
+    ``measured`` are the products, by their text, for which another blocking than the estimated one was found faster."""
 
     name: str
     vector_bytes: int
@@ -26,6 +41,7 @@ class Target:
     fma: bool  # a fused multiply-add is one instruction
     cpu: str
     features: str
+    measured: tuple[tuple[str, Blocking], ...] = ()
 
     def lanes(self, dtype: np.dtype) -> int:
         """How many elements of ``dtype`` one register holds."""
@@ -67,6 +83,19 @@ def _features_from_kernel() -> frozenset[str] | None:
         return None
     names = {"bmi1": "bmi"}  # Linux's name: LLVM's
     return frozenset(names.get(flag, flag) for flag in flags.partition(":")[2].split()) or None
+
+
+@functools.cache
+def processor() -> str:
+    """The name of this machine's processor, under which measurements are kept; empty where the system doesn't say."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii") as file:
+            name = next((line for line in file if line.startswith("model name")), "")
+    except (OSError, UnicodeDecodeError):
+        import platform
+
+        return platform.processor()
+    return name.partition(":")[2].strip()
 
 
 def runs_here(target: Target) -> bool:

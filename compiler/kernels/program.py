@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
@@ -162,6 +163,7 @@ class Program:
     draws: bool  # takes random numbers: counts as a run of the session's random state
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
+    products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
 
     @property
     def interface(self) -> Interface:
