@@ -151,6 +151,84 @@ def test_a_fetched_batch_of_rows_is_also_read_and_fetched_in_another_shape() -> 
         np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5)
 
 
+def pads_of(x: Tensor, pieces: list[tuple[int, int, int]], axis: int, width: int) -> Tensor:
+    """The sum of ``x[first:end]`` along ``axis``, each put at a place of zeros as wide as ``width``."""
+    total: Tensor | None = None
+    for first, end, place in pieces:
+        piece = x[first:end] if axis == 0 else x[:, first:end]
+        sides = [(0, 0), (0, 0)]
+        sides[axis] = (place, width - place - (end - first))
+        padded = sg.pad(piece * 2.0, sides)
+        total = padded if total is None else total + padded
+    assert total is not None
+    return total
+
+
+@pytest.mark.parametrize("target", ["avx512", "avx2", "generic"])
+@pytest.mark.parametrize(
+    ("pieces", "axis", "width", "joined"),
+    [
+        ([(0, 3, 4), (3, 7, 0)], 1, 7, True),
+        ([(4, 5, 36), (0, 17, 0), (0, 19, 17)], 1, 37, True),
+        ([(1, 3, 3), (0, 3, 0), (2, 3, 5)], 0, 6, True),
+        ([(0, 3, 0), (0, 3, 4)], 1, 7, False),  # a gap
+        ([(0, 4, 0), (0, 4, 3)], 1, 7, False),  # an overlap
+        ([(0, 3, 1), (0, 3, 4)], 1, 7, False),  # nothing at the beginning
+        ([(0, 3, 0), (0, 3, 3)], 1, 7, False),  # nothing at the end
+    ],
+)
+def test_pads_side_by_side_are_a_concatenation(
+    pieces: list[tuple[int, int, int]],
+    axis: int,
+    width: int,
+    joined: bool,
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    x = np.random.default_rng(0).normal(size=(5, 23)).astype(np.float32)
+    x[1, 2], x[2, 4] = np.float32(-0.0), np.nan
+    with Graph() as graph:
+        a = sg.placeholder(x.shape)
+        y = pads_of(a, pieces, axis, width)
+        fed = {a: TensorType(x.shape, a.dtype)}
+        region = cut(graph, [y], fed).region
+        executable = sg.Session(graph).compile(y, [a])
+    for step in PASSES:
+        region = step.run(region)
+    assert ("concat" in [node.op.name for node in region.graph.nodes]) == joined
+    want = cut(graph, [y], fed).region
+    (expected,), got = values(want, [x]), executable(x)
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))  # a part's -0.0 became the sum's 0.0
+
+
+def test_pads_that_others_read_too_or_that_are_summed_on_the_way_stay() -> None:
+    x = np.ones((2, 6), np.float32)
+    with Graph() as graph:
+        a = sg.placeholder(x.shape)
+        left, right = sg.pad(a, ((0, 0), (0, 6))), sg.pad(a * 2.0, ((0, 0), (6, 0)))
+        fed = {a: TensorType(x.shape, a.dtype)}
+        for fetches in ([left + right, left], [sg.exp(left + right)], [sg.sum(left + right)], [left + right + 1.0]):
+            region = cut(graph, fetches, fed).region
+            for step in PASSES:
+                region = step.run(region)
+            assert "concat" not in [node.op.name for node in region.graph.nodes]
+
+
+def test_the_gradient_of_a_split_is_stored_where_it_belongs_without_looking_where_it_is() -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 6), (12, 3)))
+    with Graph() as graph:
+        a, b = sg.placeholder(x.shape), sg.placeholder(w.shape)
+        y = (sg.pad(a * 2.0, ((0, 0), (0, 6))) + sg.pad(sg.tanh(a), ((0, 0), (6, 0)))) @ b
+        executable = sg.Session(graph).compile(y, [a, b])
+    np.testing.assert_allclose(executable(x, w), np.concatenate([x * 2, np.tanh(x)], 1) @ w, rtol=1e-5, atol=1e-5)
+    text = executable.text("kernels")
+    assert "where" not in text
+    assert "to arg1[6 + (12, 1)]" in text  # the second part, behind six columns of the first
+
+
 def test_an_effect_is_never_merged_nor_dropped() -> None:
     seen: list[float] = []
 

@@ -1,6 +1,10 @@
-"""Pads: a pad that only elementwise ops read becomes a view, windows of one element that hang over the border.
+"""Pads: a sum of pads that lie side by side becomes a concatenation where it needs memory, and any other pad that only
+elementwise ops read a view, windows of one element that hang over the border.
 
-As a write it costs a fill and a copy, and memory of its own; as a view its readers load what is there and take zero
+The gradient of a tensor that is split is such a sum: as a concatenation its parts are stored by the kernels that make
+them, and nothing is added. Each part is still added to a zero, which makes -0.0 of a part the 0.0 that the sum has.
+
+As a write a pad costs a fill and a copy, and memory of its own; as a view its readers load what is there and take zero
 elsewhere. The gradient of a slice is a pad, so that the sum of such gradients becomes one kernel: that of a stencil
 reads each cotangent once instead of filling, storing and adding one array for each of its points.
 """
@@ -11,7 +15,8 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.compiler.kernels.access import VIEWS
-from staticgrad.compiler.kernels.families import users_of
+from staticgrad.compiler.kernels.families import REDUCTIONS, users_of
+from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.windows import WindowAttributes
@@ -22,6 +27,76 @@ from staticgrad.types import sizes
 def pads(region: Region) -> Region:
     if not any(node.op.name == "pad" for node in region.graph.nodes):
         return region
+    return _as_views(dce(_joined(region)))
+
+
+# -- side by side ---------------------------------------------------------------------------------------------------
+
+
+def _joined(region: Region) -> Region:
+    """Sums of pads that cover their result, each element once, as concatenations."""
+    users = users_of(region)
+    fetched = set(region.fetches)
+
+    def has_memory(x: Tensor) -> bool:
+        """Whether ``x`` is stored: something reads it that does not compute it on the way."""
+        return x in fetched or any(
+            has_memory(user.outputs[0])
+            if user.op.name in VIEWS
+            else not user.op.elementwise and user.op.name not in REDUCTIONS
+            for user in users[x]
+        )
+
+    def leaves(node: Node) -> list[Node]:
+        """The pads whose sum ``node`` is; none if there is any other operand, or one that others read too."""
+        found: list[Node] = []
+        for x in node.inputs:
+            inner = [x.op] if x.op.op.name == "pad" else leaves(x.op) if x.op.op.name == "add" else []
+            if not inner or x.shape != node.outputs[0].shape or x in fetched or len(users[x]) != 1:
+                return []
+            found += inner
+        return found
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        if node.op.name != "add" or node.outputs[0].dtype.kind not in "fiu" or not has_memory(node.outputs[0]):
+            return None
+        axis = _common_axis(leaves(node))
+        if axis is None:
+            return None
+        parts = sorted(_pads_of(inputs), key=lambda pad: pad.attrs.low[axis])
+        return (o.concat([_plus_zero(pad.inputs[0]) for pad in parts], axis=axis),)
+
+    return rebuild(region, visit)
+
+
+def _common_axis(pads: Sequence[Node]) -> int | None:
+    """The one axis along which all pads hang over zeros and their operands lie side by side, without gap or overlap."""
+    axes = {axis for pad in pads for axis in _padded_axes(pad)}
+    if len(axes) != 1 or any(any(pad.attrs.interior) or not _is_plain_zero(pad.attrs.value) for pad in pads):
+        return None
+    (axis,) = axes
+    end = 0
+    for low, size in sorted((pad.attrs.low[axis], sizes(pad.inputs[0].shape)[axis]) for pad in pads):
+        if low != end or size == 0:
+            return None
+        end += size
+    return axis if end == sizes(pads[0].outputs[0].shape)[axis] else None
+
+
+def _pads_of(tensors: Sequence[Tensor]) -> list[Node]:
+    """The pads at the leaves of sums."""
+    return [pad for x in tensors for pad in ([x.op] if x.op.op.name == "pad" else _pads_of(x.op.inputs))]
+
+
+def _plus_zero(x: Tensor) -> Tensor:
+    return o.add(x, o.full((), 0.0, dtype=x.dtype)) if x.dtype.kind == "f" else x
+
+
+# -- views ----------------------------------------------------------------------------------------------------------
+
+
+def _as_views(region: Region) -> Region:
+    """Pads that only elementwise ops read, as windows."""
     users = users_of(region)
     fetched = set(region.fetches)
 
