@@ -19,9 +19,10 @@ import pytest
 from staticgrad.compiler.emit import contraction, convolution
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
+from staticgrad.compiler.emit.target import TARGETS, Target, current_target, runs_here
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.runtime.threads import pool_address
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
 F32, F64 = np.dtype("float32"), np.dtype("float64")
@@ -277,6 +278,26 @@ def few_channel_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def packed_pixel_cases(direction: Direction) -> list[Case]:
+    """One tap and many filters, where a weight gradient packs its pixels: several images at a time and large ones in
+    blocks, tall and short panels, rows in one piece and rows apart, ends of pixels, chunks of images and of tiles."""
+    case = functools.partial(convolution_case, direction, images="NHWC")
+    return [
+        case(3, 37, (5, 7), 131, (1, 1)),
+        case(1, 1, (1, 1), 128, (1, 1), epilogue=True),
+        case(5, 70, (7, 7), 150, (1, 1), epilogue=True, store_raw=False),
+        case(3, 37, (9, 11), 130, (1, 1), stride=(2, 2)),
+        case(2, 19, (9, 7), 128, (1, 1), stride=(1, 3), weights="HWIO"),
+        case(2, 19, (9, 7), 128, (1, 1), stride=(3, 1), weights="OHWI", epilogue=True),
+        case(2, 21, (6, 5), 129, (1, 1), dtype=F64),
+        case(2, 9, (6, 5), 128, (1, 1), dtype=np.dtype("int32")),
+        case(2, 100, (61, 53), 70, (1, 1)),  # images in blocks of rows, the last of them short
+        case(3, 200, (47, 51), 190, (1, 1), stride=(2, 2), epilogue=True),
+        case(37, 24, (14, 15), 128, (1, 1)),  # images in chunks
+        case(9, 130, (14, 15), 260, (1, 1), epilogue=True),  # tiles in chunks
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -302,6 +323,7 @@ def convolution_cases() -> list[Case]:
             case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
             *depthwise_cases(direction),
             *few_channel_cases(direction),
+            *packed_pixel_cases(direction),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
             case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
             case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps
@@ -426,6 +448,34 @@ def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
     )
     if case.has_epilogue and case.kernel.store_raw:
         assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3)
+
+
+PACKED = packed_pixel_cases("weight_grad")
+
+
+@pytest.mark.parametrize("case", PACKED, ids=[case.label for case in PACKED])
+def test_packed_pixels_give_the_same_bits_for_any_threads(case: Case) -> None:
+    """Blocks of pixels are packed by several threads, or each packs its own; sums are those of one thread."""
+    target = current_target()
+    kernel = replace(case.kernel, epilogue=None, store_raw=True)
+    assert isinstance(kernel, Convolution)
+    shared = convolution.is_shared(kernel, target)
+    module = Module(target)
+    convolution.emit_convolution(module, kernel, "kernel", None, shared)
+    f = module.function("run", ["ptr"] * (4 + shared), internal=False)
+    f.call("kernel", "void", *f.params)
+    f.finish()
+    native, found = NativeModule(module.text(), target), []
+    for threads in (1, 2, 3):
+        memory = np.zeros(convolution.scratch_bytes(kernel, target, threads) + 64, np.uint8)
+        result = np.zeros_like(case.result)
+        pointers = [*(operand.ctypes.data for operand in case.operands), result.ctypes.data]
+        pointers += [-(-memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]
+        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address("run"))(*pointers)
+        found.append(result)
+    assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-2)
+    for result in found[1:]:
+        np.testing.assert_array_equal(result, found[0])
 
 
 def test_microkernels_are_shared() -> None:

@@ -3,12 +3,13 @@
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
 the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
 a tile of the result stays in the first cache over all of them, large ones in blocks of rows, which all tiles find in
-the second cache. What comes next is asked for in the meantime.
+the second cache. What comes next is asked for in the meantime. Where there is one tap and many filters, the pixels of
+a block are packed for the tiles first (``convolution_panels``).
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
 (``emit.parallel``). Where the weights are few, chunks are images, each with a sum of its own, and these are added in
-their order. Else first the images are copied, then the tiles of the result are chunks, each over all these images, and
-at the end the filters that are stored. So no sum depends on the number of threads.
+their order. Else first the images are copied or a block of them is packed, then the tiles of the result are chunks,
+each over all that was brought, and at the end the filters that are stored. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from staticgrad.compiler.emit.convolution_images import (
     seconds_of,
     x_image,
 )
+from staticgrad.compiler.emit.convolution_panels import pack_pixels
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -41,7 +43,7 @@ from staticgrad.compiler.emit.microkernel import (
     round_up,
     span,
 )
-from staticgrad.compiler.emit.parallel import chunk_range, cut, unravel, wanted_chunks
+from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
@@ -60,6 +62,7 @@ class WeightGrad:
     """The transpose by weights."""
 
     image: Image
+    packed: bool  # x is read in place, and packed for the tiles block by block
     channels: int  # of w
     run: bool
     tiling: Tiling
@@ -71,6 +74,7 @@ class WeightGrad:
     together: int  # images at a time
     x_pitch: int  # elements from one image to the next as they are read
     y_pitch: int
+    out_width: int
     rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
     share: int | None  # tiles of a chunk, None if the work is not cut
     part: int  # images of a chunk that adds up weights of its own; 0 where tiles are chunks
@@ -78,6 +82,16 @@ class WeightGrad:
     image_bytes: int
     y_bytes: int
     result_bytes: int
+
+    @property
+    def packed_image(self) -> int:
+        """Elements of one image in a row panel of a packed block."""
+        return self.rows * self.out_width * self.tiling.rows
+
+    @property
+    def packed_panel(self) -> int:
+        """Elements of a row panel of a packed block."""
+        return self.together * self.packed_image
 
     @property
     def is_shared(self) -> bool:
@@ -134,9 +148,13 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     y_pitch = kernel.y_strides[0] if y_in_place else y
     taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
     tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
-    wanted = wanted_chunks(seconds_of(kernel, target) * together / max(1, kernel.batch))
+    packed = _is_packed(kernel, image, rows < kernel.out_height)
+    at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
+    wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch))
+    copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
     return WeightGrad(
         image=image,
+        packed=packed,
         channels=channels,
         run=run,
         tiling=tiling,
@@ -148,14 +166,21 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         together=together,
         x_pitch=x_pitch,
         y_pitch=y_pitch,
+        out_width=kernel.out_width,
         rows=rows,
         share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
         part=part,
         parts=-(-kernel.batch // part) if part else 0,
-        image_bytes=aligned_bytes(together * image.elements, kernel.dtype),
+        image_bytes=aligned_bytes(copy, kernel.dtype),
         y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
         result_bytes=aligned_bytes(result, kernel.dtype),
     )
+
+
+def _is_packed(kernel: Convolution, image: Image, in_blocks: bool) -> bool:
+    """Whether tiles read a packed copy of x. With one tap each element of x is packed once for all filters; fewer
+    filters pay for it where an image is larger than the second cache, and is not found there by the next tiles."""
+    return kernel.kernel == (1, 1) and image.in_place and kernel.filters >= (64 if in_blocks else 128)
 
 
 def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> int:
@@ -168,7 +193,7 @@ def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> i
     return cut(kernel.batch, wanted)[0] if wanted > 1 else 0
 
 
-WEIGHT_WORDS = 2  # the images that are worked on, from and to
+WEIGHT_WORDS = 3  # the images that are worked on, from and to, and their first row
 WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
 
 
@@ -193,9 +218,7 @@ def _sum_parts(chunks: Chunks, plan: WeightGrad) -> None:
     with span(f, low, high, plan.together) as start:
         images = (start, f.min(f.add(start, plan.together), high))
         _copy_image(writer, plan, frame, y_copy, start, images)
-        pixels, y = _image_places(writer, plan, frame, y_copy, start)
-        tiles = (0, math.prod(_tile_grid(writer.kernel, plan)))
-        _add_tiles(writer, plan, result, pixels, y, tiles, images, low)
+        _add_blocks(writer, plan, result, frame, y_copy, images, low)
     chunks.run(f.finish(), plan.parts)
     first = chunks.own.area(0)
     with span(chunks.f, 1, plan.parts) as number:
@@ -215,14 +238,20 @@ def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
     """The images that are taken together are copied in parallel, then the tiles of the result are added to."""
     f, kernel, table = chunks.f, chunks.kernel, chunks.table
     copies = not (plan.image.in_place and plan.y_in_place)
-    copy, (tiles, count) = _copy_part(chunks, plan) if copies else None, _tiles_part(chunks, plan, share)
+    copy, pack = _copy_part(chunks, plan) if copies else None, _pack_part(chunks, plan) if plan.packed else None
+    tiles, count = _tiles_part(chunks, plan, share)
     with span(f, 0, kernel.batch, plan.together) as start:
         end = f.min(f.add(start, plan.together), kernel.batch)
         table.set_word(0, start)
         table.set_word(1, end)
         if copy is not None:
             chunks.run(copy, f.sub(end, start))
-        chunks.run(tiles, count)
+        with span(f, 0, kernel.out_height, kernel.out_height if pack is None else plan.rows) as row:
+            table.set_word(2, row)
+            if pack is not None:
+                # Several images have one block each, of all their rows.
+                chunks.run(pack, f.mul(f.sub(end, start), f.min(plan.rows, f.sub(kernel.out_height, row))))
+            chunks.run(tiles, count)
     weights = kernel.filters * plan.channels * kernel.kernel[0] * kernel.kernel[1]
     if weights < WORTH_STORING or kernel.filters < 2 * STORE_FILTERS:
         _finish_weights(chunks.own, plan)
@@ -257,28 +286,71 @@ def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]
     """A chunk: some tiles of the result. Returns the part and how many chunks there are."""
     part, writer = chunks.open("tiles")
     f, start, end = part.f, part.table.word(0), part.table.word(1)
-    pixels, y = _image_places(writer, plan, writer.area(0), writer.area(plan.image_bytes), start)
-    grid = _tile_grid(writer.kernel, plan)
-    count = math.prod(grid)
+    height, frame = writer.kernel.out_height, writer.area(0)
+    pixels, y = _image_places(writer, plan, frame, writer.area(plan.image_bytes), start)
+    count = math.prod(_tile_grid(writer.kernel, plan))
     result, _ = _weights_result(writer, plan)
-    _add_tiles(writer, plan, result, pixels, y, chunk_range(f, part.chunk, share, count), (start, end), 0)
+    share_of_tiles = chunk_range(f, part.chunk, share, count)
+    with span(f, part.table.word(2), height, height if plan.packed else plan.rows) as row:
+        _add_tiles(writer, plan, result, frame, pixels, y, share_of_tiles, (start, end), row, 0)
     return f.finish(), -(-count // share)
 
 
-def _add_tiles(
-    writer: Writer, plan: WeightGrad, result: Value, pixels: Value, y: Value, tiles: tuple[Index, Index],
-    images: tuple[Index, Index], first: Index,
+def _pack_part(chunks: Chunks, plan: WeightGrad) -> str:
+    """A chunk: one row of a block, packed for the tiles."""
+    part, writer = chunks.open("pack")
+    f, start, block = part.f, part.table.word(0), part.table.word(2)
+    image, local = divide(f, part.chunk, plan.rows)
+    to = writer.at(writer.area(0), (image, plan.packed_image), (local, plan.out_width * plan.tiling.rows))
+    _pack_rows(writer, plan, to, f.add(start, image), f.add(block, local), 1)
+    return f.finish()
+
+
+def _pack_rows(writer: Writer, plan: WeightGrad, to: Value, number: Index, row: Index, rows: Index) -> None:
+    """Pack some rows of an image; ``to`` is where the first panel has them."""
+    f, (vertical, horizontal), image = writer.f, writer.kernel.stride, plan.image
+    source = writer.at(writer.first, (number, image.strides[0]), (row, vertical * image.row))
+    pixel, width = horizontal * image.pixel, plan.out_width
+    if vertical * image.row == width * pixel:  # one row after the other
+        pack_pixels(f, plan.tiling, to, plan.packed_panel, source, pixel, f.mul(rows, width))
+        return
+    with f.loop(0, rows) as loop:
+        line = writer.at(source, (loop.index, vertical * image.row))
+        at = writer.at(to, (loop.index, width * plan.tiling.rows))
+        pack_pixels(f, plan.tiling, at, plan.packed_panel, line, pixel, width)
+
+
+def _add_blocks(
+    writer: Writer, plan: WeightGrad, result: Value, frame: Value, y_copy: Value, images: tuple[Index, Index],
+    first: Index,
 ) -> None:  # fmt: skip
-    """Add what some images give to some tiles of the result, block of rows after block of rows. The sum begins with
-    image ``first``."""
+    """Add what some images give to all tiles of the result, block of rows after block of rows."""
+    f, height = writer.f, writer.kernel.out_height
+    pixels, y = _image_places(writer, plan, frame, y_copy, images[0])
+    tiles = (0, math.prod(_tile_grid(writer.kernel, plan)))
+    with span(f, 0, height, plan.rows) as row:
+        if plan.packed:
+            with span(f, *images) as number:
+                to = writer.at(frame, (f.sub(number, images[0]), plan.packed_image))
+                _pack_rows(writer, plan, to, number, row, f.min(plan.rows, f.sub(height, row)))
+        _add_tiles(writer, plan, result, frame, pixels, y, tiles, images, row, first)
+
+
+def _add_tiles(
+    writer: Writer, plan: WeightGrad, result: Value, frame: Value, pixels: Value, y: Value,
+    tiles: tuple[Index, Index], images: tuple[Index, Index], row: Index, first: Index,
+) -> None:  # fmt: skip
+    """Add what a block of rows of some images gives to some tiles of the result. The sum begins with image
+    ``first``."""
     f, kernel, grid = writer.f, writer.kernel, _tile_grid(writer.kernel, plan)
     x_row = kernel.stride[0] * plan.image.row
-    with span(f, 0, kernel.out_height, plan.rows) as row, span(f, *tiles) as number:
+    with span(f, *tiles) as number:
         if plan.image.in_place and kernel.stride == (1, 1):
             _fetch_ahead(writer, plan, writer.at(pixels, (row, x_row)), x_row, plan.x_pitch, number)
         if plan.y_in_place:
             _fetch_ahead(writer, plan, writer.at(y, (row, plan.y_row)), plan.y_row, plan.y_pitch, number)
-        _weight_tile(writer, plan, result, pixels, y, unravel(f, number, grid), images, row, first)
+        source = frame if plan.packed else pixels
+        _weight_tile(writer, plan, result, source, y, unravel(f, number, grid), images, row, first)
 
 
 def _fetch_ahead(writer: Writer, plan: WeightGrad, place: Value, row: int, image: int, number: Index) -> None:
@@ -331,9 +403,8 @@ def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
         with span(f, 0, kernel.batch, plan.together) as start:
             end = f.min(f.add(start, plan.together), kernel.batch)
             _copy_image(writer, plan, frame, y_copy, start, (start, end))
-            pixels, y = _image_places(writer, plan, frame, y_copy, start)
             result, _ = _weights_result(writer, plan)
-            _add_tiles(writer, plan, result, pixels, y, (0, math.prod(_tile_grid(kernel, plan))), (start, end), 0)
+            _add_blocks(writer, plan, result, frame, y_copy, (start, end), 0)
     _finish_weights(writer, plan)
 
 
@@ -385,15 +456,20 @@ def _weight_tile(
     # Rows of tiles are runs of (j, c), or of c alone.
     a_base = writer.at(pixels, (group, image.group)) if image.groups > 1 else pixels
     a_tap = writer.at(a_base, (i, kernel.dilation[0] * image.row), (j, kernel.dilation[1] * image.pixel))
+    x_row, x_pixel = kernel.stride[0] * image.row, kernel.stride[1] * image.pixel
+    if plan.packed:
+        x_row, x_pixel = plan.out_width * tiling.rows, tiling.rows
     b = writer.at(y, (group, outputs), (panel, tiling.width))
     c_panel = writer.at(result, (group, outputs * o), (i, i_stride), (j, j_stride), (panel, tiling.width))
     m = tiling.row_start(f, row_panel)
     with span(f, *images) as number:
         local = f.sub(number, images[0])
-        x_row = kernel.stride[0] * image.row
         rows = f.min(plan.rows, f.sub(kernel.out_height, row))
+        a = writer.at(a_tap, (m, 1), (local, plan.x_pitch), (row, x_row))
+        if plan.packed:
+            a = writer.at(pixels, (row_panel, plan.packed_panel), (local, plan.packed_image))
         at = TileOperands(
-            writer.at(a_tap, (m, 1), (local, plan.x_pitch), (row, x_row)), 1, kernel.stride[1] * image.pixel,
+            a, 1, x_pixel,
             writer.at(b, (local, plan.y_pitch), (row, plan.y_row)), plan.y_pixel,
             writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(f.sub(number, first), row), rows, x_row, plan.y_row,
         )  # fmt: skip
