@@ -3,8 +3,9 @@
     cut          user's graph    -> region                       (cut.py, before this)
     passes       region          -> region of primitives         (passes/)
     materialize  values that need memory of their own get it     (passes/materialize.py)
-    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py, split.py)
-    inline       steps           -> fewer steps, buffers          (inline.py)
+    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py)
+    inline       steps           -> fewer steps, fewer buffers   (inline.py)
+    split        steps           -> some in parts for threads    (split.py)
     schedule     steps           -> steps in order               (kernels/schedule.py)
     recompute    steps, a budget -> steps, some of them repeated (recompute.py)
     place        live ranges     -> offsets                      (memory/)
@@ -27,7 +28,7 @@ from staticgrad.compiler.inline import inline
 from staticgrad.compiler.kernels.loops import Part
 from staticgrad.compiler.kernels.lower import lower
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.program import BufferPlan, KeySlot, Program, Slot
+from staticgrad.compiler.kernels.program import BufferPlan, Program, Slot
 from staticgrad.compiler.kernels.schedule import schedule
 from staticgrad.compiler.kernels.steps import Step
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
@@ -72,7 +73,6 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             kernels_text=kernels_text,
             llvm_text=entry.text,
             target=options.target.name,
-            draws=any(isinstance(slot, KeySlot) for slot in slots),
             borrows=bool(held),
             workers=options.workers if entry.shares else 1,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),

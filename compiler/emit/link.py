@@ -23,7 +23,7 @@ RELOCATABLE, X86_64 = 1, 62
 PROGBITS, SYMTAB, RELA, NOBITS, UNWIND = 1, 2, 4, 8, 0x70000001
 WRITE, ALLOC, EXECUTE, TLS = 1, 2, 4, 1 << 10
 UNDEFINED, RESERVED = 0, 0xFF00  # section numbers
-GLOBAL, FUNCTION, SECTION = 1, 2, 3  # binding, types
+GLOBAL, FUNCTION = 1, 2  # binding, type
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -160,7 +160,6 @@ class Program:
     kernels_text: str
     llvm_text: str
     target: str
-    draws: bool  # takes random numbers: counts as a run of the session's random state
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
