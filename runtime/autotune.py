@@ -23,9 +23,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from staticgrad.compiler.binary import binary
+from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction import blockings, product_text
+from staticgrad.compiler.emit.native import load_code, machine_code
 from staticgrad.compiler.emit.target import Blocking, processor
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.program import CallbackSlot, Program
@@ -99,7 +100,7 @@ def _fastest(
     rounds = _rounds(tries, program.products)
     own = store.copy()
     timed = [replace(with_blockings(options, others), timed=True) for others in ({}, *rounds)]
-    runners = [NativeRunner(binary(region, each), own) for each in timed]
+    runners = [NativeRunner(_loaded(compile_region(region, each), each), own) for each in timed]
     times = [
         _by_product(runner.program, spans)
         for runner, spans in zip(runners, _time(runners, _feeds(region)), strict=True)
@@ -113,6 +114,12 @@ def _fastest(
                 best = np.minimum(best, found[product])
                 chosen[product] = others[product]
     return chosen
+
+
+def _loaded(program: Program, options: Options) -> Binary:
+    """A program that is loaded but not kept on disk: nobody asks for it again."""
+    code = load_code(machine_code(program.llvm_text, options.target))
+    return Binary(program.interface, code, False, lambda: program, program)
 
 
 def _rounds(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.binary import binary
 from staticgrad.compiler.cut import cut
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction import blockings, product_text, scratch_bytes
@@ -112,13 +113,13 @@ def test_every_blocking_gives_the_same_bits(
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
     (expected,) = sg.Session(g).compile([fetched], feeds)(*arrays)
     monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
-    (usual,) = NativeRunner(autotune.binary(region, options), sess.store).run(arrays)
+    (usual,) = NativeRunner(binary(region, options), sess.store).run(arrays)
     np.testing.assert_allclose(usual, expected, rtol=1e-4, atol=1e-3)
     several = blockings(product, options.target)
     assert len(several) > 1 or name == "tiny" or dtype == "int32"
     for blocking in several:
         forced = autotune.with_blockings(options, {product: blocking})
-        (result,) = NativeRunner(autotune.binary(region, forced), sess.store).run(arrays)
+        (result,) = NativeRunner(binary(region, forced), sess.store).run(arrays)
         np.testing.assert_array_equal(result, usual, err_msg=str(blocking))
 
 
@@ -296,6 +297,12 @@ def test_sizes_bound_by_the_call_and_empty_ones(g: sg.Graph) -> None:
         a = rng.standard_normal((rows, 20)).astype(np.float32)
         np.testing.assert_allclose(exe(a, b), a @ b, rtol=1e-4, atol=1e-4)
     assert autotune._chosen
+
+
+def test_programs_that_were_only_tried_are_not_kept(g: sg.Graph, fresh: Path) -> None:
+    feeds, y, _ = layer()
+    sg.Session(g, num_threads=1).compile(y, feeds, autotune=True)
+    assert len(cache.entries(str(fresh))) == 2  # the program that was chosen, and the choice
 
 
 def test_products_inside_of_loops_are_tried(g: sg.Graph) -> None:
