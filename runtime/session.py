@@ -126,6 +126,7 @@ class Session:
 
     @property
     def seed(self) -> int:
+        """What first values of variables and random numbers follow from."""
         return self.store.seed
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -149,6 +150,7 @@ class Session:
         results.trim()
 
     def check_open(self) -> None:
+        """Raise ``StaticGradError`` if the session is closed."""
         if self.store.closed[0]:
             raise StaticGradError("the session is closed")
 

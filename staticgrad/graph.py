@@ -190,30 +190,37 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
+        """Sizes: numbers, and ``Dim`` where the feeds of a call say how many."""
         return self.type.shape
 
     @property
     def dtype(self) -> np.dtype:
+        """NumPy's dtype of the elements."""
         return self.type.dtype
 
     @property
     def ndim(self) -> int:
+        """The number of axes."""
         return len(self.type.shape)
 
     @property
     def size(self) -> Size:
+        """The number of elements."""
         return self.type.size
 
     @property
     def graph(self) -> Graph:
+        """The graph that it is declared in."""
         return self.op.graph
 
     @property
     def name(self) -> str:
+        """Its op's name; of an op's further results with their number: ``qr:1``."""
         return self.op.name if self.index == 0 else f"{self.op.name}:{self.index}"
 
     @property
     def source(self) -> SourceLine | None:
+        """The user's line that declared it."""
         return self.op.source
 
     @property
@@ -228,6 +235,7 @@ class Tensor:
 
     @property
     def grad_fn(self) -> GradFn | None:
+        """Its backward node, under PyTorch's name; None for a leaf."""
         return None if self.is_leaf else GradFn(self)
 
     def __repr__(self) -> str:
@@ -288,9 +296,11 @@ class Tensor:
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
+        """The functions that its gradient goes through, in order."""
         return tuple(self._hooks.values())
 
     def detach(self) -> Tensor:
+        """The same value, through which no gradient flows."""
         return FUNCTIONS.stop_gradient(self)  # type: ignore[no-any-return]
 
     # -- what it is not -----------------------------------------------------------------------------------------
@@ -340,16 +350,20 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:
+        """The axes in reverse order."""
         return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))  # type: ignore[no-any-return]
 
     @property
     def mT(self) -> Tensor:
+        """The last two axes swapped: each matrix of a batch transposed."""
         return FUNCTIONS.matrix_transpose(self)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any) -> Tensor:
+        """``sg.reshape``; sizes one by one or as one sequence, one of them may be -1."""
         return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
 
     def astype(self, dtype: DTypeLike) -> Tensor:
+        """``sg.astype``."""
         return FUNCTIONS.astype(self, dtype)  # type: ignore[no-any-return]
 
     __add__ = _binary("add")
