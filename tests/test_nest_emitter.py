@@ -301,6 +301,33 @@ def test_log_sum_exp() -> None:
     check(nests, [[normal(*n.dims) * 9, np.zeros(n.outer[0], F32)] for n in nests], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_a_row_has_the_same_bits_alone_and_in_a_group(dtype: np.dtype) -> None:
+    for target, size in itertools.product(HERE, (16, 32, 50, 64)):
+        many, one = softmax(11, size, dtype), softmax(1, size, dtype)
+        plan = plan_nest(many, target)
+        assert plan is not None
+        assert plan.group == 4 or target is not AVX512 or size == 16
+        if not plan.vector_is_inner:
+            continue  # lanes are rows: another order of the sum
+        values = normal(11, size, dtype=dtype).reshape(11, size) * 5
+        values[6, 3] = np.nan
+        run = Compiled([many, one], target)
+        _, grouped = run(0, [values.ravel(), np.zeros(11 * size, dtype)])
+        for row in range(11):
+            _, alone = run(1, [values[row].copy(), np.zeros(size, dtype)])
+            np.testing.assert_array_equal(grouped.reshape(11, size)[row], alone, err_msg=f"{target.name} {size} {row}")
+
+
+def test_rows_whose_stores_meet_are_not_grouped() -> None:
+    body = (Load(Access(0, 64, (64, 1)), F32), Reduce("max", 0, F32), op("subtract", 0, 1))
+    shifted = Nest((8,), (64,), (F32,), (*body, Store(Access(0, 0, (64, 1)), 2)))
+    plan, apart = plan_nest(shifted, AVX512), plan_nest(log_sum_exp(8, 64), AVX512)
+    assert plan is not None
+    assert apart is not None
+    assert (plan.group, apart.group) == (1, 4)
+
+
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_extremes_are_nan_where_a_nan_is(kind: str) -> None:
     nests, data = [], []

@@ -28,7 +28,14 @@ from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operan
 from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
 from staticgrad.compiler.emit.nest_plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
 from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
-from staticgrad.compiler.emit.reduction import accumulator_dtype, across_lanes, combine, combine_all, neutral
+from staticgrad.compiler.emit.reduction import (
+    accumulator_dtype,
+    across_lanes,
+    across_rows,
+    combine,
+    combine_all,
+    neutral,
+)
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
@@ -160,7 +167,10 @@ class _Emitter:
                 self._outer(inner, level + 1)
                 return []
 
-            self._loop(scope, level, [], inside)
+            if level == self.rows - 1 and self.plan.group > 1:
+                self._grouped(scope, level, inside)
+            else:
+                self._loop(scope, level, [], inside)
 
     def _row(self, scope: Scope) -> None:
         """All sweeps over the inner dimensions; row values follow the reductions they need; row stores come last,
@@ -171,6 +181,71 @@ class _Emitter:
             self._instructions(scope, later)
         stores = [n for n in self._active() if isinstance(self.body[n], Store) and not self.plan.facts.element[n]]
         self._instructions(scope, stores)
+
+    def _grouped(self, scope: Scope, level: int, one: Body) -> None:
+        """The loop over rows: by groups, and ``one`` by one where less than a group is left."""
+        dim, group = self.plan.order[level], self.plan.group
+        whole = self.nest.dims[dim] - self.nest.dims[dim] % group
+
+        def inside(inner: Scope, _: Accumulators) -> Accumulators:
+            self._group(inner, dim)
+            return []
+
+        self._turns(scope, level, Span(0, whole, 1, group), [], inside)
+        if whole < self.nest.dims[dim]:
+            self._turns(scope, level, Span(whole, self.nest.dims[dim], 1, 1), [], one)
+
+    def _group(self, scope: Scope, dim: int) -> None:
+        """As ``_row`` for neighbouring rows at once: the sweeps of each, then what follows in a lane for each."""
+        rows = [scope.nested() for _ in range(self.plan.group)]
+        joint = scope.nested(Block(len(rows), rows=True))
+        first = [n for n in self._active() if self.plan.levels[n] == self.rows and self._is_row(n, 0)]
+        for number, row in enumerate(rows):
+            row.index[dim] = self.f.add(scope.index[dim], number)
+            self.memory.own_scratch(row, number)
+            self._instructions(row, [n for n in first if not isinstance(self.body[n], Store)])
+        for number, sweep in enumerate(self.plan.sweeps):
+            gathered = [self._gather(row, sweep) for row in rows]
+            for reduction in sweep.reductions:
+                kind, _, dtype = self._reduce(reduction)
+                totals = [combine_all(self.f, kind, dtype, found[reduction]) for found in gathered]
+                lanes = Lane(across_rows(self.f, kind, dtype, totals), dtype)
+                self._divide(rows, joint, reduction, self._as(lanes, dtype_of(self.nest, reduction)))
+            for later in [n for n in self._active() if self._is_row(n, number + 1) and n not in self._absorbed]:
+                self._joint_value(rows, joint, later)
+        stores = [n for n in self._active() if isinstance(self.body[n], Store) and not self.plan.facts.element[n]]
+        for row in rows:
+            self._instructions(row, stores)
+
+    def _joint_value(self, rows: Sequence[Scope], joint: Scope, number: int) -> None:
+        """A row value of all rows of a group at once, where it is computed from others."""
+        instr = self.body[number]
+        if isinstance(instr, Store):
+            return
+        if not isinstance(instr, Compute):
+            for row in rows:
+                self._instructions(row, [number])
+            return
+        product = self.plan.contracted.get(number)
+        factors = () if product is None else lane_operands(self.body[product])
+        for operand in (*instr.args, *factors):
+            if operand not in joint.values and operand in rows[0].values:
+                joint.values[operand] = [self._joined([row.values[operand][0] for row in rows])]
+        (value,) = self._compute(joint, number)
+        self._divide(rows, joint, number, value)
+
+    def _divide(self, rows: Sequence[Scope], joint: Scope, number: int, value: Lane) -> None:
+        joint.values[number] = [value]
+        for lane, row in enumerate(rows):
+            row.values[number] = [Lane(self.f.extract(value.value, lane), value.dtype)]
+
+    def _joined(self, values: Sequence[Lane]) -> Lane:
+        """Scalars as the lanes of one vector."""
+        first = values[0].value
+        found = Value("poison", vector(first.type, len(values)))
+        for lane, value in enumerate(values):
+            found = self.f.insert(found, value.value, lane)
+        return Lane(found, values[0].dtype)
 
     def _active(self) -> list[int]:
         return sorted(self.plan.facts.needed)
@@ -357,6 +432,8 @@ class _Emitter:
 
     def _lanes_and_copies(self, scope: Scope, number: int) -> tuple[int, range]:
         block = scope.block
+        if block.rows:
+            return block.lanes, range(1)
         axis = self.plan.vector if block.across is None else block.across
         copies = block.copies if axis in self.plan.facts.depends[number] else 1
         return block.lanes if self.plan.varies(number) else 1, range(copies)
@@ -484,16 +561,21 @@ class _Emitter:
         assert isinstance(reduce, Reduce)
         return reduce.kind, reduce.arg, accumulator_dtype(reduce.kind, reduce.dtype)
 
-    def _reductions(self, scope: Scope, sweep: Sweep) -> None:
-        """Run one sweep; its reductions become row values."""
+    def _gather(self, scope: Scope, sweep: Sweep) -> dict[int, list[Value]]:
+        """Run one sweep: the accumulators of each of its reductions."""
         self._sweep = sweep
         self._slots = [(n, type_) for n in sweep.reductions for type_ in self._slot_types(scope, sweep, n)]
         gathered = self._inner(scope.nested(), sweep, self.rows, self._neutral())
-        slots = list(zip(self._slots, gathered, strict=True))
+        found: dict[int, list[Value]] = {number: [] for number in sweep.reductions}
+        for (number, _), value in zip(self._slots, gathered, strict=True):
+            found[number].append(value)
         self._sweep, self._slots = None, []
-        for number in sweep.reductions:
+        return found
+
+    def _reductions(self, scope: Scope, sweep: Sweep) -> None:
+        """Run one sweep; its reductions become row values."""
+        for number, found in self._gather(scope, sweep).items():
             kind, _, dtype = self._reduce(number)
-            found = [value for (n, _), value in slots if n == number]
             if self.plan.vector_is_inner:
                 vectors = [value for value in found if value.type.startswith("<")]
                 scalars = [value for value in found if not value.type.startswith("<")]

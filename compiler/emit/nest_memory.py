@@ -21,12 +21,14 @@ from staticgrad.compiler.kernels.nest import Access
 @dataclass(frozen=True, slots=True)
 class Block:
     """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside. The
-    vectors follow each other along the vector axis, or stand side by side along the axis ``across``."""
+    vectors follow each other along the vector axis, or stand side by side along the axis ``across``. With ``rows`` the
+    lanes are the rows of a group, whatever the vector axis is."""
 
     lanes: int = 1
     copies: int = 1
     mask: Value | None = None
     across: int | None = None
+    rows: bool = False
 
 
 PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -91,6 +93,13 @@ class Memory:
         self.roots: dict[int, Value] = dict(enumerate(pointers))
         if scratch is not None:
             self.roots |= {-1 - i: f.offset(scratch, at, "i8") for i, at in enumerate(plan.scratch)}
+
+    def own_scratch(self, scope: Scope, row: int) -> None:
+        """Have row ``row`` of a group keep its values in scratch memory of its own."""
+        for access in self.plan.kept.values():
+            if access.arg < 0:
+                root = self.f.offset(self.roots[access.arg], row * self.plan.row_bytes, "i8")
+                scope.pointers[access.arg, access.strides, access.terms] = _Pointer(root)
 
     # -- addresses ----------------------------------------------------------------------------------------------
 

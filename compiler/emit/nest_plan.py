@@ -41,6 +41,11 @@ KEEP_COST = 10
 ONE_COPY_COST = 80
 # A body of at most so many instructions is repeated for each vector of a tile that is transposed in registers.
 TILED_COST = 4
+# Short rows are run so many at a time: their sums go across lanes together, what follows from them is one vector.
+GROUPED_ROWS = 4
+# Rows of more vectors, or of more instructions a vector, are long enough by themselves.
+GROUPED_VECTORS = 8
+GROUPED_COST = 60
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
 # What one core does: for deciding whether to share work, so roughly.
@@ -266,7 +271,8 @@ class Share:
 class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
-    vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in."""
+    vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in. ``group``
+    rows, neighbours along the last outer loop, are run sweep by sweep."""
 
     nest: Nest
     facts: Facts
@@ -282,6 +288,12 @@ class NestPlan:
     contracted: dict[int, int]
     across: int | None = None
     share: Share | None = None
+    group: int = 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Scratch memory of each row of a group."""
+        return self.scratch_bytes // self.group
 
     @property
     def vector_is_inner(self) -> bool:
@@ -385,6 +397,8 @@ class _Planner:
             cost = self._cost(range(len(self.nest.body)))
             spans = spans_of(self.nest.dims[self.vector], self.lanes, copies, self.target, cost)
             self.width = max(span.step for span in spans)
+        sweeps = self._sweeps()
+        group = self._group(sweeps)
         return NestPlan(
             nest=self.nest,
             facts=self.facts,
@@ -393,16 +407,35 @@ class _Planner:
             vector=self.vector,
             lanes=self.lanes,
             spans=spans,
-            sweeps=self._sweeps(),
+            sweeps=sweeps,
             kept=self.kept,
             scratch=tuple(self.scratch),
-            scratch_bytes=self.scratch_end,
+            scratch_bytes=self.scratch_end * group,
             contracted=contractions(self.nest, self.facts),
             across=self._tiled_axis(),
-            share=self._share(spans),
+            share=self._share(spans, group),
+            group=group,
         )
 
-    def _share(self, spans: tuple[Span, ...]) -> Share | None:
+    def _group(self, sweeps: tuple[Sweep, ...]) -> int:
+        """How many rows are run together: those of short bodies, whose reductions take as long as their elements."""
+        if not self.inner_vector or not self.nest.outer or not any(sweep.reductions for sweep in sweeps):
+            return 1
+        rows = self.nest.dims[self.order[len(self.nest.outer) - 1]]
+        vectors = math.prod(self.nest.inner) // self.lanes
+        tails = any(span.lanes == 1 for sweep in sweeps for span in sweep.spans)
+        if tails or self._rows_meet() or rows < GROUPED_ROWS or self.lanes < GROUPED_ROWS:
+            return 1
+        elements = [number for number in self.facts.needed if self.facts.element[number]]
+        return GROUPED_ROWS if vectors <= GROUPED_VECTORS and self._cost(elements) <= GROUPED_COST else 1
+
+    def _rows_meet(self) -> bool:
+        """Whether a row may touch what another writes: additions, and memory that is reached in several ways."""
+        stores = [i for i in self.nest.body if isinstance(i, Store)]
+        accesses = [x for i in self.nest.body if (x := access_of(i))]
+        return any(s.mode == "add" or any(x.arg == s.access.arg and x != s.access for x in accesses) for s in stores)
+
+    def _share(self, spans: tuple[Span, ...], group: int) -> Share | None:
         """The outermost loop that can be cut in enough chunks, else the one that gives most."""
         wanted = wanted_chunks(self.seconds())
         if wanted == 1:
@@ -414,6 +447,7 @@ class _Planner:
                 continue
             grain = max((span.step for span in spans), default=1) if dim == self.vector else 1
             grain = self.lanes if dim == across else grain
+            grain = group if dim == self.order[len(self.nest.outer) - 1] and group > 1 else grain
             units, chunks = cut(-(-self.nest.dims[dim] // grain), wanted)
             if chunks > (best.chunks if best is not None else 1):
                 best = Share(dim, units * grain, chunks)

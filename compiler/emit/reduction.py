@@ -75,6 +75,22 @@ def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value) -
     return value if lanes == 1 else combine(f, kind, dtype, f.extract(value, 0), f.extract(value, 1))
 
 
+def across_rows(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
+    """Lane i is what ``across_lanes`` makes of the i-th vector, bit for bit. The vectors are a power of two and have at
+    least as many lanes: they are halved in pairs, which share a register from then on."""
+    level, lanes = list(values), lanes_of(values[0].type)
+    width = lanes  # of the part of a register that belongs to one row
+    while width > 1:
+        low = [i for i in range(lanes_of(level[0].type)) if i % width < width // 2]
+        if len(level) > 1:
+            low += [lanes + i for i in low]
+        width //= 2
+        high = [i + width for i in low]
+        pairs = list(zip(level[::2], level[1::2], strict=True)) if len(level) > 1 else [(level[0], None)]
+        level = [combine(f, kind, dtype, f.shuffle(a, b, low), f.shuffle(a, b, high)) for a, b in pairs]
+    return level[0]
+
+
 def neutral(f: Function, kind: ReduceKind, dtype: np.dtype, type_: str) -> Value:
     """The identity as a literal of a scalar or vector type."""
     value = identity(kind, dtype)
