@@ -450,12 +450,24 @@ def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
         assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3)
 
 
-PACKED = packed_pixel_cases("weight_grad")
+def many_weights_cases() -> list[Case]:
+    """So many weights that several threads pack their panels, the last panel whole or ragged, in groups or not."""
+    return [
+        convolution_case(direction, batch, channels, (9, 8), filters, (3, 3), padding=(1, 1), groups=groups,
+                         images="NHWC", weights=weights)
+        for direction in ("forward", "input_grad")
+        for batch, channels, filters, groups, weights in (
+            (9, 96, 96, 1, "OIHW"), (2, 101, 103, 1, "OIHW"), (9, 100, 90, 1, "HWIO"), (3, 206, 202, 2, "OIHW")
+        )
+    ]  # fmt: skip
+
+
+PACKED = packed_pixel_cases("weight_grad") + many_weights_cases()
 
 
 @pytest.mark.parametrize("case", PACKED, ids=[case.label for case in PACKED])
-def test_packed_pixels_give_the_same_bits_for_any_threads(case: Case) -> None:
-    """Blocks of pixels are packed by several threads, or each packs its own; sums are those of one thread."""
+def test_packing_by_threads_gives_the_same_bits_for_any_number(case: Case) -> None:
+    """Blocks of pixels or panels of weights are packed by several threads; sums are those of one thread."""
     target = current_target()
     kernel = replace(case.kernel, epilogue=None, store_raw=True)
     assert isinstance(kernel, Convolution)

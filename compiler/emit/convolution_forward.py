@@ -8,7 +8,8 @@
 
 Results whose channels are contiguous are written where they belong; others are written to a scratch block and
 transposed from there. The epilogue is called for each block of output rows. A kernel that takes long is cut in chunks
-(``emit.parallel``): images, or blocks of rows where there are few of those.
+(``emit.parallel``): images, or blocks of rows where there are few of those; before that, panels of weights where these
+are many.
 """
 
 from __future__ import annotations
@@ -165,7 +166,10 @@ def _emit_forward(writer: Writer, plan: Forward) -> None:
 
 def _share_forward(chunks: Chunks, plan: Forward, share: int) -> None:
     """Images in chunks of ``share``, or for 0 one image after the other, whose blocks of rows are the chunks."""
-    plan.packing.pack_all(chunks.own, chunks.own.area(0), chunks.own.area(plan.packed_bytes))
+    if plan.packing.worth_sharing(chunks.kernel):
+        plan.packing.share(chunks)
+    else:
+        plan.packing.pack_all(chunks.own, chunks.own.area(0), chunks.own.area(plan.packed_bytes))
     part, writer = chunks.open("rows" if share == 0 else "images")
     f = part.f
     own = f.add(plan.shared_bytes, f.mul(part.worker, plan.own_bytes))

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution_images import Weights, Writer
+from staticgrad.compiler.emit.convolution_images import Chunks, Weights, Writer
 from staticgrad.compiler.emit.convolution_taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
+from staticgrad.compiler.emit.parallel import divide
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
+
+SHARED_BYTES = 256 << 10  # of packed weights: fewer are packed before another thread is awake
 
 
 @frozen
@@ -75,24 +78,47 @@ class Packing:
             for phase in self.phases:
                 self._pack_panels(writer, (phase,), to, buffer)
 
+    def worth_sharing(self, kernel: Convolution) -> bool:
+        """Whether panels are packed by several threads: they are many, of one phase, and need no buffer."""
+        elements = self.groups * sum(phase.tiling.column_panels * phase.panel_elements for phase in self.phases)
+        alone = len(self.phases) == 1 and self.buffer == 0 and self.groups * self.panels > 1
+        return alone and elements * kernel.dtype.itemsize >= SHARED_BYTES
+
+    def share(self, chunks: Chunks) -> None:
+        """All panels, each of them a chunk."""
+        part, writer = chunks.open("pack")
+        f, to, (phase,), whole = part.f, writer.area(0), self.phases, self.outputs // self.phases[0].tiling.width
+        group, panel = divide(f, part.chunk, self.panels)
+        if whole:
+            with span(f, panel, f.min(f.add(panel, 1), whole)) as number:
+                self._pack_at(writer, (phase,), to, to, group, number, phase.tiling.width)
+        if whole < self.panels:  # turns for the last panel
+            with span(f, whole, f.add(panel, 1)):
+                self._pack_at(writer, (phase,), to, to, group, whole, self.outputs - whole * phase.tiling.width)
+        chunks.run(f.finish(), self.groups * self.panels)
+
     def _pack_panels(self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value) -> None:
         f, tiling = writer.f, phases[0].tiling
-
-        def pack(group: Index, panel: Index, columns: int) -> None:
-            places = [
-                writer.at(f.offset(to, phase.packed, writer.element),
-                          (group, tiling.column_panels * phase.panel_elements), (panel, phase.panel_elements))
-                for phase in phases
-            ]  # fmt: skip
-            self._pack_panel(writer, phases, places, buffer, group, panel, columns)
-
         whole = self.outputs // tiling.width
         with span(f, 0, self.groups) as group:
             if whole:
                 with span(f, 0, whole) as panel:
-                    pack(group, panel, tiling.width)
+                    self._pack_at(writer, phases, to, buffer, group, panel, tiling.width)
             if whole < tiling.column_panels:
-                pack(group, whole, self.outputs - whole * tiling.width)
+                self._pack_at(writer, phases, to, buffer, group, whole, self.outputs - whole * tiling.width)
+
+    def _pack_at(
+        self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value, group: Index, panel: Index,
+        columns: int,
+    ) -> None:  # fmt: skip
+        """One panel of some phases, where it belongs behind ``to``."""
+        f, panels = writer.f, phases[0].tiling.column_panels
+        places = [
+            writer.at(f.offset(to, phase.packed, writer.element),
+                      (group, panels * phase.panel_elements), (panel, phase.panel_elements))
+            for phase in phases
+        ]  # fmt: skip
+        self._pack_panel(writer, phases, places, buffer, group, panel, columns)
 
     def _pack_panel(
         self, writer: Writer, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
