@@ -227,3 +227,14 @@ def test_phases_count_for_themselves_alone_and_only_while_watched() -> None:
     with watched() as nothing:
         pass
     assert nothing == {}
+
+
+def test_a_sum_of_very_many_pads_exceeds_no_recursion_limit() -> None:
+    """The gradient of a tensor that is read slice by slice."""
+    rows = 3000
+    with sg.Graph() as graph:
+        x = sg.placeholder((rows, 2), "float64")
+        y = sum((sg.tanh(x[i]) for i in range(1, rows)), sg.tanh(x[0]))
+        (dx,) = sg.gradients(y, [x])
+    value = np.random.default_rng(0).normal(size=(rows, 2))
+    np.testing.assert_allclose(sg.Session(graph).run(dx, {x: value}), 1 - np.tanh(value) ** 2, rtol=1e-12)

@@ -47,20 +47,21 @@ def _joined(region: Region) -> Region:
             for user in users[x]
         )
 
-    def leaves(node: Node) -> list[Node]:
-        """The pads whose sum ``node`` is; none if there is any other operand, or one that others read too."""
-        found: list[Node] = []
-        for x in node.inputs:
-            inner = [x.op] if x.op.op.name == "pad" else leaves(x.op) if x.op.op.name == "add" else []
-            if not inner or x.shape != node.outputs[0].shape or x in fetched or len(users[x]) != 1:
-                return []
-            found += inner
-        return found
+    sums: set[Node] = set()  # of nothing but pads, which nothing else reads
+    for node in region.graph.nodes:
+        if node.op.name == "add" and all(
+            (x.op.op.name == "pad" or x.op in sums)
+            and x.shape == node.outputs[0].shape
+            and x not in fetched
+            and len(users[x]) == 1
+            for x in node.inputs
+        ):
+            sums.add(node)
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.name != "add" or node.outputs[0].dtype.kind not in "fiu" or not has_memory(node.outputs[0]):
+        if node not in sums or node.outputs[0].dtype.kind not in "fiu" or not has_memory(node.outputs[0]):
             return None
-        axis = _common_axis(leaves(node))
+        axis = _common_axis(_pads_of(node.inputs))
         if axis is None:
             return None
         parts = sorted(_pads_of(inputs), key=lambda pad: pad.attrs.low[axis])
@@ -85,7 +86,14 @@ def _common_axis(pads: Sequence[Node]) -> int | None:
 
 def _pads_of(tensors: Sequence[Tensor]) -> list[Node]:
     """The pads at the leaves of sums."""
-    return [pad for x in tensors for pad in ([x.op] if x.op.op.name == "pad" else _pads_of(x.op.inputs))]
+    stack, found = [x.op for x in tensors], []
+    while stack:
+        node = stack.pop()
+        if node.op.name == "pad":
+            found.append(node)
+        else:
+            stack += [x.op for x in node.inputs]
+    return found
 
 
 def _plus_zero(x: Tensor) -> Tensor:
