@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from staticgrad import nest
 from staticgrad.compiler.autodiff.reverse import PrimalNode
+from staticgrad.compiler.region import needed_nodes
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, no_grad
@@ -163,17 +164,9 @@ class _Batcher:
 
     def _needed(self, answers: Sequence[Tensor]) -> list[Node]:
         """The traced nodes that the answers need, in order."""
-        traced = self._trace.nodes[self._trace.first :]
-        stack = [y.op for y in answers]
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
-            for before in (*(x.op for x in node.inputs), *node.control):
-                if before not in seen:
-                    seen.add(before)
-                    stack.append(before)
+        needed = needed_nodes(answers, ())
         examples = {x.op for x in self._known}
-        return [node for node in traced if node in seen and node not in examples]
+        return [node for node in self._trace.nodes[self._trace.first :] if node in needed and node not in examples]
 
     def value(self, x: Tensor) -> _Value:
         """Tensors of the graph around are the same for all examples."""

@@ -20,21 +20,12 @@ from staticgrad.compiler.merge import merged
 from staticgrad.compiler.numerics import ORDERED_EFFECTS, guarded, is_ordered
 from staticgrad.compiler.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
-from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.types import Symbol, TensorType, bind, bind_size, unify
-
-
-@frozen
-class Cut:
-    """The region, and which tensor of what was copied stands for which of the user's."""
-
-    region: Region
-    tensors: dict[Tensor, Tensor]
 
 
 @collection_held()
@@ -47,7 +38,7 @@ def cut(
     check_numerics: bool = False,
     known: Mapping[Symbol, int] | None = None,
     without: Intervention | None = None,
-) -> Cut:
+) -> Region:
     """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``, as though ``without`` had not been declared.
 
     Raises:
@@ -81,7 +72,7 @@ def cut(
         region = guarded(region)
     elif any(bodies_of(node) for node in region.graph.nodes):
         _order_effects(region)
-    return Cut(region, tensors)
+    return region
 
 
 def _order_effects(region: Region) -> None:

@@ -13,6 +13,7 @@ from dataclasses import field
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, HookCall, Node, Tensor
+from staticgrad.ops.effects import gradient_key
 
 
 @frozen(eq=False)
@@ -51,7 +52,7 @@ def interventions(graph: Graph, needed: Collection[Node]) -> list[Intervention]:
 
 def gradient_tensors(graph: Graph) -> dict[str, Tensor]:
     """The tensors with a retained gradient, by the key under which it adds up."""
-    return {f"{y.op.name}:{y.index}": y for node in graph.nodes for y in node.outputs if y.retains_grad}
+    return {gradient_key(y): y for node in graph.nodes for y in node.outputs if y.retains_grad}
 
 
 def _of_node(node: Node, retained: Mapping[str, Tensor]) -> Intervention | None:

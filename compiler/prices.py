@@ -65,8 +65,7 @@ def program_prices(
     """The prices in the program that computes ``fetches``."""
 
     def total(without: Intervention | None) -> _Sum:
-        made = cut(graph, fetches, feeds, check_numerics=check_numerics, without=without)
-        return _Sum.of([compile_region(made.region)])
+        return _Sum.of([compile_region(cut(graph, fetches, feeds, check_numerics=check_numerics, without=without))])
 
     bindings = bind_feeds(graph, feeds)
     found = interventions(graph, needed_for(graph, fetches, feeds))

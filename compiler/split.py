@@ -19,7 +19,7 @@ from staticgrad.compiler.emit.nest_plan import plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Operand, Step, Temp
+from staticgrad.compiler.kernels.steps import Operand, Step, Temp, replaced
 from staticgrad.compiler.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
@@ -42,16 +42,12 @@ class Split:
 
 def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
     """The steps with their long reductions split, a sweep at a time where there are several (``sweeps``)."""
-    found: list[Step] = []
-    last: dict[Step, Step] = {}
-    for step in separate_sweeps(steps, target):
+
+    def parts(step: Step) -> list[Step] | None:
         split = split_nest(step.kernel, target) if isinstance(step.kernel, Nest) else None
-        made = [step] if split is None else _steps(step, split)
-        last[step] = made[-1]
-        found += made
-    for step in found:
-        step.after = [last.get(other, other) for other in step.after]
-    return found
+        return None if split is None else _steps(step, split)
+
+    return replaced(separate_sweeps(steps, target), parts)
 
 
 def split_nest(nest: Nest, target: Target) -> Split | None:

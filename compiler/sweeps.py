@@ -23,7 +23,7 @@ from staticgrad.compiler.emit.nest_plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
+from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp, replaced
 from staticgrad.frozen import frozen
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is
@@ -39,16 +39,12 @@ class Separated:
 
 def separate_sweeps(steps: Sequence[Step], target: Target) -> list[Step]:
     """The steps, with nests of several sweeps that threads could not share separated."""
-    found: list[Step] = []
-    last: dict[Step, Step] = {}
-    for step in steps:
+
+    def parts(step: Step) -> list[Step] | None:
         separated = separate(step.kernel, target) if isinstance(step.kernel, Nest) else None
-        made = [step] if separated is None else _steps(step, separated)
-        last[step] = made[-1]
-        found += made
-    for step in found:
-        step.after = [last.get(other, other) for other in step.after]
-    return found
+        return None if separated is None else _steps(step, separated)
+
+    return replaced(steps, parts)
 
 
 def separate(nest: Nest, target: Target) -> Separated | None:

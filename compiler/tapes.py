@@ -38,7 +38,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
-from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, gradient_key
+from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
 from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.compiler.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.interventions import Intervention, interventions
@@ -46,7 +46,7 @@ from staticgrad.compiler.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
-from staticgrad.ops.effects import BOUNDS_CHECK
+from staticgrad.ops.effects import BOUNDS_CHECK, gradient_key
 from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind
@@ -182,8 +182,9 @@ class TapePlan:
         wanted = self._reads.of(derived)
         store = self._choose(wanted, memory_budget)
         fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
-        made = cut(self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics, without=without)
-        self.forward: Region = made.region
+        self.forward: Region = cut(
+            self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics, without=without
+        )
         self._saved = self._place(store, wanted, fetched, feeds)
         self._store = store
         self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
@@ -232,7 +233,7 @@ class TapePlan:
             for ct in derived.cotangents:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
             made = cut(self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes)
-        region = _with_ones(made.region, len(reads), given or [True] * len(ys))
+        region = _with_ones(made, len(reads), given or [True] * len(ys))
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
         return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
 

@@ -311,7 +311,7 @@ class Session:
     def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
         from staticgrad.compiler.cut import cut
 
-        return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics).region
+        return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics)
 
     def _runner(
         self, region: Region, planning_seconds: float, memory_budget: int | float | None, autotune: bool

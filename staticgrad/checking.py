@@ -90,7 +90,7 @@ def _copied(outputs: Any, inputs: Any) -> tuple[Graph, list[Tensor], dict[Tensor
         raise GraphError("check_gradients: expected tensors and a dict of feeds, or a function and its operands")
     arrays = {x: np.asarray(value, x.dtype) for x, value in inputs.items()}
     types = {x: TensorType(array.shape, array.dtype) for x, array in arrays.items()}
-    region = cut(ys[0].op.graph, ys, types).region
+    region = cut(ys[0].op.graph, ys, types)
     for node in region.graph.nodes:
         if node.op.name == "variable":
             region.graph.variables[node.attrs.key] = node.outputs[0]

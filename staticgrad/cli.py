@@ -284,7 +284,7 @@ def _intervals(path: Path) -> Sequence[Interval]:
     used = {x for node in graph.nodes for x in node.inputs}
     results = [y for node in graph.nodes for y in node.outputs if y not in used and y not in feeds]
     effects = [node for node in graph.nodes if node.op.effect]
-    program = compile_region(cut(graph, [*results, *effects], feeds).region, Options.from_environment())
+    program = compile_region(cut(graph, [*results, *effects], feeds), Options.from_environment())
     return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
-from staticgrad.compiler.autodiff.reverse import gradient_key
 from staticgrad.compiler.cut import cut
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Graph, Node, Tensor, control_dependencies, enable_grad, no_grad
 from staticgrad.interpreter import Outcome, evaluate
+from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import NO_ATTRIBUTES, Op
 from staticgrad.types import TensorType, float64, int64
@@ -34,7 +34,7 @@ def graph() -> Iterator[Graph]:
 def outcome(fetches: Sequence[Tensor | Node], values: Values) -> Outcome:
     arrays = {x: np.asarray(v, x.dtype) for x, v in values.items()}
     types = {x: TensorType(a.shape, a.dtype) for x, a in arrays.items()}
-    region = cut(fetches[0].graph, fetches, types).region
+    region = cut(fetches[0].graph, fetches, types)
     return evaluate(region, list(arrays.values()), lambda attrs: attrs.initial(np.random.default_rng(0)))
 
 

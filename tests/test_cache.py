@@ -302,7 +302,7 @@ def text_of(declare: Callable[[Tensor], Any], *others: object, shape: tuple[int,
     with Graph() as graph:
         x = sg.placeholder(shape)
         y = sg.nest.flatten(declare(x))
-    return digest(cut(graph, y, {x: TensorType(shape, np.dtype("float32"))}).region, *others).text
+    return digest(cut(graph, y, {x: TensorType(shape, np.dtype("float32"))}), *others).text
 
 
 def test_whatever_differs_has_another_digest() -> None:

@@ -135,7 +135,7 @@ def test_every_op_reads_back(name: str) -> None:
 def test_regions_read_back_where_nothing_is_left_out() -> None:
     g, feeds, fetches = small_net()
     types = {x: TensorType(value.shape, value.dtype) for x, value in feeds.items()}
-    region = cut(g, fetches, types).region
+    region = cut(g, fetches, types)
     text = print_nodes(region.graph.nodes)
     assert print_nodes(sg.parse(text).nodes) == text
 
@@ -206,7 +206,7 @@ def test_what_was_read_is_derived_as_what_was_declared(interpreter: None) -> Non
 def test_bodies_of_regions_read_back() -> None:
     g, feeds, fetches = loops()
     types = {x: TensorType(value.shape, value.dtype) for x, value in feeds.items()}
-    text = print_nodes(cut(g, fetches, types).region.graph.nodes)
+    text = print_nodes(cut(g, fetches, types).graph.nodes)
     assert "body 2" in text
     assert print_nodes(sg.parse(text).nodes) == text
 

@@ -23,6 +23,7 @@ from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.ops.control import LOOPS
+from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.types import Shape, is_floating
 
@@ -354,11 +355,6 @@ def _transpose(
 
 
 # -- hooks and retained gradients ---------------------------------------------------------------------------------
-
-
-def gradient_key(x: Tensor) -> str:
-    """The key under which a session accumulates the gradient of ``x``; the names of a graph's nodes are distinct."""
-    return f"{x.op.name}:{x.index}"
 
 
 def finisher(

@@ -7,7 +7,7 @@ Memory  ::= Slot of the caller | Temp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.kernels.loops import Branch, Loop
@@ -69,6 +69,19 @@ class Step:
     def memories(self) -> tuple[Memory, ...]:
         own = (self.scratch,) if self.scratch is not None else ()
         return tuple(dict.fromkeys((*self.reads, *self.writes, *self.adds, *own)))
+
+
+def replaced(steps: Iterable[Step], parts: Callable[[Step], list[Step] | None]) -> list[Step]:
+    """The steps with some of them replaced by several (None: it stays); who came after a step comes after its last."""
+    found: list[Step] = []
+    last: dict[Step, Step] = {}
+    for step in steps:
+        made = parts(step) or [step]
+        last[step] = made[-1]
+        found += made
+    for step in found:
+        step.after = [last.get(other, other) for other in step.after]
+    return found
 
 
 def placed(step: Step, memories: Mapping[Memory, Memory]) -> Step:

@@ -52,5 +52,5 @@ def _compiled(session: Session, fetches: Sequence[Tensor], feeds: Mapping[Tensor
 
 def _interpret(session: Session, fetches: Sequence[Tensor], feeds: Mapping[Tensor, Array]) -> list[Array]:
     types = {x: TensorType(value.shape, value.dtype) for x, value in feeds.items()}
-    region = cut(session.graph, fetches, types).region
+    region = cut(session.graph, fetches, types)
     return ReferenceRunner(region, session.store).run(list(feeds.values()))

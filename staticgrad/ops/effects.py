@@ -127,6 +127,11 @@ def latest_value(variable: Tensor) -> Tensor:
     return graph_of((variable,)).add(LATEST_VALUE, (variable,), attrs).outputs[0]
 
 
+def gradient_key(x: Tensor) -> str:
+    """The key under which a session accumulates the gradient of ``x``; the names of a graph's nodes are distinct."""
+    return f"{x.op.name}:{x.index}"
+
+
 @frozen
 class AccumulateAttributes:
     """The key under which a session adds up a gradient."""
