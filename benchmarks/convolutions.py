@@ -1,15 +1,18 @@
 """Measure convolutions beside PyTorch, layer by layer of well-known networks, each direction by itself.
 
     python benchmarks/convolutions.py [--net NAMES] [--batch SIZES] [--direction NAMES] [--threads N] [--seed N]
-                                      [--layers N] [--match TEXT] [--seconds S] [--no-peer]
+                                      [--layers N] [--match TEXT] [--seconds S] [--inside] [--no-peer]
 
-What one call does is what one layer costs inside a compiled network. There the images around convolutions belong to
-the program and lie channels last, weights and their gradients belong to the session and lie as the user declared them,
-(out, in, height, width). So our side is the convolution's kernel as the compiler emits it, over such images and such
-weights, and nothing else: packing weights and images is inside, converting whole networks' inputs is not. PyTorch
-(oneDNN) gets tensors that are channels last already, and tensors in its usual order, where it converts nothing either;
-the faster of the two counts, layer by layer. Both sides are called through Python (about 1 µs for us, 4 to 15 for
-PyTorch). PyTorch makes a new result each time, in memory that malloc is told to keep; ours is made once.
+What one call does is what a user of the public interface sees: one layer compiled by itself, with placeholders for
+its two operands, called as ``exe(first, second)`` with NumPy arrays as users hold them, images (N, C, H, W) and weights
+(out, in, height, width) row-major, and a NumPy array of the same kind as the result. With ``--inside`` it is what the
+layer costs inside a compiled network, where images belong to the program and lie channels last: the convolution's
+kernel as the compiler emits it, over such images and the same weights, and nothing else; packing weights and images is
+part of it, converting a whole network's inputs is not.
+
+PyTorch (oneDNN) gets tensors that are channels last already, and tensors in its usual order, where it converts nothing
+either; the faster of the two counts, layer by layer. PyTorch makes a new result each time, in memory that malloc is
+told to keep; so do we, but for ``--inside``, where it is made once.
 
 An answer must agree with PyTorch's before it is timed. The contestants take turns and the least time of each counts;
 the ratio is PyTorch's time over ours, above 1 we are faster. ``--layers`` draws that many of each network. Goes out:
@@ -31,6 +34,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import staticgrad as sg
 from staticgrad.compiler.emit.convolution import emit_convolution, is_shared, scratch_bytes
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
@@ -201,14 +205,32 @@ def strides(array: Array) -> tuple[int, int, int, int]:
     return a, b, c, d
 
 
-class Ours:
-    """The kernel of one layer, compiled."""
+class Program:
+    """One layer, compiled by itself, called by a user."""
+
+    def __init__(self, layer: Layer, batch: int, direction: Direction, threads: int, data: Operands) -> None:
+        with sg.Graph():
+            x, w, gradient = (sg.placeholder(array.shape) for array in (data.x, data.w, data.y))
+            y = sg.nn.functional.conv2d(x, w, stride=layer.stride, padding=layer.padding, groups=layer.groups)
+            session = sg.Session(num_threads=threads)
+            if direction == "forward":
+                run = session.compile(y, [x, w])
+                self.call = lambda: run(data.x, data.w)
+            elif direction == "input_grad":
+                run = session.compile(sg.gradients(y, [x], grad_ys=[gradient])[0], [gradient, w])
+                self.call = lambda: run(data.y, data.w)
+            else:
+                run = session.compile(sg.gradients(y, [w], grad_ys=[gradient])[0], [x, gradient])
+                self.call = lambda: run(data.x, data.y)
+
+
+class Kernel:
+    """The kernel of one layer as it is inside a network."""
 
     def __init__(self, layer: Layer, batch: int, direction: Direction, threads: int, data: Operands) -> None:
         x, w, y = channels_last(data.x), data.w, channels_last(data.y)
-        self.result = {"forward": y, "input_grad": x, "weight_grad": w}[direction]
+        result = np.empty_like({"forward": y, "input_grad": x, "weight_grad": w}[direction])
         operands = {"forward": (x, w), "input_grad": (y, w), "weight_grad": (x, y)}[direction]
-        self.result = np.empty_like(self.result)
         pair = (layer.stride, layer.stride)
         kernel = Convolution(
             direction, F32, batch, layer.channels, layer.size, layer.size, layer.filters, (layer.kernel,) * 2,
@@ -223,12 +245,17 @@ class Ours:
         f.finish()
         self.native = NativeModule(module.text(), target)
         self.memory = np.zeros(scratch_bytes(kernel, target, threads) + 64, np.uint8)
-        pointers = [a.ctypes.data for a in (*operands, self.result)]
+        pointers = [a.ctypes.data for a in (*operands, result)]
         pointers += [-(-self.memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]
         function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(self.native.address("run"))
-        self.arguments = tuple(ctypes.c_void_p(pointer) for pointer in pointers)
+        arguments = tuple(ctypes.c_void_p(pointer) for pointer in pointers)
         self.operands = operands
-        self.call = lambda: function(*self.arguments)
+
+        def call() -> Array:
+            function(*arguments)
+            return result
+
+        self.call = call
 
 
 class Torch:
@@ -300,13 +327,13 @@ def least_times(calls: dict[str, Callable[[], Any]], seconds: float, rounds: int
 
 def measure(net: str, layer: Layer, batch: int, direction: Direction, plan: argparse.Namespace) -> Row:
     data = Operands.draw(layer, batch, plan.seed)
-    ours = Ours(layer, batch, direction, plan.threads, data)
+    ours = (Kernel if plan.inside else Program)(layer, batch, direction, plan.threads, data)
     calls: dict[str, Callable[[], Any]] = {"ours": ours.call}
-    ours.call()
+    result = ours.call()
     if plan.peer:
         usual, last = (Torch(layer, direction, data, last=last) for last in (False, True))
         expected = usual.call().numpy()
-        error = float(np.max(np.abs(ours.result - expected)) / np.max(np.abs(expected)))
+        error = float(np.max(np.abs(result - expected)) / np.max(np.abs(expected)))
         if not error <= TOLERANCE:
             raise SystemExit(f"{direction} of {layer}, batch {batch}: relative error {error:.1e}")
         last.call()
@@ -357,6 +384,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=0, help="of each network, drawn by the seed; 0 for all")
     parser.add_argument("--match", default="", help="only layers in whose description this text occurs")
     parser.add_argument("--seconds", type=float, default=0.2, help="of measuring each contestant")
+    parser.add_argument("--inside", action="store_true", help="the kernel inside a network, images channels last")
     parser.add_argument("--no-peer", dest="peer", action="store_false", help="only ours")
     return parser.parse_args()
 
