@@ -1,8 +1,9 @@
 """Autotuning: which blocking of each matrix product is fastest here, as measured.
 
 Comes in: a region, the options that it shall be compiled with, and the state that it runs on. Goes out: the same
-options with what was found in ``target.measured``. What the blockings are is ``emit.contraction``'s: the usual one of
-each product and a few more that seem almost as fast, all of which add the terms of an element in the same order.
+options with what was found in ``target.measured``. What the blockings are, ``emit.contraction_blocking`` says: the
+usual one of each product and a few more that seem almost as fast, all of which add the terms of an element in the same
+order.
 
 Programs that note the time after each step are compiled, one with all usual blockings and as many more as there are
 others of a product; each gives another blocking to every product. (Products that share a step, as they do in the body
@@ -25,7 +26,7 @@ import numpy as np
 
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.contraction import blockings, product_text
+from staticgrad.compiler.emit.contraction_blocking import blockings, product_text
 from staticgrad.compiler.emit.native import load_code, machine_code
 from staticgrad.compiler.emit.target import Blocking, processor
 from staticgrad.compiler.kernels.matrix import Contraction

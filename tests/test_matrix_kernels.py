@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit import contraction, convolution
+from staticgrad.compiler.emit import contraction, contraction_plan, convolution
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target, runs_here
@@ -345,13 +345,13 @@ CASES = contraction_cases() + convolution_cases()
 
 def raw_strides(kernel: Contraction | Convolution, on: Target) -> tuple[int, ...]:
     if isinstance(kernel, Contraction):
-        return contraction.raw_strides(kernel, on)
+        return contraction_plan.raw_strides(kernel, on)
     return convolution.raw_strides(kernel, on)
 
 
 def scratch_bytes(kernel: Contraction | Convolution, on: Target) -> int:
     if isinstance(kernel, Contraction):
-        return contraction.scratch_bytes(kernel, on)
+        return contraction_plan.scratch_bytes(kernel, on)
     return convolution.scratch_bytes(kernel, on)
 
 

@@ -14,7 +14,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit import contraction, convolution
+from staticgrad.compiler.emit import contraction, contraction_plan, convolution
 from staticgrad.compiler.emit import nest as nests
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
@@ -49,7 +49,7 @@ class Entry:
 def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int, ...]:
     """Where a matrix kernel keeps a result that only its epilogue reads."""
     if isinstance(kernel, Contraction):
-        return contraction.raw_strides(kernel, target)
+        return contraction_plan.raw_strides(kernel, target)
     return convolution.raw_strides(kernel, target)
 
 
@@ -62,7 +62,7 @@ def is_shared(kernel: Kernel, target: Target) -> bool:
     if not is_all_divisible(kernel.epilogue):
         return False
     if isinstance(kernel, Contraction):
-        return contraction.is_shared(kernel, target)
+        return contraction_plan.is_shared(kernel, target)
     return convolution.is_shared(kernel, target)
 
 
@@ -75,7 +75,7 @@ def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
     if isinstance(kernel, Batch):
         return routines.scratch_bytes(kernel, target, workers)
     if isinstance(kernel, Contraction):
-        return contraction.scratch_bytes(kernel, target, workers)
+        return contraction_plan.scratch_bytes(kernel, target, workers)
     return convolution.scratch_bytes(kernel, target, workers)
 
 

@@ -40,6 +40,11 @@ class Contraction:
     epilogue: Nest | None = None
     store_raw: bool = True
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the result has no elements."""
+        return 0 in (self.m, self.n, *self.batch)
+
 
 @dataclass(frozen=True, slots=True)
 class Convolution:

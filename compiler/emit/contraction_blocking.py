@@ -1,0 +1,218 @@
+"""How a product is computed: which way around, in which tiles, with what packed. A ``Contraction`` comes in, a
+``Blocking`` goes out.
+
+Tiles are written with contiguous rows, which C or its transpose may have. Cᵀ = Bᵀ·Aᵀ is computed where the estimate for
+that is lower: where C is contiguous along m, where B would be packed for few rows of A, where n fills no vector. Both
+are an ``Orientation``, and everything else here speaks of one.
+
+B is read in place if its rows are contiguous and few row panels use it, else packed. A is read in place, whichever of
+its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
+would drive each other out of the few sets of the first cache into which they fall. Results of up to ``DOT_COLUMNS``
+columns cannot fill a register with them: where A is contiguous along k they are dot products instead.
+
+The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
+``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.microkernel import (
+    Tiling,
+    choose_tiling,
+    make_tiling,
+    tile_lanes,
+    tiling_cost,
+    tilings,
+)
+from staticgrad.compiler.emit.target import Blocking, Target
+from staticgrad.compiler.kernels.matrix import Contraction
+
+IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
+PAGE = 4096
+# Cycles an element: of copies by vectors, of transposing ones, and of results that come out transposed.
+COPIED, TURNED, TURNED_BACK = 0.4, 0.8, 2.5
+WORTH_TURNING = 1.1  # how much faster Cᵀ must seem where C lies as it is given
+ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
+DOT_COLUMNS = 3  # of B at most: with more, broadcasts of A and masked vectors of columns are as fast
+# Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
+MOST_MEASURED = 5
+SEEMS_TOO_SLOW = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Orientation:
+    """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
+    is not stored: then its layout is free."""
+
+    dtype: np.dtype
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]
+    b: tuple[int, int]
+    c: tuple[int, int] | None
+
+    def swap(self) -> Orientation:
+        """Cᵀ = Bᵀ·Aᵀ."""
+        c = None if self.c is None else (self.c[1], self.c[0])
+        return Orientation(self.dtype, self.n, self.m, self.k, (self.b[1], self.b[0]), (self.a[1], self.a[0]), c)
+
+
+def given_orientation(kernel: Contraction) -> Orientation:
+    """The product as it is declared."""
+    m, n, k = kernel.m, kernel.n, kernel.k
+    c = (_unit(m, kernel.c_strides[-2]), _unit(n, kernel.c_strides[-1])) if kernel.store_raw else None
+    a = (_unit(m, kernel.a_strides[-2]), _unit(k, kernel.a_strides[-1]))
+    return Orientation(kernel.dtype, m, n, k, a, (_unit(k, kernel.b_strides[-2]), _unit(n, kernel.b_strides[-1])), c)
+
+
+def _unit(size: int, stride: int) -> int:
+    """The stride of an axis; one of length one may have any, so it is contiguous."""
+    return 1 if size == 1 else stride
+
+
+def usual_blocking(given: Orientation, target: Target) -> Blocking:
+    """The blocking that the estimates prefer."""
+    dots = dots_swap(given, target)
+    swapped = _prefers_swap(given, target) if dots is None else dots
+    way = given.swap() if swapped else given
+    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    packed = dots is None and way.k > 0 and _packs_b(tiling, way.b, way.k)
+    return Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
+
+
+def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
+    return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
+
+
+# -- measured ---------------------------------------------------------------------------------------------------------
+
+
+def product_text(kernel: Contraction) -> str:
+    """What ``Target.measured`` calls the product of a kernel; the epilogue has no part in it."""
+    return repr(replace(kernel, epilogue=None))
+
+
+def measured_blocking(kernel: Contraction, target: Target) -> Blocking | None:
+    """The blocking that was found faster, if that was measured."""
+    if not target.measured:
+        return None
+    text = product_text(kernel)
+    return next((blocking for known, blocking in target.measured if known == text), None)
+
+
+def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
+    """The blockings of a product that are worth measuring: the usual one, then others as they seem faster. None where
+    there is nothing to choose."""
+    if kernel.is_empty or kernel.k == 0:
+        return ()
+    given = given_orientation(kernel)
+    if dots_swap(given, target) is not None:
+        return ()
+    usual = usual_blocking(given, target)
+    found: list[tuple[float, Blocking]] = []
+    for swapped, way in ((False, given), (True, given.swap())):
+        for tiling in tilings(target, way.dtype, way.m, way.n, way.k):
+            packed = _packs_b(tiling, way.b, way.k)
+            blocking = Blocking(swapped, tiling.rows, tiling.vectors, tiling.folded, packed)
+            found.append((_tiled_cycles(way, tiling, turned=swapped), blocking))
+    found.sort(key=lambda entry: entry[0])
+    limit = SEEMS_TOO_SLOW * found[0][0]
+    others = [blocking for cycles, blocking in found if cycles <= limit]
+    way = given.swap() if usual.swapped else given
+    if not _must_pack(tiling_of(usual, way, target), way.b):
+        others.insert(0, replace(usual, packed=not usual.packed))
+    several = tuple(dict.fromkeys((usual, *others)))[:MOST_MEASURED]
+    return several if len(several) > 1 else ()
+
+
+# -- dot products -----------------------------------------------------------------------------------------------------
+
+
+def dots_swap(way: Orientation, target: Target) -> bool | None:
+    """Whether dot products compute Cᵀ; None if none are computed."""
+    if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
+        return None
+    if _suits_dots(way):
+        return False
+    return True if _suits_dots(way.swap()) else None
+
+
+def _suits_dots(way: Orientation) -> bool:
+    """Few columns, long rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
+    return way.n <= DOT_COLUMNS and way.a[1] == 1 and not (way.m <= way.n and way.b[1] == 1 and way.n > 1)
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------
+
+
+def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
+    """A is read in place, whichever of its axes is contiguous, unless none is or that would be slow."""
+    return k > 0 and (1 not in a or _is_aliased(tiling, m, k, a))
+
+
+def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
+    """Whether reading A in place loses its lines before all of them have been used.
+
+    Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads as
+    many lines as it has rows for a while, which a set has room for unless the tile is high; along m every k of a block
+    is another line of the set, and is needed again by the tile below.
+    """
+    size = tiling.dtype.itemsize
+    lines = a[0] if a[1] == 1 else a[1]
+    if min(m, k) * size < 512 or lines * size % PAGE or tiling.column_panels == 1:
+        return False
+    return a[1] != 1 or tiling.rows > ALIASED_ROWS
+
+
+def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
+    """B is packed unless its rows are contiguous and reading them strided is cheaper than a copy."""
+    if _must_pack(tiling, b):
+        return True
+    size = tiling.dtype.itemsize
+    if tiling.row_panels <= 2:
+        return False
+    aliased = b[0] * size % PAGE == 0 and k > 64
+    return aliased or k * tiling.n * size > IN_PLACE_BYTES
+
+
+def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
+    """B cannot be read in place: its rows are not contiguous, or whole vectors would be read behind the edge."""
+    return b[1] != 1 or (tiling.edge and not tiling.masked)
+
+
+# -- estimates --------------------------------------------------------------------------------------------------------
+
+
+def _prefers_swap(way: Orientation, target: Target) -> bool:
+    """Whether to compute Cᵀ."""
+    m, n, a, c = way.m, way.n, way.a, way.c
+    if n == 1 and m > 1:  # a column: a row of Cᵀ if A is contiguous along m
+        return a[1] != 1 and a[0] == 1 and (c is None or c[0] == 1)
+    if m == 1:
+        return False
+    if way.dtype.kind != "f" or 0 in (m, n, way.k):
+        return c is not None and c[1] != 1 and c[0] == 1
+    least = 1.0 if c is not None and c[1] != 1 else WORTH_TURNING
+    return _cycles(way.swap(), target, turned=True) * least < _cycles(way, target, turned=False)
+
+
+def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
+    """About how long a product takes this way around."""
+    return _tiled_cycles(way, choose_tiling(target, way.dtype, way.m, way.n, way.k), turned=turned)
+
+
+def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
+    """About how long a product takes: its tiles, and the copies that it needs."""
+    cycles = tiling_cost(tiling, way.k)
+    if _packs_b(tiling, way.b, way.k):
+        cycles += way.k * way.n * (COPIED if way.b[1] == 1 else TURNED)
+    if packs_a(tiling, way.m, way.k, way.a):
+        cycles += way.m * way.k * (COPIED if way.a[1] == 1 else TURNED)
+    if way.c is None:  # the epilogue goes along the rows that were given
+        return cycles + way.m * way.n * TURNED_BACK * turned
+    return cycles + way.m * way.n * TURNED_BACK * (way.c[1] != 1)

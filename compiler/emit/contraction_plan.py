@@ -1,0 +1,251 @@
+"""The plan of a contraction: its loops, its scratch memory and how threads share it, made once from sizes, strides and
+the target. A ``Contraction`` comes in, a ``Plan`` goes out; the epilogue has no part in it.
+
+1. *Orientation, tile, packing* are ``contraction_blocking``'s choice. If C is not contiguous in the orientation that is
+   computed, a block is computed in scratch memory and copied out.
+2. *Columns* are cut into blocks of ``columns_per_block`` panels; a packed B is packed for a whole block, all of k.
+3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
+   ``PANEL_BYTES``. The blocks of k follow from the usual tile whichever is taken, so that every blocking adds the terms
+   of an element in the same order.
+4. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a column
+   block, a group of rows by a strip of columns.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from staticgrad.compiler.emit.contraction_blocking import (
+    PAGE,
+    dots_swap,
+    given_orientation,
+    measured_blocking,
+    packs_a,
+    tiling_of,
+    usual_blocking,
+)
+from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
+from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction
+
+ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
+PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
+PACKED_BYTES = 2 << 20  # of B at most, for one column block; twice as much where each block packs A again
+RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
+MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
+ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
+GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
+FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
+FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to share work, so roughly
+INTEGER_FLOPS_PER_LANE = 2e9
+BYTES_PER_SECOND = 3e10
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How the work is cut. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by a
+    group of rows, each point of the batch by itself."""
+
+    points: int
+    strip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the emitter needs to know; sizes and strides are those of the orientation that is computed."""
+
+    kernel: Contraction
+    swapped: bool  # Cᵀ is computed: m, n and A, B have changed places
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int]  # strides of (m, k)
+    b: tuple[int, int]  # strides of (k, n)
+    c: tuple[int, int]  # strides of (m, n); of the scratch block if the raw result is not stored
+    dots: bool
+    tiling: Tiling
+    layout: Layout
+    pack_a: bool
+    pack_b: bool
+    b_outside: bool  # B is the same for every batch: packed before the batch loops
+    via_scratch: bool  # C has no contiguous axis
+    panels_per_group: int
+    columns_per_block: int
+    depth_block: int
+    tile_stride: int  # row stride of the scratch block of C
+    share: Share | None
+    b_bytes: int
+    a_bytes: int
+    c_bytes: int
+
+    @property
+    def a_row(self) -> int:
+        """Row stride of packed A: an odd number of cache lines, so that rows fall into different sets."""
+        line = max(1, 64 // self.kernel.dtype.itemsize)
+        lines = -(-self.depth_block // line)
+        return (lines | 1) * line
+
+    @property
+    def own_bytes(self) -> int:
+        """The scratch memory of one group of rows: what workers don't share."""
+        return self.a_bytes + self.c_bytes
+
+    @property
+    def groups(self) -> int:
+        return -(-self.tiling.row_panels // self.panels_per_group)
+
+
+def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
+    """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
+    if kernel.store_raw or kernel.is_empty:
+        return kernel.c_strides
+    plan = plan_of(kernel, target)
+    return (0,) * len(kernel.batch) + ((plan.c[1], plan.c[0]) if plan.swapped else plan.c)
+
+
+def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
+    """The scratch memory that the kernel needs, run by so many workers: a multiple of 64 bytes."""
+    if kernel.is_empty:
+        return 0
+    plan = plan_of(kernel, target)
+    if plan.share is not None and not plan.share.points:
+        return plan.b_bytes + workers * plan.own_bytes
+    return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
+
+
+def is_shared(kernel: Contraction, target: Target) -> bool:
+    """Whether the kernel is worth the threads of a pool."""
+    return not kernel.is_empty and plan_of(kernel, target).share is not None
+
+
+def _seconds(kernel: Contraction, target: Target) -> float:
+    """About how long the kernel takes on one core."""
+    points, size = math.prod(kernel.batch), kernel.dtype.itemsize
+    rate = FLOPS_PER_LANE if kernel.dtype.kind == "f" else INTEGER_FLOPS_PER_LANE
+    flops = 2 * points * kernel.m * kernel.n * kernel.k
+    moved = points * size * (kernel.m * kernel.k + kernel.k * kernel.n + kernel.m * kernel.n)
+    return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / BYTES_PER_SECOND)
+
+
+def plan_of(kernel: Contraction, target: Target) -> Plan:
+    """The plan of a kernel; the epilogue has no part in it."""
+    return _make_plan(replace(kernel, epilogue=None), target)
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_plan(kernel: Contraction, target: Target) -> Plan:
+    """Decide everything that depends on sizes, strides and the target alone."""
+    given = given_orientation(kernel)
+    by_dots = dots_swap(given, target) is not None
+    usual = usual_blocking(given, target)
+    blocking = measured_blocking(kernel, target) or usual
+    swapped, pack_b = blocking.swapped, blocking.packed
+    way = given.swap() if swapped else given
+    m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
+    via_scratch = c is not None and c[1] != 1 and not by_dots
+    tiling = tiling_of(blocking, way, target)
+    pack_a = not by_dots and packs_a(tiling, m, k, a)
+    depth_block = _depth_block(usual.vectors * tiling.lanes, way.dtype, k)
+    columns = _columns_per_block(tiling, k, pack_a, pack_b)
+    b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
+    together = pack_b and not b_outside  # something is made for each point of the batch
+    groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
+    share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots)
+    strip = share.strip if share is not None and share.strip else columns
+    block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
+    if via_scratch or c is None:
+        rows = max(tiling.rows, min(ROW_BLOCK, RAW_BYTES // (block_width * way.dtype.itemsize)))
+        groups = max(groups, -(-tiling.row_panels // max(1, rows // tiling.rows)))
+    tile_stride = 1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % PAGE == 0 else 0)
+    plan = Plan(
+        kernel=kernel,
+        swapped=swapped,
+        m=m,
+        n=n,
+        k=k,
+        a=a,
+        b=b,
+        c=c if c is not None else (tile_stride, 1),
+        dots=by_dots,
+        tiling=tiling,
+        layout="rows" if pack_a or a[1] == 1 else "columns",
+        pack_a=pack_a,
+        pack_b=pack_b,
+        b_outside=b_outside,
+        via_scratch=via_scratch,
+        panels_per_group=-(-tiling.row_panels // groups),
+        columns_per_block=columns,
+        depth_block=depth_block,
+        tile_stride=tile_stride,
+        share=share,
+        b_bytes=0,
+        a_bytes=0,
+        c_bytes=0,
+    )
+    return _with_scratch(plan)
+
+
+def _depth_block(width: int, dtype: np.dtype, k: int) -> int:
+    """How many terms a pass over k has with the usual blocking, whose panels have ``width`` columns. It has to be the
+    same for every blocking, because it decides in which order terms are added."""
+    passes = max(1, -(-k * width * dtype.itemsize // PANEL_BYTES))
+    return round_up(-(-k // passes), 8) if passes > 1 else k
+
+
+def _columns_per_block(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> int:
+    """How many column panels a block has."""
+    columns = tiling.column_panels
+    if pack_b:
+        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * tiling.dtype.itemsize))
+        columns = -(-columns // -(-columns // most))
+    return columns
+
+
+def _share_of(
+    kernel: Contraction, target: Target, tiling: Tiling, groups: int, columns: int, *, together: bool, dots: bool
+) -> tuple[Share | None, int]:
+    """How the work is cut, and the number of groups of rows that follows. ``together`` says that each point of the
+    batch begins with work that all its pieces wait for."""
+    seconds, points = _seconds(kernel, target), math.prod(kernel.batch)
+    wanted = wanted_chunks(seconds)
+    if wanted <= 1:
+        return None, groups
+    if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
+        return Share(cut(points, wanted)[0], 0), groups
+    if together and points > 1 and seconds < points * WORTH_SHARING:
+        return Share(1, 0), groups
+    beside = 1 if together else points  # points whose pieces run at once
+    enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
+    strips = 1
+    if not dots:
+        groups = max(groups, min(enough, tiling.m // GOOD_ROWS))
+        strips = cut(columns, -(-enough // groups))[1]
+        groups = max(groups, min(-(-enough // strips), tiling.m // FEW_ROWS))
+    return (Share(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
+
+
+def b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
+    return (kernel.a_strides if swapped else kernel.b_strides)[:-2]
+
+
+def a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
+    return (kernel.b_strides if swapped else kernel.a_strides)[:-2]
+
+
+def _with_scratch(plan: Plan) -> Plan:
+    """The plan with the sizes of its three scratch areas."""
+    dtype, tiling = plan.kernel.dtype, plan.tiling
+    rows = min(plan.m, plan.panels_per_group * tiling.rows)
+    b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b else 0
+    if plan.dots and plan.b[0] != 1:
+        b = plan.k * plan.n
+    a = rows * plan.a_row if plan.pack_a else 0
+    c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
+    return replace(
+        plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)
+    )
