@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from staticgrad import nest
 from staticgrad.compiler.autodiff.reverse import PrimalNode
-from staticgrad.compiler.region import needed_nodes
+from staticgrad.compiler.regions.region import needed_nodes
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, no_grad

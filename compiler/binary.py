@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 
 from staticgrad import config
-from staticgrad.compiler.digest import Digest, NoDigest, digest
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.image import ImageError
 from staticgrad.compiler.emit.native import (
@@ -34,7 +33,8 @@ from staticgrad.compiler.emit.native import (
     machine_code,
 )
 from staticgrad.compiler.emit.plain import Plain
-from staticgrad.compiler.kernels.program import (
+from staticgrad.compiler.options import Options
+from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
     CheckKind,
@@ -48,8 +48,8 @@ from staticgrad.compiler.kernels.program import (
     Slot,
     StateSlot,
 )
-from staticgrad.compiler.options import Options
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
+from staticgrad.compiler.regions.region import Region
 from staticgrad.types import DTYPES, TensorType, product, sizes
 
 if TYPE_CHECKING:

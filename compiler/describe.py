@@ -1,26 +1,23 @@
-"""What a program's kernels do, as text and as costs."""
+"""What a program's kernels do, as text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.program import (
+from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.compiler.memory.plan import Plan
+from staticgrad.compiler.program import (
     CallbackSlot,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
     GradSlot,
-    KernelCost,
     KeySlot,
     StateSlot,
 )
-from staticgrad.compiler.kernels.routines import Batch
-from staticgrad.compiler.kernels.steps import Kernel, Memory, Step, Temp
-from staticgrad.compiler.memory.plan import Plan
+from staticgrad.compiler.steps.step import Kernel, Memory, Step, Temp
 from staticgrad.phases import phase
 
 
@@ -118,28 +115,3 @@ def _access(access: Access) -> str:
 
 def _guard(guard: int | None) -> str:
     return "" if guard is None else f" where v{guard}"
-
-
-def step_cost(step: Step) -> KernelCost:
-    """Operations and bytes touched at least once, counted from the step's memories."""
-    total = sum(memory_bytes(m) for m in dict.fromkeys((*step.reads, *step.writes, *step.adds)))
-    return KernelCost(step.name, step.family, step.flops, total, step.source, _widest_float(step))
-
-
-def _widest_float(step: Step) -> str:
-    """The dtype in which a kernel computes, for what the machine allows."""
-    kernel = step.kernel
-    dtypes = kernel.args if isinstance(kernel, Nest) else (getattr(kernel, "dtype", None),)
-    return "float64" if np.dtype(np.float64) in dtypes else "float32"
-
-
-def memory_bytes(memory: Memory) -> int:
-    match memory:
-        case Temp():
-            return memory.nbytes
-        case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
-            return memory.type.nbytes
-        case ConstantSlot():
-            return int(memory.value.nbytes)
-        case _:
-            return 0

@@ -1,13 +1,13 @@
 """The pipeline: a region comes in, a program goes out, in one function that reads from top to bottom.
 
-    cut          user's graph    -> region                       (cut.py, before this)
+    cut          user's graph    -> region                       (regions/cut.py, before this)
     passes       region          -> region of primitives         (passes/)
     materialize  values that need memory of their own get it     (passes/materialize.py)
-    lower        region          -> steps with kernels           (kernels/fuse.py, kernels/lower.py)
-    inline       steps           -> fewer steps, fewer buffers   (inline.py)
-    split        steps           -> some in parts for threads    (split.py)
-    schedule     steps           -> steps in order               (kernels/schedule.py)
-    recompute    steps, a budget -> steps, some of them repeated (recompute.py)
+    lower        region          -> steps with kernels           (lowering/)
+    inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)
+    split        steps           -> some in parts for threads    (steps/split.py)
+    schedule     steps           -> steps in order               (steps/schedule.py)
+    recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live ranges     -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 
@@ -21,24 +21,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.collection import collection_held
-from staticgrad.compiler.describe import describe_steps, step_cost
+from staticgrad.compiler.describe import describe_steps
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest_facts import node_cost
-from staticgrad.compiler.inline import inline
-from staticgrad.compiler.kernels.loops import Part
-from staticgrad.compiler.kernels.lower import lower
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.program import BufferPlan, Program, Slot
-from staticgrad.compiler.kernels.schedule import schedule
-from staticgrad.compiler.kernels.steps import Step
+from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
-from staticgrad.compiler.recompute import fit
-from staticgrad.compiler.region import Region
-from staticgrad.compiler.split import split_reductions
+from staticgrad.compiler.program import BufferPlan, Program, Slot
+from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
+from staticgrad.compiler.steps.costs import step_cost
+from staticgrad.compiler.steps.inline import inline
+from staticgrad.compiler.steps.loops import Part
+from staticgrad.compiler.steps.recompute import fit
+from staticgrad.compiler.steps.schedule import schedule
+from staticgrad.compiler.steps.split import split_reductions
+from staticgrad.compiler.steps.step import Step
 from staticgrad.text import print_nodes
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from staticgrad.compiler.cut import bind_feeds, cut, needed_for
-from staticgrad.compiler.interventions import Intervention, interventions
-from staticgrad.compiler.kernels.program import Program
-from staticgrad.compiler.region import Region
-from staticgrad.compiler.tapes import TapePlan
+from staticgrad.compiler.program import Program
+from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
+from staticgrad.compiler.regions.interventions import Intervention, interventions
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.tapes.plan import TapePlan
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 
 from staticgrad import config
-from staticgrad.compiler.kernels.program import Program
-from staticgrad.compiler.region import Region
-from staticgrad.compiler.verify import verify
+from staticgrad.compiler.program import Program
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.verify import verify
 from staticgrad.text import print_nodes
 
 _programs = itertools.count()

@@ -30,10 +30,10 @@ from staticgrad.compiler.emit.contraction_blocking import blockings, product_tex
 from staticgrad.compiler.emit.native import load_code, machine_code
 from staticgrad.compiler.emit.target import Blocking, processor
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.program import CallbackSlot, Program
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.program import CallbackSlot, Program
+from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import StaticGradError
 from staticgrad.optable import Array
 from staticgrad.runtime.native import NativeRunner

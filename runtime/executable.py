@@ -23,8 +23,8 @@ from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.types import Shape, TensorType, sizes
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.kernels.program import Program
     from staticgrad.compiler.prices import Price
+    from staticgrad.compiler.program import Program
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array

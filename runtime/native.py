@@ -17,7 +17,7 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.compiler.binary import Binary
-from staticgrad.compiler.kernels.program import (
+from staticgrad.compiler.program import (
     CallbackSlot,
     ConstantSlot,
     FeedSlot,

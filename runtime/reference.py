@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.interpreter import draws, evaluate
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept

@@ -10,7 +10,7 @@ from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from staticgrad.compiler.kernels.program import BufferPlan, KernelCost
+from staticgrad.compiler.program import BufferPlan, KernelCost
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 

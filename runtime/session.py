@@ -25,10 +25,10 @@ from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.kernels.program import Program
     from staticgrad.compiler.memory.plan import Held
     from staticgrad.compiler.options import Options
-    from staticgrad.compiler.region import Region
+    from staticgrad.compiler.program import Program
+    from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.tape import Tape, TapePrograms
 
@@ -309,7 +309,7 @@ class Session:
         return NativeRunner(binary(region, replace(options, timed=True)), store)
 
     def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
-        from staticgrad.compiler.cut import cut
+        from staticgrad.compiler.regions.cut import cut
 
         return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics)
 
@@ -428,7 +428,7 @@ class Session:
         Raises:
             FetchError: ``x`` is no tensor of this graph.
         """
-        from staticgrad.compiler.tapes import gradient_key
+        from staticgrad.compiler.tapes.plan import gradient_key
 
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
             raise FetchError(f"{x!r} is no tensor of this graph")

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
 from staticgrad.compiler.autodiff.retention import Passage
-from staticgrad.compiler.kernels.program import BufferPlan
 from staticgrad.compiler.memory.plan import Held
 from staticgrad.compiler.prices import Price, tape_prices
-from staticgrad.compiler.tapes import BackwardPlan, SavedTensor, TapePlan, plan_tape
+from staticgrad.compiler.program import BufferPlan
+from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor

@@ -18,7 +18,7 @@ import numpy as np
 
 from staticgrad import nest
 from staticgrad.compiler.autodiff import gradients, jvp
-from staticgrad.compiler.cut import cut
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Graph, Node, Tensor, lift
 from staticgrad.ops.sources import placeholder

@@ -267,10 +267,10 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 def _intervals(path: Path) -> Sequence[Interval]:
     """The buffers of a CSV problem, or of the program that computes every result of a saved graph's text."""
-    from staticgrad.compiler.cut import cut
     from staticgrad.compiler.memory.problems import Interval, read_csv
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.pipeline import compile_region
+    from staticgrad.compiler.regions.cut import cut
     from staticgrad.parser import parse
 
     with path.open("rb") as file:

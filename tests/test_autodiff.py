@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
-from staticgrad.compiler.cut import cut
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Graph, Node, Tensor, control_dependencies, enable_grad, no_grad
 from staticgrad.interpreter import Outcome, evaluate

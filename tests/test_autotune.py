@@ -11,7 +11,6 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
-from staticgrad.compiler.cut import cut
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction_blocking import blockings, product_text
 from staticgrad.compiler.emit.contraction_plan import scratch_bytes
@@ -19,7 +18,8 @@ from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking, runs_here
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.region import Region
 from staticgrad.runtime import autotune
 from staticgrad.runtime.native import NativeRunner
 from staticgrad.types import TensorType

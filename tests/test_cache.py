@@ -17,11 +17,11 @@ import pytest
 import staticgrad as sg
 from staticgrad import init
 from staticgrad.compiler.binary import Binary
-from staticgrad.compiler.cut import cut
-from staticgrad.compiler.digest import NoDigest, digest
 from staticgrad.compiler.emit import cache, target
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import AVX512_NEEDS, GENERIC, current_target
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.digest import NoDigest, digest
 from staticgrad.errors import BoundsError, NumericsError, StaticGradError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.runtime import session as sessions

@@ -10,9 +10,9 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.emit import entry
-from staticgrad.compiler.kernels import fuse
-from staticgrad.compiler.kernels import order as orders
-from staticgrad.compiler.kernels.order import Order, Ordered
+from staticgrad.compiler.lowering import fuse
+from staticgrad.compiler.lowering import order as orders
+from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import Interval, place

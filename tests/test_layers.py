@@ -26,15 +26,18 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("sources, control flow", ("staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its interpreter", ("staticgrad.text", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
-    ("regions of a graph, the machine", ("staticgrad.compiler.region", "staticgrad.compiler.emit.target")),
+    ("regions of a graph, the machine", ("staticgrad.compiler.regions", "staticgrad.compiler.emit.target")),
     ("kernels as values", ("staticgrad.compiler.kernels",)),
     ("graph to graph", (
-        "staticgrad.compiler.batching", "staticgrad.compiler.cut", "staticgrad.compiler.interventions",
-        "staticgrad.compiler.merge", "staticgrad.compiler.numerics", "staticgrad.compiler.tapes",
-        "staticgrad.compiler.autodiff", "staticgrad.compiler.passes")),
+        "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.tapes",
+        "staticgrad.compiler.passes")),
+    ("a program, steps as values", (
+        "staticgrad.compiler.program", "staticgrad.compiler.steps.step", "staticgrad.compiler.steps.loops",
+        "staticgrad.compiler.steps.schedule")),
+    ("graph to steps", ("staticgrad.compiler.lowering",)),
     ("lifetimes and placement", ("staticgrad.compiler.memory",)),
     ("kernels to LLVM IR", ("staticgrad.compiler.emit",)),
-    ("graph to kernels", ("staticgrad.compiler.kernels.lower",)),
+    ("steps to steps", ("staticgrad.compiler.steps",)),
     ("compiler driver", ("staticgrad.compiler",)),
     ("runtime", ("staticgrad.runtime",)),
     ("facade, nn, optim, init, random, tools", ("staticgrad",)),
@@ -44,7 +47,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 LATE = {
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
     ("staticgrad.ops.control", "staticgrad.interpreter"): "a body's reference is its interpretation",
-    ("staticgrad.compiler.kernels.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
+    ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
 }
 
 # A third-party package, and the only places that may import it.

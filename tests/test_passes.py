@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.cut import cut
 from staticgrad.compiler.passes import PASSES, Pass
 from staticgrad.compiler.passes.materialize import materialize
-from staticgrad.compiler.region import Region
-from staticgrad.compiler.verify import verify
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.verify import verify
 from staticgrad.graph import Graph, Tensor
 from staticgrad.interpreter import evaluate
 from staticgrad.text import print_nodes

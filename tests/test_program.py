@@ -17,11 +17,11 @@ import staticgrad as sg
 import staticgrad.ops  # fills the op table
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
-from staticgrad.compiler.kernels.program import Program
 from staticgrad.compiler.memory import checker
 from staticgrad.compiler.memory.problems import Interval, PlanError
-from staticgrad.compiler.region import Region
-from staticgrad.compiler.verify import VerifyError, verify
+from staticgrad.compiler.program import Program
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.verify import VerifyError, verify
 from staticgrad.graph import Graph, Node
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Case
 from staticgrad.types import TensorType, float32

@@ -11,8 +11,8 @@ from support import nets
 from support.random_graphs import random_graph
 
 import staticgrad as sg
-from staticgrad.compiler import recompute
-from staticgrad.compiler.recompute import fit
+from staticgrad.compiler.steps import recompute
+from staticgrad.compiler.steps.recompute import fit
 from staticgrad.graph import Tensor
 from staticgrad.runtime.executable import Executable
 

@@ -14,8 +14,8 @@ import pytest
 from staticgrad.compiler.autodiff import gradients
 from staticgrad.compiler.autodiff.retention import ledger_of
 from staticgrad.compiler.autodiff.saves import Saved, saves
-from staticgrad.compiler.cut import cut
-from staticgrad.compiler.tapes import TapePlan, gradient_key, plan_tape
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.tapes.plan import TapePlan, gradient_key, plan_tape
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
 from staticgrad.graph import Graph, Tensor, control_dependencies
 from staticgrad.interpreter import evaluate

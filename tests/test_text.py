@@ -15,7 +15,7 @@ from support.random_graphs import random_graph
 
 import staticgrad as sg
 from staticgrad import init, literals, ops
-from staticgrad.compiler.cut import cut
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.nn import layers
 from staticgrad.ops.sources import CONSTANT, ConstantAttributes

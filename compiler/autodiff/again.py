@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from staticgrad.compiler.cut import written_before
+from staticgrad.compiler.regions.cut import written_before
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
 from staticgrad.interpreter import draws
 from staticgrad.ops.control import bodies_of

@@ -27,7 +27,7 @@ from staticgrad.compiler.autodiff.reverse import (
     finisher,
     passes_gradients,
 )
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated

@@ -21,13 +21,13 @@ from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.nest_facts import is_all_divisible
 from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.program import Check, Slot
 from staticgrad.compiler.kernels.routines import Batch
-from staticgrad.compiler.kernels.steps import Kernel, Memory, Operand, Step, Temp
 from staticgrad.compiler.memory.plan import Plan
+from staticgrad.compiler.program import Check, Slot
+from staticgrad.compiler.steps.loops import Branch, Loop
+from staticgrad.compiler.steps.step import Kernel, Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 

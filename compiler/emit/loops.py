@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Value, integer
-from staticgrad.compiler.kernels.loops import Branch, Loop, Part, lent_slots
-from staticgrad.compiler.kernels.program import FeedSlot, FetchSlot
-from staticgrad.compiler.kernels.steps import Step
+from staticgrad.compiler.program import FeedSlot, FetchSlot
+from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
+from staticgrad.compiler.steps.step import Step
 
 Address = Callable[[int], Value]  # of an operand, by its number
 

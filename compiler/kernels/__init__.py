@@ -1,1 +1,1 @@
-"""Primitive graph in, Program out: which nodes share a kernel, and what each kernel does."""
+"""Kernels as values: nests, products, routines, and the index maps and orders of axes through which they address."""

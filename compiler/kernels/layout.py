@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_view, row_major, source_of
-from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES, users_of
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, users_of
+from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise import IDENTITY
 from staticgrad.ops.windows import WindowAttributes

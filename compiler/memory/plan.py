@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.kernels.program import FeedSlot
-from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import lower_bound, place
 from staticgrad.compiler.memory.problems import Interval
+from staticgrad.compiler.program import FeedSlot
+from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 

@@ -20,7 +20,7 @@ from staticgrad.compiler.passes.pads import pads
 from staticgrad.compiler.passes.rows import rows
 from staticgrad.compiler.passes.simplify import simplify
 from staticgrad.compiler.passes.sums import sums
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 

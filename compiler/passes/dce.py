@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.region import Region, needed_nodes, rebuild
+from staticgrad.compiler.regions.region import Region, needed_nodes, rebuild
 
 
 def dce(region: Region) -> Region:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import FUNCTIONS
 

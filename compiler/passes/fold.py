@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control import bodies_of
 from staticgrad.optable import FUNCTIONS, Array

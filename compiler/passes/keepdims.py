@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernels.families import REDUCTIONS
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.families import REDUCTIONS
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.optable import FUNCTIONS
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.kernels.access import VIEWS
-from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.region import Region, needed_nodes, rebuild
+from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES
+from staticgrad.compiler.regions.region import Region, needed_nodes, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import Body, LoopAttributes, bodies_of
 from staticgrad.optable import FUNCTIONS as o

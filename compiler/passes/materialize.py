@@ -22,10 +22,10 @@ from staticgrad.compiler.kernels.access import (
     resolve,
     source_of,
 )
-from staticgrad.compiler.kernels.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
 from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.kernels.routines import ROUTINES
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.ops.elementwise import IDENTITY

@@ -15,9 +15,9 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.compiler.kernels.access import VIEWS
-from staticgrad.compiler.kernels.families import REDUCTIONS, users_of
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.families import REDUCTIONS, users_of
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.windows import WindowAttributes
 from staticgrad.optable import FUNCTIONS as o

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.kernels.access import VIEWS
-from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, STORED, WRITES, is_nest, users_of
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.optable import FUNCTIONS as o

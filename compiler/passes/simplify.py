@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.kernels.families import REDUCTIONS
 from staticgrad.compiler.passes.fold import constant_value
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.families import REDUCTIONS
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.compiler.cut import cut
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.demo.nets import Recipe
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array

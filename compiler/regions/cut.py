@@ -15,10 +15,10 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from staticgrad.collection import collection_held
-from staticgrad.compiler.interventions import Intervention
-from staticgrad.compiler.merge import merged
-from staticgrad.compiler.numerics import ORDERED_EFFECTS, guarded, is_ordered
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.interventions import Intervention
+from staticgrad.compiler.regions.merge import merged
+from staticgrad.compiler.regions.numerics import ORDERED_EFFECTS, guarded, is_ordered
+from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import bodies_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import Body, bodies_of, with_bodies

@@ -25,10 +25,10 @@ from staticgrad.compiler.kernels.access import (
     row_major,
     source_of,
 )
-from staticgrad.compiler.kernels.families import REDUCTIONS
 from staticgrad.compiler.kernels.layout import overlaps
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Memory
+from staticgrad.compiler.regions.families import REDUCTIONS
+from staticgrad.compiler.steps.step import Memory
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes

@@ -24,12 +24,12 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from staticgrad.compiler.describe import step_cost
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.program import FetchSlot, GradSlot, StateSlot
-from staticgrad.compiler.kernels.steps import Memory, Step, Temp, placed
 from staticgrad.compiler.memory.plan import live_ranges
+from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
+from staticgrad.compiler.steps.costs import step_cost
+from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.errors import StaticGradError
 
 FLOPS_PER_SECOND = 1e11  # rough rates: what counts is which of two steps takes longer

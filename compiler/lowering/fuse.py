@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
-from staticgrad.compiler.kernels.families import MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
-from staticgrad.compiler.kernels.order import Order, Ordered
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.lowering.order import Order, Ordered
+from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
 from staticgrad.types import sizes

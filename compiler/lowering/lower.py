@@ -25,14 +25,13 @@ from staticgrad.compiler.kernels.access import (
     row_major,
     source_of,
 )
-from staticgrad.compiler.kernels.builder import NestBuilder, Raw
-from staticgrad.compiler.kernels.families import STORED, WRITES, users_of
-from staticgrad.compiler.kernels.fuse import CostOf, Group, escaping, fuse
 from staticgrad.compiler.kernels.layout import layouts, strides_with
-from staticgrad.compiler.kernels.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Compute, Load, Reduce
-from staticgrad.compiler.kernels.program import (
+from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
+from staticgrad.compiler.lowering.builder import NestBuilder, Raw
+from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
+from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
     ConstantSlot,
@@ -43,10 +42,11 @@ from staticgrad.compiler.kernels.program import (
     Slot,
     StateSlot,
 )
-from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
-from staticgrad.compiler.kernels.schedule import ancestors, dependencies, unordered
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.families import STORED, WRITES, users_of
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
+from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
 from staticgrad.ops.control import CONDS, LOOPS, LoopAttributes, bodies_of

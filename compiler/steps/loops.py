@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from staticgrad.compiler.kernels.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
+from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.kernels.steps import Step
     from staticgrad.compiler.memory.plan import Plan
+    from staticgrad.compiler.steps.step import Step
 
 ALIGNMENT = 64
 WORD = 8

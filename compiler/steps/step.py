@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from staticgrad.compiler.kernels.loops import Branch, Loop
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.program import CallbackSlot, Check, Slot
 from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.compiler.program import CallbackSlot, Check, Slot
+from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.errors import SourceLine
 
 

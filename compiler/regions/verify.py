@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import StaticGradError
 from staticgrad.text import print_node
 

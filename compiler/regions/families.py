@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})

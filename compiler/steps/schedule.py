@@ -15,8 +15,8 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.kernels.program import GradSlot, StateSlot
-from staticgrad.compiler.kernels.steps import Memory, Step, Temp
+from staticgrad.compiler.program import GradSlot, StateSlot
+from staticgrad.compiler.steps.step import Memory, Step, Temp
 from staticgrad.phases import phase
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.region import Region
+from staticgrad.compiler.regions.region import Region
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control import Body

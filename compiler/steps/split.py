@@ -19,8 +19,8 @@ from staticgrad.compiler.emit.nest_plan import plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Operand, Step, Temp, replaced
-from staticgrad.compiler.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
+from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
+from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
 

@@ -23,7 +23,7 @@ from staticgrad.compiler.emit.nest_plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp, replaced
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.frozen import frozen
 
 FEWEST_PARTS = 8  # a nest that can be cut in so many chunks as it is stays as it is

@@ -40,9 +40,9 @@ from typing import Any, Literal
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
 from staticgrad.compiler.autodiff.saves import saves
-from staticgrad.compiler.cut import bind_feeds, cut, needed_for
-from staticgrad.compiler.interventions import Intervention, interventions
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
+from staticgrad.compiler.regions.interventions import Intervention, interventions
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control import LOOPS, Body, LoopAttributes, bodies_of, with_bodies
 

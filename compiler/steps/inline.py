@@ -24,10 +24,10 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
 from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.program import GradSlot, StateSlot
-from staticgrad.compiler.kernels.schedule import ancestors, dependencies
-from staticgrad.compiler.kernels.steps import Memory, Operand, Step, Temp
-from staticgrad.compiler.unroll import unroll
+from staticgrad.compiler.program import GradSlot, StateSlot
+from staticgrad.compiler.steps.schedule import ancestors, dependencies
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble

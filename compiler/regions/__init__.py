@@ -1,0 +1,1 @@
+"""Regions: the part of a graph that one program computes. How one is cut, checked, named and rebuilt."""
