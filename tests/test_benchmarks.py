@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import math
@@ -20,7 +21,10 @@ from staticgrad import cli
 from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
-TOOLS = ("answers", "catalog", "chart", "measure", "peers", "report", "run", "turns", "workloads")
+TOOLS = (
+    "answers", "catalog", "chart", "kernel_cases", "kernels", "measure", "peers", "report", "run", "systems", "turns",
+    "workloads",
+)  # fmt: skip
 
 
 class Tools:
@@ -309,3 +313,37 @@ def test_options_of_other_commands_are_still_refused(capsys: pytest.CaptureFixtu
         cli.main(["ops", "--quick"])
     assert stopped.value.code == 2
     assert "unrecognized arguments: --quick" in capsys.readouterr().err
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_cases_give_every_operand_a_kind_and_each_system_what_it_takes(tools: Any) -> None:
+    rng = np.random.default_rng(0)
+    for cases in tools.kernel_cases.FAMILIES.values():
+        for name, case in cases.items():
+            least = min(case.sizes, key=lambda shapes: sum(map(np.prod, shapes)))
+            arrays = case.arrays(least, np.dtype(np.float32), rng)
+            assert len(arrays) == len(least), name
+            if "numpy" not in case.without and sum(a.size for a in arrays) <= 100_000:
+                assert np.size(case.function(tools.systems.installed()["numpy"], *arrays)) > 0, name
+
+
+def test_kernels_reports_ratios_and_what_is_slower(tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    row = tools.kernels.Row("sum", ((4, 3),), {"staticgrad": 2e-6, "out=": 1e-6, "numpy": 1e-6, "torch": 4e-6})
+    tools.kernels.report(iter([row]), ("numpy", "torch", "jax"), 0.95)
+    said = capsys.readouterr().out
+    assert "| sum | 4x3 | 2.0 | 1.0 | 0.50 | 2.00 | |" in said
+    assert "below 0.95: sum 4x3: 0.50" in said
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_kernels_times_nothing_but_right_answers(tools: Any, gradient: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = tools.kernel_cases.Case(lambda m, x: m.sum(x * x, 1), [((5, 7),)])
+    given = argparse.Namespace(seed=0, dtype="float64", gradient=gradient, threads=1, peer=["numpy"], seconds=0.0)
+    row = tools.kernels.measured("squares", case, ((5, 7),), given, tools.systems.installed())
+    assert set(row.seconds) == {"staticgrad", "out="} | ({"numpy"} if not gradient else set())
+    monkeypatch.setattr(tools.systems.NumPy, "sum", lambda self, x, axis: np.sum(x, axis) * 1.01, raising=False)
+    if not gradient:
+        with pytest.raises(SystemExit, match=r"squares .*: staticgrad and numpy differ"):
+            tools.kernels.measured("squares", case, ((5, 7),), given, tools.systems.installed())

@@ -1,0 +1,272 @@
+"""The cases of ``kernels.py``, in a table by family.
+
+A case is a function of a system (``systems``) and its arrays, the sizes at which it is measured by name, and how more
+are drawn. To add one, add a line to its family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+Shapes = tuple[tuple[int, ...], ...]  # one for each operand
+Function = Callable[..., Any]
+Draw = Callable[[np.random.Generator], Shapes]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``function(system, *arrays)`` at ``sizes``.
+
+    ``kinds`` has a letter for each operand, the last one counts for all that follow: ``n`` normal, ``u`` uniform in
+    (0, 1), ``z`` int64, ``b`` bool, ``i`` indices below the first size of the first operand, ``c`` below its last.
+    Operands of the kinds n and u have gradients, unless the case says that there are none. ``without`` names systems
+    that have no such function.
+    """
+
+    function: Function
+    sizes: Sequence[Shapes]
+    draw: Draw | None = None
+    kinds: str = "n"
+    gradient: bool = True
+    without: Sequence[str] = ()
+
+    def kind(self, operand: int) -> str:
+        return self.kinds[min(operand, len(self.kinds) - 1)]
+
+    def arrays(self, shapes: Shapes, dtype: np.dtype, rng: np.random.Generator) -> list[Array]:
+        bound = {"i": shapes[0][0], "c": shapes[0][-1]}
+
+        def draw(kind: str, shape: tuple[int, ...]) -> Array:
+            match kind:
+                case "n":
+                    return rng.standard_normal(shape).astype(dtype)
+                case "u":
+                    return rng.random(shape).astype(dtype)
+                case "b":
+                    return rng.random(shape) < 0.5
+                case "z":
+                    return rng.integers(-1000, 1000, shape)
+                case _:
+                    return rng.integers(0, bound[kind], shape)
+
+        return [draw(self.kind(i), shape) for i, shape in enumerate(shapes)]
+
+
+# -- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def one(*shapes: tuple[int, ...]) -> list[Shapes]:
+    """Sizes of a case with one operand."""
+    return [(shape,) for shape in shapes]
+
+
+def affine(*shapes: tuple[int, ...]) -> list[Shapes]:
+    """Sizes of a case with a weight and a bias for each column."""
+    return [(shape, shape[-1:], shape[-1:]) for shape in shapes]
+
+
+def same(count: int, *shapes: tuple[int, ...]) -> list[Shapes]:
+    return [(shape,) * count for shape in shapes]
+
+
+def drawn_rows(rng: np.random.Generator) -> Shapes:
+    return ((int(2 ** rng.uniform(3, 12)), int(2 ** rng.uniform(2, 12))),)
+
+
+def drawn_affine(rng: np.random.Generator) -> Shapes:
+    (rows,) = drawn_rows(rng)
+    return rows, rows[-1:], rows[-1:]
+
+
+def drawn_points(rng: np.random.Generator) -> Shapes:
+    return ((int(2 ** rng.uniform(7, 11.5)), int(rng.integers(1, 17))),)
+
+
+# Elements of one operand: in the first cache, the second, the third, and beyond them.
+FLAT = one((4000,), (100_000,), (1_000_000,), (9_000_000,))
+CACHED = one((512, 512))
+ROWS = one((512, 512), (64, 4096), (8192, 64), (10000, 10), (100_000, 3), (333, 77), (4096, 1024))
+NORMS = affine((512, 512), (4096, 768), (10000, 32), (10000, 10), (333, 77))
+TABLES = one((1000, 1000), (100_000, 8), (64, 4096), (4096, 2048), (777, 33))
+IMAGES = one((16, 32, 56, 56), (8, 64, 112, 112), (64, 6, 28, 28))
+POINTS = one((512, 2), (512, 16), (2048, 2), (2048, 16))
+
+
+# -- functions that are more than a name ----------------------------------------------------------------------------
+
+
+def named(name: str) -> Function:
+    return lambda m, *xs: getattr(m, name)(*xs)
+
+
+def square_distances(x: Any) -> Any:
+    return ((x[:, None, :] - x[None, :, :]) ** 2).sum(-1)
+
+
+def black_scholes(m: Any, spot: Any, strike: Any, years: Any) -> Any:
+    spread = (0.1 + years) ** 0.5
+    d1 = (m.log((0.5 + spot) / (0.5 + strike)) + 0.02 + years) / spread
+    half = 0.5**0.5
+    return spot * (1 + m.erf(d1 * half)) - strike * (1 + m.erf((d1 - spread) * half))
+
+
+def lennard_jones(m: Any, x: Any) -> Any:
+    inverse = 1 / (0.5 + square_distances(x))
+    third = inverse * inverse * inverse
+    return m.sum(third * third - third, 1)
+
+
+def elementary(name: str) -> Case:
+    kinds = "u" if name in ("log", "log2", "log10", "sqrt", "rsqrt", "asin", "acos", "erfinv") else "n"
+    without = ("numpy",) if name in ("erf", "erfc", "erfinv") else ()
+    peers = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh"}
+
+    def function(m: Any, x: Any) -> Any:
+        return getattr(m, name if hasattr(m, name) else peers[name])(x)
+
+    return Case(function, CACHED, drawn_rows, kinds, without=without)
+
+
+ELEMENTARY = (
+    "exp", "log", "tanh", "erf", "erfc", "erfinv", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "expm1",
+    "log1p", "exp2", "log2", "log10", "sqrt", "rsqrt",
+)  # fmt: skip
+
+ACTIVATIONS = ("relu", "leaky_relu", "sigmoid", "silu", "softplus", "gelu", "gelu_tanh", "elu")
+
+
+# -- the table ------------------------------------------------------------------------------------------------------
+
+FAMILIES: dict[str, dict[str, Case]] = {
+    "elementary": {
+        **{name: elementary(name) for name in ELEMENTARY},
+        "pow": Case(lambda m, x, y: x**y, same(2, (512, 512)), kinds="u"),
+        "atan2": Case(lambda m, x, y: m.atan2(x, y) if hasattr(m, "atan2") else m.arctan2(x, y), same(2, (512, 512))),
+    },
+    "activations": {
+        name: Case(named(name), one((100_000,), (2048, 2048)), drawn_rows, without=("numpy",))
+        for name in ACTIVATIONS
+    },
+    "chains": {
+        "chain": Case(lambda m, x: m.exp(-x * x) * x + 2.0 * x - 1.0, FLAT, drawn_rows),
+        "add": Case(lambda m, x, y: x + y, same(2, (100,), (4000,), (100_000,), (1_000_000,), (9_000_000,))),
+        "scale": Case(lambda m, x: x * 2.5, FLAT, drawn_rows),
+        "triad": Case(lambda m, x, y, z: x + y * z, same(3, (4000,), (100_000,), (4_000_000,))),
+        "polynomial": Case(lambda m, x: ((0.5 * x + 1.0) * x - 2.0) * x + 3.0, FLAT, drawn_rows),
+        "black_scholes": Case(black_scholes, same(3, (100_000,)), kinds="u", without=("numpy",)),
+        "divide": Case(lambda m, x, y: x / (2 + y), same(2, (100_000,), (1_000_000,)), kinds="u"),
+        "bias": Case(lambda m, x, b: x + b, [((512, 512), (512,)), ((20000, 10), (10,)), ((3000, 33), (33,))]),
+        "per_row": Case(lambda m, x, b: x * b, [(s, (s[0], 1)) for s in ((512, 512), (20000, 10), (3000, 33))]),
+        "outer": Case(lambda m, x, y: x[:, None] * y, [((1000,), (1000,)), ((5000,), (7,))]),
+        "channel_bias": Case(lambda m, x, b: x + b, [((16, 32, 56, 56), (32, 1, 1)), ((64, 7, 9, 9), (7, 1, 1))]),
+        "middle": Case(lambda m, x, b: x * b, [((64, 50, 40), (64, 1, 40)), ((100, 3, 5, 11), (1, 3, 1, 11))]),
+    },
+    "masks": {
+        "where": Case(lambda m, c, x, y: m.where(c, x, y), same(3, (4000,), (100_000,), (1_000_000,)), kinds="bn"),
+        "positive": Case(lambda m, x, y: m.where(x > 0, x, y), same(2, (100_000,), (1_000_000,))),
+        "clip": Case(lambda m, x: m.clip(x, -1.0, 1.0), one((100_000,), (1_000_000,))),
+        "greater": Case(lambda m, x, y: x > y, same(2, (100_000,), (1_000_000,)), gradient=False),
+        "both": Case(lambda m, x, y: (x > 0) & (y < 1), same(2, (100_000,), (1_000_000,)), gradient=False),
+        "logical_not": Case(lambda m, x: m.logical_not(x), one((100_000,), (1_000_000,)), kinds="b", gradient=False),
+        "any_rows": Case(lambda m, x: m.any(x > 4.0, 1), one((512, 512), (8192, 33)), gradient=False),
+        "count": Case(lambda m, x: m.sum(x > 0), one((100_000,), (1000, 1000)), gradient=False),
+    },
+    "integers": {
+        "int_add": Case(lambda m, x, y: x + y, same(2, (100_000,), (1_000_000,)), kinds="z", gradient=False),
+        "int_multiply": Case(lambda m, x, y: x * y, same(2, (100_000,), (1_000_000,)), kinds="z", gradient=False),
+        "int_divide": Case(lambda m, x: x // 7, one((100_000,)), kinds="z", gradient=False),
+        "int_remainder": Case(lambda m, x: x % 10, one((100_000,)), kinds="z", gradient=False),
+        "int_quotient": Case(lambda m, x, y: x // (y * y + 3), same(2, (100_000,)), kinds="z", gradient=False),
+        "int_sum": Case(lambda m, x: m.sum(x, 1), TABLES, kinds="z", gradient=False),
+        "int_max": Case(lambda m, x: m.max(x, 1), TABLES, kinds="z", gradient=False),
+        "to_float": Case(lambda m, x: m.cast(x, "float32"), one((100_000,), (1_000_000,)), kinds="z", gradient=False),
+        "to_int": Case(lambda m, x: m.cast(100.0 * x, "int64"), one((100_000,), (1_000_000,)), gradient=False),
+        "to_double": Case(lambda m, x: m.cast(x, "float64"), one((100_000,), (1_000_000,)), gradient=False),
+    },
+    "rows": {
+        "softmax": Case(lambda m, x: m.softmax(x, -1), ROWS, drawn_rows),
+        "softmax_columns": Case(lambda m, x: m.softmax(x, 0), one((512, 512), (64, 4096), (10000, 10))),
+        "softmax_middle": Case(lambda m, x: m.softmax(x, 1), one((32, 64, 100), (16, 21, 32 * 32))),
+        "log_softmax": Case(lambda m, x: m.log_softmax(x), ROWS, drawn_rows),
+        "logsumexp": Case(lambda m, x: m.logsumexp(x, -1), ROWS, drawn_rows),
+        "cross_entropy": Case(
+            named("cross_entropy"), [((n, c), (n,)) for n, c in ((512, 10), (65536, 10), (1024, 1000), (5000, 100))],
+            kinds="nc",
+        ),
+    },
+    "norms": {
+        "layer_norm": Case(named("layer_norm"), NORMS, drawn_affine),
+        "rms_norm": Case(named("rms_norm"), [shapes[:2] for shapes in NORMS], lambda rng: drawn_affine(rng)[:2]),
+        "batch_norm": Case(named("batch_norm"), affine((512, 512), (20000, 64), (1000, 10)), drawn_affine),
+        "image_norm": Case(named("image_norm"), IMAGES),
+        "standardize": Case(lambda m, x: (x - m.mean(x, 0)) / (1e-3 + m.sqrt(m.mean(x * x, 0))), one((10000, 30))),
+        "normalize": Case(lambda m, x: x * m.rsqrt(m.sum(x * x, 1)[:, None]), one((10000, 3), (1000, 256))),
+    },
+    "reductions": {
+        "sum_0": Case(lambda m, x: m.sum(x, 0), TABLES, drawn_rows),
+        "sum_1": Case(lambda m, x: m.sum(x, 1), TABLES, drawn_rows),
+        "sum_all": Case(lambda m, x: m.sum(x), TABLES, drawn_rows),
+        "sum_middle": Case(lambda m, x: m.sum(x, 1), one((64, 50, 40), (1000, 33, 7), (16, 64, 4096))),
+        "sum_outer_inner": Case(lambda m, x: m.sum(x, (0, 2)), one((64, 50, 40), (16, 64, 3136), (1000, 33, 7))),
+        "max_0": Case(lambda m, x: m.max(x, 0), TABLES, drawn_rows),
+        "max_1": Case(lambda m, x: m.max(x, 1), TABLES, drawn_rows),
+        "max_all": Case(lambda m, x: m.max(x), TABLES[:3]),
+        "squares": Case(lambda m, x: m.sum(x * x), FLAT, drawn_rows),
+        "dot": Case(lambda m, x, y: m.sum(x * y, 1), same(2, (1000, 1000), (100_000, 3))),
+        "mean_exp": Case(lambda m, x: m.mean(m.exp(x), 1), one((512, 512), (10000, 30))),
+        "prod_1": Case(lambda m, x: m.prod(x, 1), one((1000, 1000), (20000, 7)), gradient=False),
+        "argmax_1": Case(lambda m, x: m.argmax(x, 1), TABLES, drawn_rows, gradient=False),
+        "argmax_0": Case(lambda m, x: m.argmax(x, 0), TABLES, drawn_rows, gradient=False),
+        "argmin_1": Case(lambda m, x: m.argmin(x, 1), one((1000, 1000), (20000, 10)), gradient=False),
+    },
+    "moves": {
+        "transpose": Case(
+            lambda m, x: m.permute(x, (1, 0)), one((512, 512), (2000, 3000), (100_000, 8), (8, 100_000), (333, 77)),
+            drawn_rows,
+        ),
+        "to_channels_last": Case(lambda m, x: m.permute(x, (0, 2, 3, 1)), one((16, 32, 56, 56), (64, 3, 32, 32))),
+        "to_channels_first": Case(lambda m, x: m.permute(x, (0, 3, 1, 2)), one((16, 56, 56, 32), (64, 32, 32, 3))),
+        "heads": Case(lambda m, x: m.permute(x, (0, 2, 1, 3)), one((8, 128, 8, 32), (16, 100, 3, 20))),
+        "concat": Case(lambda m, x, y: m.concatenate((x, y), 1) if hasattr(m, "concatenate") else m.concat((x, y), 1),
+                       [((1000, 300), (1000, 200)), ((10000, 3), (10000, 5))]),
+        "flip": Case(lambda m, x: m.flip(x, (1,)) if hasattr(m, "nn") else m.flip(x, axis=1), one((512, 512)),
+                     without=("jax",)),
+        "crop": Case(lambda m, x: x[:, 3:-3] * 2.0, one((512, 512), (10000, 13))),
+        "every_other": Case(lambda m, x: x[:, ::2] + x[:, 1::2], one((512, 512), (3000, 38))),
+        "difference": Case(lambda m, x: x[:, 1:] - x[:, :-1], one((512, 512), (10000, 13), (1000, 1000))),
+    },
+    "gathers": {
+        "take_rows": Case(
+            lambda m, x, i: m.take(x, i, 0),
+            [((10000, 64), (20000,)), ((1000, 512), (5000,)), ((50000, 10), (4096,))], kinds="ni",
+        ),
+        "take_scalars": Case(lambda m, x, i: x[i], [((10000,), (100_000,)), ((1_000_000,), (100_000,))], kinds="ni"),
+        "add_at": Case(
+            named("add_at"), [((10000, 64), (20000,), (20000, 64)), ((1000, 10), (20000,), (20000, 10))], kinds="nin"
+        ),
+    },
+    "windows": {
+        "max_pool_2": Case(lambda m, x: m.max_pool(x, 2, 2), IMAGES),
+        "max_pool_3": Case(lambda m, x: m.max_pool(x, 3, 2), IMAGES),
+        "avg_pool_2": Case(lambda m, x: m.avg_pool(x, 2, 2), IMAGES),
+        "avg_pool_7": Case(lambda m, x: m.avg_pool(x, 7, 7), one((32, 64, 7, 7), (16, 32, 56, 56))),
+    },
+    "scans": {
+        "cumsum_1": Case(lambda m, x: m.cumsum(x, 1), TABLES, drawn_rows),
+        "cumsum_0": Case(lambda m, x: m.cumsum(x, 0), TABLES, drawn_rows),
+        "sort": Case(lambda m, x: m.sort(x, 1), one((1000, 1000), (10000, 10), (64, 4096)), drawn_rows, gradient=False),
+        "argsort": Case(lambda m, x: m.argsort(x, 1), one((1000, 100), (10000, 10)), gradient=False),
+    },
+    "pairs": {
+        "kernel_sum": Case(lambda m, x: m.sum(m.exp(-square_distances(x)), 1), POINTS, drawn_points),
+        "pair_logsumexp": Case(lambda m, x: m.logsumexp(-square_distances(x), 1), POINTS, drawn_points),
+        "distances": Case(lambda m, x: square_distances(x), one((512, 3), (512, 16)), drawn_points),
+        "lennard_jones": Case(lennard_jones, one((512, 3), (2048, 3)), drawn_points),
+    },
+}  # fmt: skip
