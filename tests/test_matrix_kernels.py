@@ -126,9 +126,9 @@ def conv_reference(x: np.ndarray, w: np.ndarray, kernel: Convolution) -> np.ndar
     for i, j in itertools.product(*map(range, kernel.kernel)):
         top, left = i * kernel.dilation[0], j * kernel.dilation[1]
         view = padded[:, :, top:, left:][:, :, :: kernel.stride[0], :: kernel.stride[1]][:, :, :height, :width]
-        view = view.reshape(x.shape[0], kernel.groups, -1, height, width)
+        view = view.reshape(x.shape[0], kernel.groups, w.shape[1], height, width)
         y += np.einsum("ngcpq,goc->ngopq", view, weights[..., i, j])
-    return y.reshape(x.shape[0], -1, height, width)
+    return y.reshape(x.shape[0], w.shape[0], height, width)
 
 
 def conv_gradients(x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolution) -> tuple[np.ndarray, np.ndarray]:
@@ -138,12 +138,15 @@ def conv_gradients(x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolut
     groups, (top, left) = kernel.groups, kernel.padding
     wide = np.zeros_like(dx)
     wide[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
-    weights, back = w.reshape(groups, -1, *w.shape[1:]), y.reshape(y.shape[0], groups, -1, *y.shape[2:])
+    weights, back = (
+        w.reshape(groups, -1, *w.shape[1:]),
+        y.reshape(y.shape[0], groups, w.shape[0] // groups, *y.shape[2:]),
+    )
     for i, j in itertools.product(*map(range, kernel.kernel)):
         rows = i * kernel.dilation[0] + kernel.stride[0] * np.arange(kernel.out_height)
         columns = j * kernel.dilation[1] + kernel.stride[1] * np.arange(kernel.out_width)
         at = np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), rows, columns)
-        view = wide[at].reshape(x.shape[0], groups, -1, len(rows), len(columns))
+        view = wide[at].reshape(x.shape[0], groups, w.shape[1], len(rows), len(columns))
         dw[:, :, i, j] = np.einsum("ngcpq,ngopq->goc", view, back).reshape(w.shape[:2])
         dx[at] += np.einsum("ngopq,goc->ngcpq", back, weights[..., i, j]).reshape(dx[at].shape)
     return dx[:, :, top : top + x.shape[2], left : left + x.shape[3]], dw
@@ -298,6 +301,31 @@ def packed_pixel_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def plane_product_cases(direction: Direction) -> list[Case]:
+    """One tap over planes: whole panels and ragged ones, blocks of rows, terms in several passes, weights that are
+    read in place and those that are copied, groups, parts of the outputs in chunks."""
+    case = functools.partial(convolution_case, direction)
+    return [
+        *(
+            case(2, 20, (8, 12), 37, (1, 1), weights=weights, epilogue=epilogue, store_raw=store_raw)
+            for weights in WEIGHT_ORDERS
+            for epilogue, store_raw in ((False, True), (True, True), (True, False))
+        ),
+        case(1, 1, (1, 16), 1, (1, 1)),
+        case(3, 5, (1, 31), 2, (1, 1), epilogue=True),
+        case(2, 300, (5, 19), 290, (1, 1), epilogue=True, store_raw=False),  # several passes
+        case(1, 1024, (4, 8), 9, (1, 1)),  # weights a page apart
+        case(1, 9, (4, 8), 1024, (1, 1)),
+        case(2, 96, (40, 52), 70, (1, 1), epilogue=True, store_raw=False),  # images in blocks of rows
+        case(3, 24, (9, 7), 36, (1, 1), groups=3, epilogue=True),
+        case(1, 130, (14, 14), 260, (1, 1), epilogue=True, store_raw=False),  # outputs in parts, in chunks
+        case(37, 24, (14, 15), 50, (1, 1)),  # images in chunks
+        case(2, 6, (6, 8), 5, (1, 1), dtype=F64, epilogue=True),
+        case(2, 6, (6, 8), 5, (1, 1), dtype=np.dtype("int32")),
+        case(0, 6, (6, 8), 5, (1, 1)),
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -324,6 +352,7 @@ def convolution_cases() -> list[Case]:
             *depthwise_cases(direction),
             *few_channel_cases(direction),
             *packed_pixel_cases(direction),
+            *plane_product_cases(direction),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
             case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
             case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps

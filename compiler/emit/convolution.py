@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.convolution_depthwise import depthwise_plan, depth
 from staticgrad.compiler.emit.convolution_forward import forward_plan
 from staticgrad.compiler.emit.convolution_images import is_depthwise
 from staticgrad.compiler.emit.convolution_planar import is_planar, planar_plan
+from staticgrad.compiler.emit.convolution_products import is_product, product_plan
 from staticgrad.compiler.emit.convolution_weights import weight_grad_plan
 from staticgrad.compiler.emit.llvm import Function, Module, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
@@ -61,6 +62,8 @@ def plan_convolution(kernel: Convolution, target: Target) -> Plan:
     by_weights = kernel.direction == "weight_grad"
     if is_depthwise(kernel):
         return depthwise_weights_plan(bare, target) if by_weights else depthwise_plan(bare, target)
+    if is_product(bare, target):
+        return product_plan(bare, target)
     if is_planar(bare, target):
         return planar_plan(bare, target)
     return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)

@@ -7,6 +7,7 @@ form and needs no frame.
 
 from __future__ import annotations
 
+import abc
 import contextlib
 from collections.abc import Iterator, Sequence
 
@@ -249,6 +250,49 @@ class Units:
             number, block = divide(f, unit, self.blocks)
             low = f.mul(block, self.rows)
             yield number, (low, f.min(f.add(low, self.rows), self.total_rows))
+
+
+class ByUnits(abc.ABC):
+    """A plan that does its units one by one, in chunks where the kernel is worth it: what all units share is prepared
+    first, then each chunk works in scratch memory of its worker, and the first thread completes the result."""
+
+    __slots__ = ()
+    units: Units
+    shared_bytes: int  # of scratch memory that all chunks use
+    own_bytes: int  # and that each worker has for itself
+
+    @abc.abstractmethod
+    def prepare(self, writer: Writer) -> None:
+        """Write what comes before the units."""
+
+    @abc.abstractmethod
+    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+        """Write the units of a chunk, or all; the worker's scratch memory begins at byte ``own``."""
+
+    def complete(self, writer: Writer) -> None:
+        """Write what comes after them: nothing, unless a plan says otherwise."""
+        return
+
+    @property
+    def is_shared(self) -> bool:
+        return self.units.share is not None
+
+    def scratch_bytes(self, workers: int) -> int:
+        return self.shared_bytes + (workers if self.is_shared else 1) * self.own_bytes
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        if not self.is_shared:
+            writer = Writer(f, kernel, epilogue, pointers)
+            self.prepare(writer)
+            self.work(writer, None, self.shared_bytes)
+            self.complete(writer)
+            return
+        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
+        self.prepare(chunks.own)
+        part, writer = chunks.open("units")
+        self.work(writer, part.chunk, part.f.add(self.shared_bytes, part.f.mul(part.worker, self.own_bytes)))
+        chunks.run(part.f.finish(), self.units.chunks)
+        self.complete(chunks.own)
 
 
 def add_arrays(writer: Writer, to: Value, source: Value, count: int) -> None:
