@@ -35,7 +35,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.target import Target
 
 Layout = Literal["rows", "columns"]
@@ -419,26 +419,22 @@ def copy_matrix(
     """``to[r, c] = source[r, c]``: by vectors where columns are contiguous on both sides, through register
     transposes where rows are contiguous on one side and columns on the other, else element by element.
 
-    ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole square).
+    ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block).
     Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
     whose lines may lie pages apart, since lines that are left half done drive each other out of the cache.
     """
     if rows == 0 or columns == 0:
         return
-    side = _transpose_side(dtype)
-    squares = side > 0 and min(s if isinstance(s, int) else least for s in (rows, columns)) >= side
     if to.column == 1 and source.column == 1:
         _call_copy(f, _row_copy(f.module, dtype), to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _call_copy(f, _row_copy(f.module, dtype), to.base, to.column, source.base, source.column, columns, rows)
-    elif squares and to.column == 1 and source.row == 1:
-        _call_copy(
-            f, _transpose(f.module, dtype, along_source), to.base, to.row, source.base, source.column, rows, columns
-        )
-    elif squares and to.row == 1 and source.column == 1:
-        _call_copy(
-            f, _transpose(f.module, dtype, along_source), to.base, to.column, source.base, source.row, columns, rows
-        )
+    elif to.column == 1 and source.row == 1 and (lines := _block_lines(f.target, dtype, rows, columns, least)):
+        name = _transpose(f.module, dtype, lines, along_source)
+        _call_copy(f, name, to.base, to.row, source.base, source.column, rows, columns)
+    elif to.row == 1 and source.column == 1 and (lines := _block_lines(f.target, dtype, columns, rows, least)):
+        name = _transpose(f.module, dtype, lines, along_source)
+        _call_copy(f, name, to.base, to.column, source.base, source.row, columns, rows)
     else:
         _call_copy(f, _strided_copy(f.module, dtype), to.base, to.row, to.column,
                    source.base, source.row, source.column, rows, columns)  # fmt: skip
@@ -455,8 +451,18 @@ def _call_copy(f: Function, name: str, *args: Index) -> None:
 
 
 def _transpose_side(dtype: np.dtype) -> int:
-    """The side of the square that 16-byte registers transpose; 0 for elements that are moved one by one."""
+    """The side of the square that 16 bytes of a register transpose; 0 for elements that are moved one by one."""
     return {4: 4, 8: 2}.get(dtype.itemsize, 0)
+
+
+def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
+    """How many lines of the source a block has in a transpose to ``rows`` rows: a whole vector where there are as
+    many, else the side of a square; 0 if registers do not help."""
+    side, (along, across) = _transpose_side(dtype), (s if isinstance(s, int) else least for s in (rows, columns))
+    if side == 0 or min(along, across) < side:
+        return 0
+    lanes = target.lanes(dtype)
+    return lanes if across >= lanes else side
 
 
 def _row_copy(module: Module, dtype: np.dtype) -> str:
@@ -509,53 +515,71 @@ def _strided_copy(module: Module, dtype: np.dtype) -> str:
     return module.share(key, f.finish())
 
 
-def _transpose(module: Module, dtype: np.dtype, along_source: bool) -> str:
+def _transpose(module: Module, dtype: np.dtype, width: int, along_source: bool) -> str:
     """``(to, to_row, source, source_column, rows, columns)``: ``to[r·to_row + c] = source[c·source_column + r]``.
 
-    Squares of 4×4 (2×2 for eight bytes) go through 16-byte registers. The last squares of each direction overlap
-    the ones before, so both sizes must be at least the side of a square.
+    A block is ``width`` lines of the source, a vector of ``to``, by as many elements as 16 bytes hold: pieces of 16
+    bytes of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and
+    lines of ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and
+    columns must be those of a block at least.
     """
-    key = ("transpose", dtype, along_source)
+    key = ("transpose", dtype, width, along_source)
     name = module.shared(key)
     if name is not None:
         return name
     f = module.function(module.unique(f"transpose.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
     to, to_row, source, source_column, rows, columns = f.params
     element, side = memory_type(dtype), _transpose_side(dtype)
-    last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(side))
+    last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(width))
 
-    def lines(base: Value, first: Index, stride: Value) -> list[Value]:
-        return [f.offset(base, f.mul(f.add(first, i), stride), element) for i in range(side)]
+    def lines(base: Value, first: Index, stride: Value, count: int) -> list[Value]:
+        return [f.offset(base, f.mul(f.add(first, i), stride), element) for i in range(count)]
 
     def move(sources: list[Value], r: Index, targets: list[Value], c: Index) -> None:
-        square = [f.load(vector(element, side), f.offset(line, r, element)) for line in sources]
-        for value, line in zip(transpose_square(f, square), targets, strict=True):
+        pieces = [f.load(vector(element, side), f.offset(line, r, element)) for line in sources]
+        square = [_joined(f, pieces[i::side]) for i in range(side)]
+        for value, line in zip(transpose_squares(f, square), targets, strict=True):
             f.store(value, f.offset(line, c, element))
 
     if along_source:
-        with f.loop(0, columns, side) as outer:
+        with f.loop(0, columns, width) as outer:
             c = f.min(outer.index, last_column)
-            sources = lines(source, c, source_column)
+            sources = lines(source, c, source_column, width)
             with f.loop(0, rows, side) as inner:
                 r = f.min(inner.index, last_row)
-                move(sources, r, lines(to, r, to_row), c)
+                move(sources, r, lines(to, r, to_row, side), c)
     else:
         with f.loop(0, rows, side) as outer:
             r = f.min(outer.index, last_row)
-            targets = lines(to, r, to_row)
-            with f.loop(0, columns, side) as inner:
+            targets = lines(to, r, to_row, side)
+            with f.loop(0, columns, width) as inner:
                 c = f.min(inner.index, last_column)
-                move(lines(source, c, source_column), r, targets, c)
+                move(lines(source, c, source_column, width), r, targets, c)
     return module.share(key, f.finish())
 
 
-def transpose_square(f: Function, rows: list[Value]) -> list[Value]:
-    """The columns of a square of 2 or 4 vectors of as many lanes."""
-    if len(rows) == 2:
-        return [f.shuffle(rows[0], rows[1], (i, 2 + i)) for i in range(2)]
-    low = [f.shuffle(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
-    high = [f.shuffle(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [f.shuffle(a, b, lanes) for a, b in (low, high) for lanes in ((0, 1, 4, 5), (2, 3, 6, 7))]
+def _joined(f: Function, parts: list[Value]) -> Value:
+    """Vectors of as many lanes, a power of two of them, end to end."""
+    while len(parts) > 1:
+        lanes = range(2 * lanes_of(parts[0].type))
+        parts = [f.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def transpose_squares(f: Function, rows: list[Value]) -> list[Value]:
+    """The columns of squares of 2 or 4 rows: row i of each square, side by side, is a vector; so is column i."""
+    lanes, side = lanes_of(rows[0].type), len(rows)
+
+    def pick(a: Value, b: Value, places: tuple[int, ...]) -> Value:
+        """Places of a row of one square, those of ``b`` numbered from its side on, in all squares."""
+        numbers = [p if p < side else lanes + p - side for p in places]
+        return f.shuffle(a, b, [first + n for first in range(0, lanes, side) for n in numbers])
+
+    if side == 2:
+        return [pick(rows[0], rows[1], (i, 2 + i)) for i in range(2)]
+    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [pick(a, b, places) for a, b in (low, high) for places in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def _zero_fill(module: Module, dtype: np.dtype) -> str:
