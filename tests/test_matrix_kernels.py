@@ -160,13 +160,14 @@ def convolution_case(
     direction: Direction, batch: int, channels: int, size: tuple[int, int], filters: int, taps: tuple[int, int], *,
     stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0), dilation: tuple[int, int] = (1, 1),
     groups: int = 1, images: str = "NCHW", weights: str = "OIHW", dtype: np.dtype = F32, epilogue: bool = False,
-    store_raw: bool = True,
+    store_raw: bool = True, outputs: str | None = None,
 ) -> Case:  # fmt: skip
+    """A kernel over random numbers; ``outputs`` is the order of y, if it is not that of x."""
     rng = np.random.default_rng(batch + channels + filters)
     out = [(size[i] + 2 * padding[i] - dilation[i] * (taps[i] - 1) - 1) // stride[i] + 1 for i in range(2)]
     x = permuted(rng, (batch, channels, *size), IMAGE_ORDERS[images], dtype)
     w = permuted(rng, (filters, channels // groups, *taps), WEIGHT_ORDERS[weights], dtype)
-    y = permuted(rng, (batch, filters, *out), IMAGE_ORDERS[images], dtype)
+    y = permuted(rng, (batch, filters, *out), IMAGE_ORDERS[outputs or images], dtype)
     kernel = Convolution(
         direction, dtype, batch, channels, *size, filters, taps, out[0], out[1], stride, padding, dilation, groups,
         four_strides(x), four_strides(w), four_strides(y),
@@ -180,7 +181,7 @@ def convolution_case(
         expected = conv_gradients(exact[0], exact[1], exact[2], kernel)[which]
         magnitude = conv_gradients(sizes[0], sizes[1], sizes[2], kernel)[which]
     label = (f"{direction} {batch} {channels} {size} {filters} {taps} s{stride} p{padding} d{dilation} g{groups} "
-             f"{images} {weights} {dtype} epilogue{epilogue:d} raw{store_raw:d}")  # fmt: skip
+             f"{images} {outputs or images} {weights} {dtype} epilogue{epilogue:d} raw{store_raw:d}")  # fmt: skip
     result = np.zeros_like(result)
     return with_epilogue(Case(label, kernel, operands, result, expected, magnitude), epilogue, store_raw)
 
@@ -326,6 +327,36 @@ def plane_product_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def plane_cases() -> list[Case]:
+    """Weight gradients of images in the layout of users: several images at a time and blocks of rows, the last of them
+    short; few channels and many, ragged panels of both operands, taps that reach rows and columns by strides, taps
+    beyond the image, y channels last; chunks of blocks, of panels of channels, and none."""
+    case = functools.partial(convolution_case, "weight_grad")
+    return [
+        case(5, 9, (7, 6), 50, (3, 3), padding=(1, 1)),  # all images at a time
+        case(5, 17, (7, 6), 33, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+        case(1, 130, (8, 7), 120, (3, 3), padding=(1, 1), epilogue=True),  # panels in chunks, each stored at once
+        case(2, 20, (61, 50), 70, (3, 3), padding=(1, 1)),  # blocks of rows in chunks
+        case(2, 60, (41, 50), 70, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),  # panels over several blocks
+        case(2, 60, (82, 101), 70, (3, 3), padding=(1, 1), stride=(2, 2), weights="HWIO", epilogue=True),
+        case(37, 12, (13, 12), 20, (3, 3), padding=(1, 1)),  # blocks of images, the last of them short
+        case(1, 3, (97, 95), 33, (7, 7), padding=(3, 3), stride=(2, 2), epilogue=True),
+        case(2, 3, (70, 65), 16, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+        case(2, 10, (19, 23), 9, (3, 4), stride=(3, 4), padding=(2, 3), dilation=(2, 3)),
+        case(1, 10, (30, 33), 9, (5, 2), stride=(2, 2), dilation=(3, 4), padding=(7, 9)),
+        case(1, 10, (30, 33), 9, (4, 3), stride=(4, 2), dilation=(2, 1), dtype=F64),
+        case(1, 12, (9, 1), 20, (3, 1), padding=(1, 0)),
+        case(3, 12, (1, 40), 20, (1, 3), padding=(0, 1), stride=(1, 2)),
+        case(2, 24, (12, 9), 40, (3, 3), padding=(1, 1), groups=2, epilogue=True, store_raw=False),
+        case(2, 64, (40, 44), 64, (3, 3), padding=(1, 1), groups=16),
+        case(3, 10, (9, 8), 21, (3, 3), padding=(1, 1), outputs="NHWC", epilogue=True),
+        case(2, 3, (60, 61), 30, (3, 3), padding=(1, 1), stride=(2, 2), outputs="NHWC"),
+        case(2, 10, (9, 8), 21, (3, 3), padding=(1, 1), outputs="CHWN"),
+        case(2, 9, (10, 11), 20, (3, 3), padding=(1, 1), dtype=np.dtype("int64")),
+        case(2, 9, (10, 70), 20, (3, 3), padding=(1, 1), stride=(2, 2), dtype=np.dtype("int16")),
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -366,7 +397,7 @@ def convolution_cases() -> list[Case]:
     return cases
 
 
-CASES = contraction_cases() + convolution_cases()
+CASES = contraction_cases() + convolution_cases() + plane_cases()
 
 
 # -- one module a target ----------------------------------------------------------------------------------------
@@ -491,12 +522,12 @@ def many_weights_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-PACKED = packed_pixel_cases("weight_grad") + many_weights_cases()
+PACKED = packed_pixel_cases("weight_grad") + many_weights_cases() + plane_cases()
 
 
 @pytest.mark.parametrize("case", PACKED, ids=[case.label for case in PACKED])
 def test_packing_by_threads_gives_the_same_bits_for_any_number(case: Case) -> None:
-    """Blocks of pixels or panels of weights are packed by several threads; sums are those of one thread."""
+    """Blocks of pixels, panels of weights or of filters are packed by several threads; sums are those of one."""
     target = current_target()
     kernel = replace(case.kernel, epilogue=None, store_raw=True)
     assert isinstance(kernel, Convolution)
@@ -508,7 +539,7 @@ def test_packing_by_threads_gives_the_same_bits_for_any_number(case: Case) -> No
     f.finish()
     native, found = NativeModule(module.text(), target), []
     for threads in (1, 2, 3):
-        memory = np.zeros(convolution.scratch_bytes(kernel, target, threads) + 64, np.uint8)
+        memory = np.full(convolution.scratch_bytes(kernel, target, threads) + 64, 0xFF, np.uint8)
         result = np.zeros_like(case.result)
         pointers = [*(operand.ctypes.data for operand in case.operands), result.ctypes.data]
         pointers += [-(-memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]

@@ -160,8 +160,10 @@ class Writer:
         """The scratch area that starts ``offset`` bytes in."""
         return self.f.offset(self.scratch, offset, "i8")
 
-    def copy(self, to: Matrix, source: Matrix, rows: Index, columns: Index) -> None:
-        copy_matrix(self.f, self.dtype, to, source, rows, columns)
+    def copy(
+        self, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0, along_source: bool = True
+    ) -> None:
+        copy_matrix(self.f, self.dtype, to, source, rows, columns, least, along_source)
 
     def finish(self, raw: Value, ranges: list[tuple[Index, Index]]) -> None:
         if self.epilogue is not None:

@@ -1,0 +1,179 @@
+"""The planes of an image as the taps of a filter see them: ``[channel][class][j][image][row][column]``.
+
+Comes in: some channels of some images, in any order of axes, of which a block of output rows is worked on. Goes out:
+for each tap column j a copy of each plane, moved by the tap, as wide as the output and with zeros for what lies outside
+the image, so that what one tap reads for all pixels of the block is one contiguous run. Tap rows i read the same copy
+some rows further on; where the stride lets them reach other rows of the image, there is a copy for each *class* of
+them. This is the unfolding of an image (im2col; Chellapilla, Puri and Simard, "High performance convolutional neural
+networks for document processing", IWFHR 2006), less the copies that differ by whole rows; ``unfolded`` keeps these too,
+so that all taps of a channel are evenly spaced.
+"""
+
+from __future__ import annotations
+
+import math
+
+from staticgrad.compiler.emit.convolution_images import Writer
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
+from staticgrad.compiler.emit.parallel import unravel
+from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
+
+LINE = 64  # bytes of a line of the cache
+
+Range = tuple[Index, Index]
+
+
+@frozen
+class Planes:
+    """Where the copies lie; sizes are elements. Tap row i is of class ``i % classes``."""
+
+    kernel: Convolution
+    images: int  # at a time
+    rows: int  # of the output at a time
+    classes: int
+    jump: int  # rows between two taps of a class
+
+    @staticmethod
+    def of(kernel: Convolution, images: int, rows: int, unfolded: bool) -> Planes:
+        stride, dilation, taps = kernel.stride[0], kernel.dilation[0], kernel.kernel[0]
+        common = math.gcd(stride, dilation)
+        classes = taps if unfolded else min(taps, stride // common)
+        return Planes(kernel, images, rows, classes, dilation // common)
+
+    @property
+    def each(self) -> int:
+        """Planes of one channel."""
+        return self.classes * self.kernel.kernel[1]
+
+    @property
+    def further(self) -> int:
+        """How many rows a plane has besides those of the block."""
+        return (self.kernel.kernel[0] - 1) // self.classes * self.jump
+
+    @property
+    def image(self) -> int:
+        """From one image to the next in a plane."""
+        return (self.rows + self.further) * self.kernel.out_width
+
+    @property
+    def pitch(self) -> int:
+        """From one plane to the next: an odd number of lines, so that those which a tile reads at once share no set of
+        the cache."""
+        line = max(1, LINE // self.kernel.dtype.itemsize)
+        return (round_up(self.images * self.image, line) // line | 1) * line
+
+    def tap(self, f: Function, i: Index, j: Index) -> Index:
+        """Where tap (i, j) finds the first pixel of the block, from the first plane of a channel on."""
+        kw, width = self.kernel.kernel[1], self.kernel.out_width
+        if isinstance(i, int):
+            later, of_class = divmod(i, self.classes)
+            place: Index = of_class * kw * self.pitch + later * self.jump * width
+        else:
+            later_value = f.binary("udiv", i, integer(self.classes))
+            class_value = f.binary("urem", i, integer(self.classes))
+            place = f.add(f.mul(class_value, kw * self.pitch), f.mul(later_value, self.jump * width))
+        return f.add(place, f.mul(j, self.pitch))
+
+    def bring(self, writer: Writer, to: Value, numbers: Range, first: Index, images: Range, block: Range) -> None:
+        """Copy the planes of some ``numbers``, counted over channels, classes and columns of taps, of some images for a
+        block of output rows. ``first`` is the first channel; plane ``numbers[0]`` goes to ``to``."""
+        f, kernel = writer.f, self.kernel
+        (stride, across), (down, right) = kernel.stride, kernel.padding
+        _, s_c, s_h, s_w = kernel.x_strides
+        height = f.add(f.sub(block[1], block[0]), self.further)
+        with span(f, *numbers) as number:
+            channel, of_class, j = unravel(f, number, (0, self.classes, kernel.kernel[1]))
+            top = f.add(f.mul(block[0], stride), f.sub(f.mul(of_class, kernel.dilation[0]), down))
+            left = f.sub(f.mul(j, kernel.dilation[1]), right)
+            rows = _reach(f, top, stride, kernel.height, height)
+            columns = _reach(f, left, across, kernel.width, kernel.out_width)
+            down_rows, wide = f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0])
+            all_of_it = f.mul(height, kernel.out_width)
+            plane = writer.at(to, (f.sub(number, numbers[0]), self.pitch))
+            source = writer.at(writer.first, (f.add(first, channel), s_c))
+            source = writer.at(source, (f.add(f.mul(rows[0], stride), top), s_h))
+            source = writer.at(source, (f.add(f.mul(columns[0], across), left), s_w))
+            covered = f.mul(down_rows, wide)
+            with span(f, *images) as image:
+                target = writer.at(plane, (f.sub(image, images[0]), self.image))
+                if covered != all_of_it:
+                    with f.when(f.compare("icmp slt", _value(covered), _value(all_of_it))):
+                        fill_zero(f, writer.dtype, target, all_of_it)
+                inside = writer.at(target, (rows[0], kernel.out_width), (columns[0], 1))
+                origin = writer.at(source, (image, kernel.x_strides[0]))
+                _copy(writer, inside, origin, stride * s_h, across * s_w, down_rows, wide, kernel.out_width)
+
+
+def _value(index: Index) -> Value:
+    return index if isinstance(index, Value) else integer(index)
+
+
+def _reach(f: Function, origin: Index, stride: int, size: int, count: Index) -> Range:
+    """The t < ``count`` with 0 <= t·stride + origin < size, as a range; none where there are none."""
+
+    def first(above: Index) -> Index:  # the first t with t·stride >= above
+        if isinstance(above, int) and isinstance(count, int):
+            return min(count, -(-max(0, above) // stride))
+        positive = f.intrinsic("llvm.smax.i64", "i64", _value(above), integer(0))
+        steps = positive if stride == 1 else f.binary("udiv", _value(f.add(positive, stride - 1)), integer(stride))
+        return f.min(count, steps)
+
+    return first(f.sub(0, origin)), first(f.sub(size, origin))
+
+
+def _copy(
+    writer: Writer, to: Value, source: Value, source_row: int, step: int, rows: Index, columns: Index, to_row: int
+) -> None:
+    """``to[r·to_row + c] = source[r·source_row + c·step]``."""
+    f = writer.f
+    if step == 2 and f.target.lanes(writer.dtype) > 1:
+        name = _copy_every_second(f.module, writer)
+        f.call(name, "void", to, integer(to_row), source, integer(source_row), _value(rows), _value(columns))
+    else:
+        writer.copy(Matrix(to, to_row, 1), Matrix(source, source_row, step), rows, columns)
+
+
+def _copy_every_second(module: Module, writer: Writer) -> str:
+    """``(to, to_row, source, source_row, rows, columns)``: every second element of rows, two vectors at a time."""
+    dtype = writer.dtype
+    key = ("copy every second", dtype)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"copy_second.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+    to, to_row, source, source_row, rows, columns = f.params
+    element, lanes = memory_type(dtype), f.target.lanes(dtype)
+    type_, even = vector(element, lanes), tuple(range(0, 2 * lanes, 2))
+    # What lies behind the last element is not read: it is among the rest.
+    but_one = f.intrinsic("llvm.smax.i64", "i64", f.binary("sub", columns, integer(1)), integer(0))
+    whole = f.binary("and", but_one, integer(-lanes))
+    with f.loop(0, rows, carry=[to, source]) as row:
+        to_now, source_now = row.carried
+        with f.loop(0, whole, lanes) as main:
+            at = f.offset(source_now, f.mul(main.index, 2), element)
+            low, high = f.load(type_, at), f.load(type_, f.offset(at, lanes, element))
+            f.store(f.shuffle(low, high, even), f.offset(to_now, main.index, element))
+        if f.target.masked:
+            with f.when(f.compare("icmp slt", whole, columns)):
+                left = f.binary("sub", columns, whole)
+                at = f.offset(source_now, f.mul(whole, 2), element)
+                numbers = f.lane_numbers(vector("i64", lanes))
+                reach = f.binary("sub", f.binary("add", left, left), integer(1))
+                masks = [
+                    f.compare("icmp slt", numbers, f.splat(f.binary("sub", reach, integer(start)), lanes))
+                    for start in (0, lanes)
+                ]
+                low, high = (
+                    f.masked_load(type_, f.offset(at, start, element), mask)
+                    for start, mask in zip((0, lanes), masks, strict=True)
+                )
+                mask = f.compare("icmp slt", numbers, f.splat(left, lanes))
+                f.masked_store(f.shuffle(low, high, even), f.offset(to_now, whole, element), mask)
+        else:
+            with f.loop(whole, columns) as rest:
+                value = f.load(element, f.offset(source_now, f.mul(rest.index, 2), element))
+                f.store(value, f.offset(to_now, rest.index, element))
+        row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
+    return module.share(key, f.finish())

@@ -1,0 +1,467 @@
+"""The transpose of a convolution by weights where x is read plane by plane, in the layout of users' images.
+
+Rows of tiles are channels (where there are few, channels and taps), columns are filters, terms are the output pixels of
+a block, blocks of the sum are images; a tile is added up for each tap. What is read of x are copies of its planes moved
+by the taps (``convolution_planes``), of y the pixels of a panel of filters: ``[panel][image][pixel][filter]``, packed
+through register transposes, or y itself where that is channels last. Sums lie as ``[panel][c][i][j][filter]``; when a
+panel of channels is complete, they are transposed to the weights.
+
+The work is a sequence of *segments*, some images or a block of rows of one, such that a panel of each operand stays in
+the second cache; all taps of a tile read what was brought there. Where there is only one, a tile's sums never leave the
+first cache. A kernel that takes long is cut in chunks (``emit.parallel``): where the weights are few, runs of segments,
+each with sums of its own, which are added in their order; else the panels of filters that are packed, and then the
+panels of channels. So no sum depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution_planes import Planes, Range
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.microkernel import (
+    USUAL_ROWS,
+    Matrix,
+    TileOperands,
+    Tiling,
+    aligned_bytes,
+    call_tile,
+    choose_tiling,
+    fill_zero,
+    round_up,
+    span,
+    tile_lanes,
+)
+from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
+
+SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
+Y_BYTES = 4 << 20  # of all panels of y
+SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
+MOST_PARTS = 16  # sums that are added in the end
+SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
+
+
+@frozen
+class Segment:
+    """What is brought at a time."""
+
+    images: Range
+    rows: Range  # of y
+
+
+@frozen
+class PlaneWeights:
+    """The plan of a kernel; sizes are elements unless said otherwise, of one group."""
+
+    planes: Planes
+    channels: int
+    filters: int
+    unfolded: bool  # rows of tiles are channels and taps
+    tiling: Tiling
+    y_in_place: bool
+    together: int  # images of a segment
+    rows: int  # of y in a segment, all where it has several images
+    segments: int
+    share: int | None  # panels of channels of a chunk; None where they are no chunks
+    part: int  # segments of a chunk with sums of its own; 0 where there are none
+    parts: int
+    x_bytes: int  # of the planes of one panel
+    y_bytes: int
+    sum_bytes: int
+    raw_bytes: int
+
+    @property
+    def is_shared(self) -> bool:
+        return self.part > 0 or self.share is not None
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a whole segment that an image has."""
+        return self.rows * self.planes.kernel.out_width
+
+    @property
+    def taps(self) -> int:
+        """Sums of a row of tiles."""
+        kh, kw = self.planes.kernel.kernel
+        return 1 if self.unfolded else kh * kw
+
+    @property
+    def tile_rows_planes(self) -> int:
+        """Planes of a row of tiles."""
+        return 1 if self.unfolded else self.planes.each
+
+    @property
+    def y_panel(self) -> int:
+        return self.together * self.pixels * self.tiling.width
+
+    @property
+    def sum_panel(self) -> int:
+        """The sums of all rows of a panel of filters."""
+        return self.tiling.m * self.taps * self.tiling.width
+
+    @property
+    def units(self) -> int:
+        """Panels of channels of all groups."""
+        return self.planes.kernel.groups * self.tiling.row_panels
+
+    @property
+    def kept(self) -> bool:
+        """Whether the sums of all tiles are kept, because a tile is added to more than once."""
+        return self.segments > 1 or self.unfolded
+
+    def scratch_bytes(self, workers: int) -> int:
+        if self.part:
+            return self.raw_bytes + workers * (self.x_bytes + self.y_bytes) + self.parts * self.sum_bytes
+        workers = workers if self.is_shared else 1
+        sums = self.sum_bytes if self.kept else workers * self.sum_bytes
+        return self.raw_bytes + self.y_bytes + workers * self.x_bytes + sums
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        """Of the scratch result."""
+        kh, kw = kernel.kernel
+        return self.channels * kh * kw, kh * kw, kw, 1
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        if self.part:
+            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
+        elif self.share is not None:
+            _share_panels(Chunks(f, kernel, epilogue, pointers, pool, SEGMENT_WORDS), self, self.share)
+        else:
+            _one_chunk(Writer(f, kernel, epilogue, pointers), self)
+
+
+def reads_planes(kernel: Convolution) -> bool:
+    """Whether the pixels of a row of x are next to each other, and several taps read each."""
+    pixels = kernel.batch * kernel.out_height * kernel.out_width
+    by_row = kernel.x_strides[3] == 1 or kernel.width == 1
+    return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and by_row and pixels > 0
+
+
+@functools.lru_cache(maxsize=4096)
+def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
+    """The plan of a kernel without epilogue, which has no part in it."""
+    channels, filters, size = kernel.channels // kernel.groups, kernel.filters // kernel.groups, kernel.dtype.itemsize
+    height, width, (kh, kw) = kernel.out_height, kernel.out_width, kernel.kernel
+    unfolded = channels < USUAL_ROWS
+    _, s_o, s_p, s_q = kernel.y_strides
+    pixels_run = (s_o == 1 or kernel.filters == 1) and (s_p == width * s_q or height == 1)
+    lanes = tile_lanes(target, kernel.dtype)
+    y_in_place = pixels_run and (target.masked or filters % lanes == 0)
+    columns = filters if y_in_place else round_up(filters, lanes)
+    m = channels * (kh * kw if unfolded else 1)
+    tiling = choose_tiling(target, kernel.dtype, m, columns, height * width)
+
+    each = 1 if unfolded else Planes.of(kernel, 1, 1, unfolded).each
+    panels = (tiling.rows * each + (0 if y_in_place else tiling.width)) * size
+    most = max(1, min(SEGMENT_BYTES // panels, Y_BYTES // (kernel.filters * size)) // width)  # rows of y
+    together = max(1, min(kernel.batch, most // height))
+    rows = height if together > 1 else -(-height // -(-height // min(most, height)))
+    segments = -(-kernel.batch // together) * -(-height // rows)
+
+    planes = Planes.of(kernel, together, rows, unfolded)
+    taps = 1 if unfolded else kh * kw
+    all_sums = kernel.groups * tiling.column_panels * tiling.width * m * taps
+    wanted = wanted_chunks(seconds_of(kernel, target))
+    part = 0
+    if kernel.dtype.kind == "f" and wanted > 1 and segments > 1 and all_sums * size <= SUM_BYTES:
+        part = cut(segments, min(MOST_PARTS, wanted))[0]
+    units = kernel.groups * tiling.row_panels
+    wanted = wanted_chunks(seconds_of(kernel, target) / segments)
+    kept = segments > 1 or unfolded
+    weights = kernel.filters * channels * kh * kw
+    y = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width * together * rows * width
+    return PlaneWeights(
+        planes=planes,
+        channels=channels,
+        filters=filters,
+        unfolded=unfolded,
+        tiling=tiling,
+        y_in_place=y_in_place,
+        together=together,
+        rows=rows,
+        segments=segments,
+        share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
+        part=part,
+        parts=-(-segments // part) if part else 0,
+        x_bytes=aligned_bytes(tiling.rows * each * planes.pitch, kernel.dtype),
+        y_bytes=aligned_bytes(y, kernel.dtype),
+        sum_bytes=aligned_bytes(all_sums if kept else tiling.rows * taps * tiling.width, kernel.dtype),
+        raw_bytes=0 if kernel.store_raw else aligned_bytes(weights, kernel.dtype),
+    )
+
+
+# -- the work in chunks -----------------------------------------------------------------------------------------
+
+
+def _one_chunk(writer: Writer, plan: PlaneWeights) -> None:
+    f = writer.f
+    x, y, sums = (writer.area(at) for at in _areas(f, plan, 0, 1))
+    with span(f, 0, plan.segments) as number:
+        segment = _segment(f, plan, number)
+        _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
+        _add_panels(writer, plan, x, y, sums, number, segment, (0, plan.units))
+    if plan.unfolded:
+        _finish(writer, plan, sums)
+
+
+def _sum_parts(chunks: Chunks, plan: PlaneWeights) -> None:
+    """Some segments are a chunk, with sums of its own; these are added in their order."""
+    part, writer = chunks.open("segments")
+    f, all_sums = part.f, plan.parts * plan.sum_bytes
+    own = f.add(plan.raw_bytes + all_sums, f.mul(part.worker, plan.x_bytes + plan.y_bytes))
+    x, y = writer.area(own), writer.area(f.add(own, plan.x_bytes))
+    sums = writer.area(f.add(plan.raw_bytes, f.mul(part.chunk, plan.sum_bytes)))
+    low, high = chunk_range(f, part.chunk, plan.part, plan.segments)
+    with span(f, low, high) as number:
+        segment = _segment(f, plan, number)
+        _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
+        _add_tiles(writer, plan, x, y, sums, f.sub(number, low), segment, (0, plan.units))
+    chunks.run(f.finish(), plan.parts)
+    first = chunks.own.area(plan.raw_bytes)
+    with span(chunks.f, 1, plan.parts) as number:
+        source = chunks.own.area(chunks.f.add(plan.raw_bytes, chunks.f.mul(number, plan.sum_bytes)))
+        add_arrays(chunks.own, first, source, plan.sum_bytes // writer.dtype.itemsize)
+    _finish(chunks.own, plan, first)
+
+
+def _share_panels(chunks: Chunks, plan: PlaneWeights, share: int) -> None:
+    """The panels of filters of a segment are packed in parallel, then panels of channels are chunks."""
+    pack = None if plan.y_in_place else _pack_part(chunks, plan)
+    part, writer = chunks.open("panels")
+    f, number = part.f, part.table.word(0)
+    x, y, sums = (writer.area(at) for at in _areas(f, plan, part.worker, None))
+    panels = chunk_range(f, part.chunk, share, plan.units)
+    _add_panels(writer, plan, x, y, sums, number, _segment(f, plan, number), panels)
+    add = f.finish()
+    with span(chunks.f, 0, plan.segments) as segment:
+        chunks.table.set_word(0, segment)
+        if pack is not None:
+            chunks.run(pack, _filter_panels(plan))
+        chunks.run(add, -(-plan.units // share))
+    if plan.unfolded:
+        _finish(chunks.own, plan, chunks.own.area(_areas(chunks.f, plan, 0, None)[2]))
+
+
+def _pack_part(chunks: Chunks, plan: PlaneWeights) -> str:
+    """A chunk: one panel of filters."""
+    part, writer = chunks.open("pack")
+    f = part.f
+    y = writer.area(_areas(f, plan, 0, None)[1])
+    _pack(writer, plan, y, _segment(f, plan, part.table.word(0)), (part.chunk, f.add(part.chunk, 1)))
+    return f.finish()
+
+
+def _areas(f: Function, plan: PlaneWeights, worker: Index, workers: int | None) -> tuple[Index, Index, Index]:
+    """Where the planes, the packed y and the sums of a worker lie, in bytes; one worker or any number."""
+    y = plan.raw_bytes
+    if plan.kept:
+        sums: Index = y + plan.y_bytes
+        own = f.add(y + plan.y_bytes + plan.sum_bytes, f.mul(worker, plan.x_bytes))
+    else:
+        own = f.add(y + plan.y_bytes, f.mul(worker, plan.x_bytes + plan.sum_bytes))
+        sums = f.add(own, plan.x_bytes)
+    return own, y, sums
+
+
+# -- one segment ------------------------------------------------------------------------------------------------
+
+
+def _segment(f: Function, plan: PlaneWeights, number: Index) -> Segment:
+    kernel = plan.planes.kernel
+    if plan.together > 1:
+        low = f.mul(number, plan.together)
+        return Segment((low, f.min(f.add(low, plan.together), kernel.batch)), (0, kernel.out_height))
+    image, block = divide(f, number, -(-kernel.out_height // plan.rows))
+    row = f.mul(block, plan.rows)
+    return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, plan.rows), kernel.out_height)))
+
+
+def _filter_panels(plan: PlaneWeights) -> int:
+    """Panels of filters of all groups."""
+    return plan.planes.kernel.groups * plan.tiling.column_panels
+
+
+def _pack(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, panels: Range) -> None:
+    """Pack some panels of y."""
+    if plan.y_in_place:
+        return
+    f, tiling = writer.f, plan.tiling
+    ragged = plan.filters % tiling.width
+    with span(f, *panels) as number:
+        group, panel = divide(f, number, tiling.column_panels)
+        at = writer.at(to, (number, plan.y_panel))
+        first = f.add(f.mul(group, plan.filters), f.mul(panel, tiling.width))
+        if ragged == 0:
+            _pack_panel(writer, plan, at, segment, first, tiling.width)
+        elif isinstance(panel, int):
+            _pack_panel(writer, plan, at, segment, first, ragged)
+        else:
+            last = integer(tiling.column_panels - 1)
+            with f.when(f.compare("icmp slt", panel, last)):
+                _pack_panel(writer, plan, at, segment, first, tiling.width)
+            with f.when(f.compare("icmp eq", panel, last)):
+                _pack_panel(writer, plan, at, segment, first, ragged)
+
+
+def _pack_panel(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, first: Index, count: int) -> None:
+    """Pack ``count`` filters from number ``first`` on. What a panel lacks is zero: whole vectors of it are read."""
+    f, width, columns = writer.f, plan.tiling.width, writer.kernel.out_width
+    s_n, s_o, s_p, s_q = writer.kernel.y_strides
+    rows = f.sub(segment.rows[1], segment.rows[0])
+    with span(f, *segment.images) as image:
+        at = writer.at(to, (f.sub(image, segment.images[0]), plan.pixels * width))
+        if count < width:
+            fill_zero(f, writer.dtype, at, f.mul(rows, columns * width))
+        source = writer.at(writer.second, (image, s_n), (first, s_o), (segment.rows[0], s_p))
+        if s_p == columns * s_q:  # one row after the other
+            least = columns * min(plan.rows, writer.kernel.out_height % plan.rows or plan.rows)
+            writer.copy(Matrix(at, width, 1), Matrix(source, s_q, s_o), f.mul(rows, columns), count, least)
+        else:
+            with f.loop(0, rows) as row:
+                line = writer.at(source, (row.index, s_p))
+                place = writer.at(at, (row.index, columns * width))
+                writer.copy(Matrix(place, width, 1), Matrix(line, s_q, s_o), columns, count)
+
+
+def _add_panels(
+    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value, number: Index, segment: Segment, units: Range
+) -> None:
+    """Add what a segment gives to some panels of channels; the last segment completes them."""
+    _add_tiles(writer, plan, x, y, sums, number, segment, units)
+    if plan.unfolded or not plan.kept:
+        return
+    f = writer.f
+    with f.when(f.compare("icmp eq", _value(number), integer(plan.segments - 1))), span(f, *units) as unit:
+        group, row_panel = divide(f, unit, plan.tiling.row_panels)
+        with span(f, 0, plan.tiling.column_panels) as panel:
+            at = _sums_at(writer, plan, sums, group, panel, plan.tiling.row_start(f, row_panel))
+            _store(writer, plan, at, group, _rows_of(f, plan, row_panel), panel)
+        _call_epilogue(writer, plan, group, _rows_of(f, plan, row_panel), (0, plan.filters))
+
+
+def _value(index: Index) -> Value:
+    return index if isinstance(index, Value) else integer(index)
+
+
+def _rows_of(f: Function, plan: PlaneWeights, row_panel: Index) -> Range:
+    return plan.tiling.row_start(f, row_panel), plan.tiling.row_start(f, f.add(row_panel, 1))
+
+
+def _sums_at(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, panel: Index, row: Index) -> Value:
+    """Where the sums of a row of a panel of filters lie, where those of all tiles are kept."""
+    number = writer.f.add(writer.f.mul(group, plan.tiling.column_panels), panel)
+    return writer.at(sums, (number, plan.sum_panel), (row, plan.taps * plan.tiling.width))
+
+
+def _add_tiles(
+    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value, later: Index, segment: Segment, units: Range
+) -> None:
+    """Add what a segment gives to the tiles of some panels of channels. The sums begin where ``later`` is 0."""
+    f, planes, tiling = writer.f, plan.planes, plan.tiling
+    each = plan.tile_rows_planes
+    with span(f, *units) as unit:
+        group, row_panel = divide(f, unit, tiling.row_panels)
+        rows = _rows_of(f, plan, row_panel)
+        numbers = (f.mul(rows[0], each), f.mul(rows[1], each))
+        planes.bring(writer, x, numbers, f.mul(group, plan.channels), segment.images, segment.rows)
+        with span(f, 0, tiling.column_panels) as panel:
+            to = _sums_at(writer, plan, sums, group, panel, rows[0]) if plan.kept else sums
+            with span(f, 0, plan.taps) as tap:
+                _add_tile(writer, plan, x, y, to, (group, row_panel, panel, tap), later, segment)
+            if not plan.kept:
+                _store(writer, plan, to, group, rows, panel)
+        if not plan.kept:
+            _call_epilogue(writer, plan, group, rows, (0, plan.filters))
+
+
+def _add_tile(
+    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value,
+    tile: tuple[Index, Index, Index, Index], later: Index, segment: Segment,
+) -> None:  # fmt: skip
+    """Add what a segment gives to one tile: of a group, in a panel of channels and one of filters, for a tap."""
+    f, kernel, planes, tiling = writer.f, writer.kernel, plan.planes, plan.tiling
+    group, row_panel, panel, tap = tile
+    i, j = unravel(f, tap, (0, kernel.kernel[1]))
+    a = x if plan.unfolded else writer.at(x, (planes.tap(f, i, j), 1))
+    if plan.y_in_place:
+        s_n, _, s_p, b_step = kernel.y_strides
+        first = f.add(f.mul(group, plan.filters), f.mul(panel, tiling.width))
+        b, b_image = writer.at(writer.second, (segment.images[0], s_n), (segment.rows[0], s_p), (first, 1)), s_n
+    else:
+        number = f.add(f.mul(group, tiling.column_panels), panel)
+        b, b_step, b_image = writer.at(y, (number, plan.y_panel)), tiling.width, plan.pixels * tiling.width
+    pixels = f.mul(f.sub(segment.rows[1], segment.rows[0]), kernel.out_width)
+    images = f.sub(segment.images[1], segment.images[0])
+    at = TileOperands(
+        a, plan.tile_rows_planes * planes.pitch, 1, b, b_step,
+        writer.at(sums, (tap, tiling.width)), plan.taps * tiling.width, pixels, later, images, planes.image, b_image,
+    )  # fmt: skip
+    call_tile(f, tiling, "rows", row_panel, panel, at)
+
+
+# -- the weights ------------------------------------------------------------------------------------------------
+
+
+def _finish(writer: Writer, plan: PlaneWeights, sums: Value) -> None:
+    """Store all weights and call the epilogue once."""
+    f, kernel = writer.f, writer.kernel
+    with span(f, 0, kernel.groups) as group, span(f, 0, plan.tiling.column_panels) as panel:
+        _store(writer, plan, _sums_at(writer, plan, sums, group, panel, 0), group, (0, plan.tiling.m), panel)
+    ranges: list[Range] = [(0, kernel.filters), (0, plan.channels), *((0, taps) for taps in kernel.kernel)]
+    writer.finish(_result(writer)[0], ranges)
+
+
+def _result(writer: Writer) -> tuple[Value, tuple[int, int, int, int]]:
+    """Where the weights are stored, and their strides of o, c, i, j."""
+    kernel = writer.kernel
+    if writer.result is not None:
+        return writer.result, kernel.w_strides
+    (kh, kw), channels = kernel.kernel, kernel.channels // kernel.groups
+    return writer.area(0), (channels * kh * kw, kh * kw, kw, 1)
+
+
+def _call_epilogue(writer: Writer, plan: PlaneWeights, group: Index, rows: Range, filters: Range) -> None:
+    f = writer.f
+    first = f.mul(group, plan.filters)
+    taps: list[Range] = [(0, size) for size in writer.kernel.kernel]
+    writer.finish(_result(writer)[0], [(f.add(first, filters[0]), f.add(first, filters[1])), rows, *taps])
+
+
+def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
+    """Copy the sums of some rows of tiles, in one panel of filters, to the weights."""
+    f, width = writer.f, plan.tiling.width
+    ragged = plan.filters % width
+    first = f.add(f.mul(group, plan.filters), f.mul(panel, width))
+    if ragged == 0:
+        _store_panel(writer, plan, sums, first, rows, width)
+    elif isinstance(panel, int):
+        _store_panel(writer, plan, sums, first, rows, ragged)
+    else:
+        last = integer(plan.tiling.column_panels - 1)
+        with f.when(f.compare("icmp slt", panel, last)):
+            _store_panel(writer, plan, sums, first, rows, width)
+        with f.when(f.compare("icmp eq", panel, last)):
+            _store_panel(writer, plan, sums, first, rows, ragged)
+
+
+def _store_panel(writer: Writer, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int) -> None:
+    """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
+    f, (kh, kw), width = writer.f, writer.kernel.kernel, plan.tiling.width
+    result, (o, c, i, j) = _result(writer)
+    to = writer.at(result, (first, o))
+    numbers = f.mul(rows[0], plan.taps), f.mul(rows[1], plan.taps)  # of channels and taps
+    spread = j if kw > 1 else i if kh > 1 else c
+    if (kw == 1 or i == kw * j or kh == 1) and c == kh * kw * spread:  # evenly spaced
+        least = max(1, plan.tiling.rows - 1) * plan.taps
+        at = writer.at(to, (numbers[0], spread))
+        writer.copy(Matrix(at, spread, o), Matrix(sums, width, 1), f.sub(numbers[1], numbers[0]), count, least, False)
+        return
+    with span(f, *numbers) as number:
+        channel, tap_i, tap_j = unravel(f, number, (0, kh, kw))
+        source = writer.at(sums, (f.sub(number, numbers[0]), width))
+        at = writer.at(to, (channel, c), (tap_i, i), (tap_j, j))
+        writer.copy(Matrix(at, 0, o), Matrix(source, 0, 1), 1, count)
