@@ -229,7 +229,7 @@ class _Batcher:
         x = value.tensor
         if not value.batched or x.ndim == rank + 1:
             return x
-        return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:]))  # type: ignore[no-any-return]
+        return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:]))
 
     def _expanded(self, node: Node) -> Sequence[_Value]:
         """A composed op: its expansion is traced for one example, then declared for all."""

@@ -12,7 +12,7 @@ import dataclasses
 import operator
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
-from typing import Any, NoReturn, TypeVar, dataclass_transform, overload
+from typing import Any, NoReturn, TypeVar, cast, dataclass_transform, overload
 
 C = TypeVar("C", bound=type)
 
@@ -38,7 +38,7 @@ def _made(cls: C, eq: bool) -> C:
         methods |= _comparing(made)
     for name, method in methods.items():
         setattr(made, name, method)
-    return made  # type: ignore[no-any-return]
+    return cast(C, made)
 
 
 def _refuse(self: object, name: str, *_: object) -> NoReturn:

@@ -145,21 +145,21 @@ _COMMUTATIVE = frozenset({"add", "multiply"})
 
 
 def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
+    def method(self: Tensor, other: Any) -> Any:  # a tensor or NotImplemented
         if not _liftable(other):
-            return NotImplemented  # type: ignore[no-any-return]
+            return NotImplemented
         function = FUNCTIONS.__getattr__(name)
         # As in PyTorch 3 * x is x * 3, also to grad_fn.
         if reflected and not (name in _COMMUTATIVE and is_weak(other)):
-            return function(other, self)  # type: ignore[no-any-return]
-        return function(self, other)  # type: ignore[no-any-return]
+            return function(other, self)
+        return function(self, other)
 
     return method
 
 
 def _method(name: str) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)  # type: ignore[no-any-return]
+        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)
 
     method.__name__ = name
     method.__doc__ = f"``sg.{name}`` of this tensor."
@@ -301,7 +301,7 @@ class Tensor:
 
     def detach(self) -> Tensor:
         """The same value, through which no gradient flows."""
-        return FUNCTIONS.stop_gradient(self)  # type: ignore[no-any-return]
+        return FUNCTIONS.stop_gradient(self)
 
     # -- what it is not -----------------------------------------------------------------------------------------
 
@@ -346,25 +346,25 @@ class Tensor:
         return id(self)
 
     def __getitem__(self, index: Any) -> Tensor:
-        return FUNCTIONS.getitem(self, index)  # type: ignore[no-any-return]
+        return FUNCTIONS.getitem(self, index)
 
     @property
     def T(self) -> Tensor:
         """The axes in reverse order."""
-        return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))  # type: ignore[no-any-return]
+        return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))
 
     @property
     def mT(self) -> Tensor:
         """The last two axes swapped: each matrix of a batch transposed."""
-        return FUNCTIONS.matrix_transpose(self)  # type: ignore[no-any-return]
+        return FUNCTIONS.matrix_transpose(self)
 
     def reshape(self, *shape: Any) -> Tensor:
         """``sg.reshape``; sizes one by one or as one sequence, one of them may be -1."""
-        return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def astype(self, dtype: DTypeLike) -> Tensor:
         """``sg.astype``."""
-        return FUNCTIONS.astype(self, dtype)  # type: ignore[no-any-return]
+        return FUNCTIONS.astype(self, dtype)
 
     __add__ = _binary("add")
     __radd__ = _binary("add", reflected=True)
@@ -730,7 +730,7 @@ def lift(value: object, graph: Graph, dtype: np.dtype | None = None) -> Tensor:
             raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
         return value.outputs[0]
     if is_weak(value):
-        return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))  # type: ignore[no-any-return]
+        return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))
     if isinstance(value, np.ndarray):
         graph = _writable(graph)
         known = graph._lifted.get(id(value))
@@ -740,7 +740,7 @@ def lift(value: object, graph: Graph, dtype: np.dtype | None = None) -> Tensor:
             graph._lifted[id(value)] = known
         return known[1]
     if isinstance(value, (np.generic, list, tuple)):
-        return FUNCTIONS.constant(value)  # type: ignore[no-any-return]
+        return FUNCTIONS.constant(value)
     raise GraphError(f"{value!r} cannot be used as a tensor")
 
 

@@ -25,6 +25,7 @@ from staticgrad.frozen import frozen
 from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
+    from staticgrad.graph import Node, Tensor
     from staticgrad.scalar import ScalarBuilder
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,22 +43,46 @@ class Primal(Protocol):
     """What a derivative rule sees of the node that it derives: tensors of the graph in which it writes."""
 
     @property
-    def inputs(self) -> Sequence[Any]: ...
+    def inputs(self) -> Sequence[Tensor]: ...
     @property
-    def outputs(self) -> Sequence[Any]: ...
+    def outputs(self) -> Sequence[Tensor]: ...
     @property
     def attrs(self) -> Any: ...
 
 
 class Namespace:
-    """The public functions that declare ops, by name. Filled when the modules of ``staticgrad.ops`` are imported."""
+    """The public functions that declare ops, by name. Filled when the modules of ``staticgrad.ops`` are imported.
+
+    A function gives a tensor, unless it is one of those named here. Their annotations are compared with the functions'.
+    """
+
+    assert_: Callable[..., Node]
+    assign: Callable[..., Node]
+    bounds_check: Callable[..., Node]
+    broadcast_arrays: Callable[..., list[Tensor]]
+    checkpoint: Callable[..., Any]
+    cond: Callable[..., Any]
+    custom_gradient: Callable[..., Any]
+    eigh: Callable[..., tuple[Tensor, Tensor]]
+    group: Callable[..., Node]
+    map: Callable[..., Any]
+    meshgrid: Callable[..., list[Tensor]]
+    py_call: Callable[..., list[Tensor] | Node]
+    qr: Callable[..., tuple[Tensor, Tensor]]
+    scan: Callable[..., tuple[Any, Any]]
+    slogdet: Callable[..., tuple[Tensor, Tensor]]
+    split: Callable[..., list[Tensor]]
+    svd: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    unstack: Callable[..., list[Tensor]]
+    while_loop: Callable[..., Any]
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Tensor]:
+        functions: dict[str, Callable[..., Tensor]] = self.__dict__["_functions"]
         try:
-            return self.__dict__["_functions"][name]  # type: ignore[no-any-return]
+            return functions[name]
         except KeyError:
             raise AttributeError(f"no op function named {name!r}") from None
 

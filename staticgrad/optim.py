@@ -220,8 +220,8 @@ def _average(slot: Tensor, value: Tensor, beta: float) -> Tensor:
 def _unbias(beta: float, step: Tensor) -> Tensor:
     """1 - beta**step, accurate where that is tiny."""
     if beta == 0:
-        return o.ones((), dtype=float64)  # type: ignore[no-any-return]
-    return o.negative(o.expm1(step * math.log(beta)))  # type: ignore[no-any-return]
+        return o.ones((), dtype=float64)
+    return o.negative(o.expm1(step * math.log(beta)))
 
 
 def _check_betas(what: str, betas: tuple[float, float]) -> tuple[float, float]:
@@ -424,7 +424,7 @@ def global_norm(tensors: Sequence[Any]) -> Tensor:
     for x in there:
         part = o.sum(o.square(x))
         total = part if total is None else o.add(total, part)
-    return o.sqrt(total)  # type: ignore[no-any-return]
+    return o.sqrt(total)
 
 
 def clip_by_global_norm(grads: Sequence[Any], max_norm: Any) -> list[Any]:

@@ -23,7 +23,7 @@ def results(query: tuple[int, ...], key: tuple[int, ...], causal: bool, mask: An
         y = sg.nn.scaled_dot_product_attention(q, k, v, m, is_causal=causal)
         xs = [q, k, v, *([m] if target else [])]
         first = sg.gradients(y, xs, [rng.normal(size=y.shape)])
-        return sg.Session(g).run([y, *first, *sg.gradients(first[0], [k])])  # type: ignore[no-any-return]
+        return sg.Session(g).run([y, *first, *sg.gradients(first[0], [k])])
 
 
 def masks(queries: int, keys: int) -> list[tuple[bool, Any]]:

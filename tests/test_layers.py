@@ -45,6 +45,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 # Upward imports inside functions that are allowed, and why.
 LATE = {
+    ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
     ("staticgrad.ops.control", "staticgrad.interpreter"): "a body's reference is its interpretation",
     ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",

@@ -361,7 +361,7 @@ class Net(Module):
         self.note = "no tensor"
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.tied(self.norm(self.body(x)))  # type: ignore[no-any-return]
+        return self.tied(self.norm(self.body(x)))
 
 
 def test_names_of_parameters_and_variables(graph: Graph) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.optable import FUNCTIONS
+from staticgrad.optable import FUNCTIONS, Namespace
 from staticgrad.types import bind
 
 
@@ -352,3 +352,14 @@ def test_a_gradient_through_a_python_function_is_refused() -> None:
     (y,) = sg.py_call(np.sin, [x], [(sg.float32, (3,))])
     with pytest.raises(sg.GradientError, match="py_call"):
         sg.gradients(y, [x])
+
+
+# -- types ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_namespace_says_what_its_functions_give() -> None:
+    """What is not named in the class gives a tensor; a type variable is Any to those who call by name."""
+    given = {name: getattr(FUNCTIONS, name).__annotations__["return"] for name in FUNCTIONS.names()}
+    given = {name: "Any" if annotation in ("T", "F") else annotation for name, annotation in given.items()}
+    others = {name: f"Callable[..., {annotation}]" for name, annotation in given.items() if annotation != "Tensor"}
+    assert Namespace.__annotations__ == others

@@ -8,7 +8,7 @@ in this order of preference: the entry's ``jvp``; the op itself, where it is lin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -64,7 +64,11 @@ def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
         return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in outputs]
 
 
-def jacobian(y: Any, x: Any) -> Any:
+@overload
+def jacobian(y: Any, x: Tensor | Node) -> Tensor: ...
+@overload
+def jacobian(y: Any, x: Sequence[Tensor | Node]) -> list[Tensor]: ...
+def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | list[Tensor]:
     """The derivative of every element of ``y`` by every element of ``x``: ``y.shape + x.shape``.
 
     Forward mode where ``x.size <= y.size``, else reverse mode; the graph grows by one derivation for each element of
@@ -97,7 +101,7 @@ def hessian(y: Any, x: Any) -> Tensor:
         raise GraphError(f"hessian: expected a y of one element, actual shape {output.shape}", source=output.source)
     (slope,) = gradients([output], [variable], unconnected_gradients="zero")
     assert slope is not None
-    return jacobian(slope, variable)  # type: ignore[no-any-return]
+    return jacobian(slope, variable)
 
 
 def _fixed(x: Tensor) -> int:
@@ -125,8 +129,8 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
 def _assemble(parts: Sequence[Tensor | None], y: Tensor, x: Tensor, axis: int) -> Tensor:
     shape = (*y.shape, *x.shape)
     if not parts:
-        return FUNCTIONS.zeros(shape, dtype=y.dtype)  # type: ignore[no-any-return]
-    return FUNCTIONS.reshape(FUNCTIONS.stack(parts, axis=axis), shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.zeros(shape, dtype=y.dtype)
+    return FUNCTIONS.reshape(FUNCTIONS.stack(parts, axis=axis), shape)
 
 
 # -- the walk -----------------------------------------------------------------------------------------------------

@@ -542,7 +542,8 @@ def _silent(body: Body) -> Body:
         made = rebuild(_without_control(region), visit)
         graph = BodyGraph(body.graph.outer if isinstance(body.graph, BodyGraph) else Graph(), made.graph)
         body.memo["silent"] = Body(graph, made.feeds, made.fetches, effects_of(graph.nodes, made.fetches))
-    return body.memo["silent"]  # type: ignore[no-any-return]
+    silent: Body = body.memo["silent"]
+    return silent
 
 
 def _without_control(region: Region) -> Region:

@@ -70,12 +70,12 @@ def _connected(x: Tensor, gradient: Tensor | None, seeds: Mapping[Tensor, Tensor
         return gradient
     _, varying = _between(seeds, {x}, _everywhere, 0)
     if any(y in varying for y in seeds):  # the y depends on it, by ops like floor whose derivative is zero
-        return FUNCTIONS.zeros_like(x)  # type: ignore[no-any-return]
+        return FUNCTIONS.zeros_like(x)
     if mode == "none":
         return None
     if mode == "error":
         raise GradientError(f"no y depends on {x.name!r}, so there is no gradient by it", source=x.source)
-    return FUNCTIONS.zeros_like(x)  # type: ignore[no-any-return]
+    return FUNCTIONS.zeros_like(x)
 
 
 def tensor_list(values: Any, what: str) -> list[Tensor]:
@@ -384,7 +384,7 @@ def finisher(
 def accumulated(x: Tensor, ct: Tensor) -> Tensor:
     """The cotangent, added to the session's gradient of ``x`` when it is computed."""
     with at_source(x.source):
-        return FUNCTIONS.accumulate_grad(ct, gradient_key(x))  # type: ignore[no-any-return]
+        return FUNCTIONS.accumulate_grad(ct, gradient_key(x))
 
 
 def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ KEPT = frozenset({"constant", "full", "iota", "placeholder", "variable", "random
 def constant_value(x: Tensor) -> Array | None:
     """The value of a constant or a filled tensor, else None."""
     if x.op.op.name == "constant":
-        return x.op.attrs.value  # type: ignore[no-any-return]
+        value: Array = x.op.attrs.value
+        return value
     if x.op.op.name == "full" and int(np.prod(sizes(x.shape))) <= LIMIT:
         return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
     return None
@@ -33,8 +34,8 @@ def as_tensor(array: Array) -> Tensor:
     """A constant, or ``full`` where all elements have the same bits."""
     first = array.ravel()[:1].tobytes()
     if array.size and array.tobytes() == first * array.size:
-        return FUNCTIONS.full(array.shape, array.ravel()[0].item(), dtype=array.dtype)  # type: ignore[no-any-return]
-    return FUNCTIONS.constant(array)  # type: ignore[no-any-return]
+        return FUNCTIONS.full(array.shape, array.ravel()[0].item(), dtype=array.dtype)
+    return FUNCTIONS.constant(array)
 
 
 def fold(region: Region) -> Region:

@@ -91,7 +91,7 @@ def materialize(region: Region) -> Region:
 
     def copied(x: Tensor, name: str) -> Tensor:
         if name == "print" and x.op.op is FULL and x.type.nbytes <= CONSTANT_BYTES:
-            return FUNCTIONS.constant(np.full(sizes(x.shape), x.op.attrs.value, x.dtype))  # type: ignore[no-any-return]
+            return FUNCTIONS.constant(np.full(sizes(x.shape), x.op.attrs.value, x.dtype))
         return get_default_graph().add(IDENTITY, (x,)).outputs[0]
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:

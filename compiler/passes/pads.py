@@ -158,4 +158,4 @@ def _hanging_over(node: Node, x: Tensor) -> Tensor:
     window = WindowAttributes((1, 1), (1, 1), (sides[0], sides[1]), (1, 1), 0.0)
     shape = sizes(node.outputs[0].shape)
     y = o.reshape(o.window(y, window), tuple(shape[axis] for axis in moved))
-    return o.permute_dims(y, back)  # type: ignore[no-any-return]
+    return o.permute_dims(y, back)

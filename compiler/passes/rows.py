@@ -125,4 +125,4 @@ def _as_rows(x: Tensor, lead: Shape) -> Tensor | None:
     wanted = (math.prod(lead), *last)
     if x.op.op.name == "reshape" and sizes(x.op.inputs[0].shape) == wanted:
         return x.op.inputs[0]
-    return o.reshape(x, wanted)  # type: ignore[no-any-return]
+    return o.reshape(x, wanted)

@@ -67,9 +67,9 @@ def _pow(node: Node, inputs: Inputs) -> Tensor | None:
         case 1.0:
             return x
         case 2.0:
-            return o.multiply(x, x)  # type: ignore[no-any-return]
+            return o.multiply(x, x)
         case 3.0:
-            return o.multiply(o.multiply(x, x), x)  # type: ignore[no-any-return]
+            return o.multiply(o.multiply(x, x), x)
     return None
 
 
@@ -93,9 +93,9 @@ def _astype(node: Node, inputs: Inputs) -> Tensor | None:
 def _reshape(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
     if x.op.op.name == "full":
-        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
+        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)
     if x.op.op.name == "reshape":
-        return o.reshape(x.op.inputs[0], node.outputs[0].shape)  # type: ignore[no-any-return]
+        return o.reshape(x.op.inputs[0], node.outputs[0].shape)
     return _keeps(x, node)
 
 
@@ -104,14 +104,14 @@ def _permute(node: Node, inputs: Inputs) -> Tensor | None:
     if perm == tuple(range(len(perm))):
         return x
     if x.op.op.name == "permute_dims":
-        return o.permute_dims(x.op.inputs[0], tuple(x.op.attrs.perm[axis] for axis in perm))  # type: ignore[no-any-return]
+        return o.permute_dims(x.op.inputs[0], tuple(x.op.attrs.perm[axis] for axis in perm))
     return None
 
 
 def _broadcast(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
     if x.op.op.name == "full":
-        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
+        return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)
     return _keeps(x, node)
 
 
@@ -158,7 +158,7 @@ def _narrow(x: Tensor) -> Tensor:
     if x.op.op.name == "broadcast_to":
         return x.op.inputs[0]
     if x.op.op.name == "full" and x.ndim:
-        return o.full((), x.op.attrs.value, dtype=x.dtype)  # type: ignore[no-any-return]
+        return o.full((), x.op.attrs.value, dtype=x.dtype)
     return x
 
 

@@ -173,7 +173,7 @@ def _total(term: _Product | _Reduction, stacks: dict[Tensor, Tensor]) -> Tensor:
         total = o.dot(o.permute_dims(left, (1, 0)), right)
     for view in term.views:
         total = get_default_graph().clone(view, (total,)).outputs[0]
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _joined(stack: Tensor, *, summed: int) -> Tensor:
@@ -181,4 +181,4 @@ def _joined(stack: Tensor, *, summed: int) -> Tensor:
     turns, *shape = sizes(stack.shape)
     if summed == 1:
         stack = o.permute_dims(stack, (0, 2, 1))
-    return o.reshape(stack, (turns * shape[summed], shape[1 - summed]))  # type: ignore[no-any-return]
+    return o.reshape(stack, (turns * shape[summed], shape[1 - summed]))

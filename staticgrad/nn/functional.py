@@ -73,9 +73,9 @@ def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> T
     x = lift(input, get_default_graph())
     if p == 2:
         norm = o.sqrt(o.maximum(o.sum(o.square(x), axis=dim, keepdims=True), eps * eps))
-        return o.divide(x, norm)  # type: ignore[no-any-return]
+        return o.divide(x, norm)
     norm = o.pow(o.sum(o.pow(o.abs(x), p), axis=dim, keepdims=True), 1 / p)
-    return o.divide(x, o.maximum(norm, eps))  # type: ignore[no-any-return]
+    return o.divide(x, o.maximum(norm, eps))
 
 
 # -- padding ------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def _along(x: Tensor, axis: int, weights: Array) -> Tensor:
     """Multiply one axis by a matrix (count, size)."""
     o = FUNCTIONS
     moved = o.moveaxis(x, axis, -1)
-    return o.moveaxis(o.matmul(moved, weights.T.astype(x.dtype)), -1, axis)  # type: ignore[no-any-return]
+    return o.moveaxis(o.matmul(moved, weights.T.astype(x.dtype)), -1, axis)
 
 
 def _resized(

@@ -256,7 +256,7 @@ class _BatchNorm(Module):
             weight = o.divide(1.0, o.astype(count, x.dtype)) if momentum is None else momentum
         y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, weight, self.eps)
         with x.graph, control_dependencies([counted]):
-            return o.identity(y)  # type: ignore[no-any-return]
+            return o.identity(y)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, {_repr_of(eps=self.eps, momentum=self.momentum)}"
@@ -459,7 +459,7 @@ class Flatten(Module):
         self.start_dim, self.end_dim = start_dim, end_dim
 
     def forward(self, input: Any) -> Tensor:
-        return FUNCTIONS.flatten(input, self.start_dim, self.end_dim)  # type: ignore[no-any-return]
+        return FUNCTIONS.flatten(input, self.start_dim, self.end_dim)
 
 
 class MaxPool2d(Module):
@@ -641,12 +641,12 @@ class MultiheadAttention(Module):
         y = F.linear(x, self.in_proj_weight[rows], bias)
         n, length, _ = y.shape
         split = o.reshape(y, (n, length, self.num_heads, self.embed_dim // self.num_heads))
-        return o.permute_dims(split, (0, 2, 1, 3))  # type: ignore[no-any-return]
+        return o.permute_dims(split, (0, 2, 1, 3))
 
     def _mask(self, q: Tensor, k: Tensor, key_padding: Any, attn_mask: Any, causal: bool) -> Tensor | None:
         """All masks as one that is added to the scores."""
         o = FUNCTIONS
-        total: Any = None
+        total: Tensor | None = None
         length, keys = q.shape[-2], k.shape[-2]
         if key_padding is not None:
             padding = _additive(lift(key_padding, q.graph), q.dtype)
@@ -660,15 +660,15 @@ class MultiheadAttention(Module):
             seen = o.greater_equal(o.iota((length, 1), 0), o.iota((1, keys), 1))
             hidden = o.where(seen, o.zeros((), dtype=q.dtype), -math.inf)
             total = hidden if total is None else o.add(total, hidden)
-        return total  # type: ignore[no-any-return]
+        return total
 
 
 def _additive(mask: Tensor, dtype: np.dtype) -> Tensor:
     """A mask in which True hides, as numbers to add to scores."""
     o = FUNCTIONS
     if mask.dtype == bool_:
-        return o.where(mask, o.full((), -math.inf, dtype=dtype), 0)  # type: ignore[no-any-return]
-    return o.astype(mask, dtype)  # type: ignore[no-any-return]
+        return o.where(mask, o.full((), -math.inf, dtype=dtype), 0)
+    return o.astype(mask, dtype)
 
 
 def _attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:

@@ -147,7 +147,7 @@ class LSTM(_Recurrent):
             h = F.sigmoid(o) * FUNCTIONS.tanh(c)
             return (h, c), h
 
-        return FUNCTIONS.scan(step, first, projected, reverse=reverse)  # type: ignore[no-any-return]
+        return FUNCTIONS.scan(step, first, projected, reverse=reverse)
 
 
 class GRU(_Recurrent):
@@ -177,13 +177,13 @@ class GRU(_Recurrent):
             h = n + z * (h - n)
             return (h,), h
 
-        return FUNCTIONS.scan(step, first, projected, reverse=reverse)  # type: ignore[no-any-return]
+        return FUNCTIONS.scan(step, first, projected, reverse=reverse)
 
 
 def _projected(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     """The input's part of the gates at all steps, as one product."""
     rows = FUNCTIONS.reshape(x, (x.shape[0] * x.shape[1], x.shape[2]))
-    return FUNCTIONS.reshape(F.linear(rows, w, bias), (*x.shape[:2], w.shape[0]))  # type: ignore[no-any-return]
+    return FUNCTIONS.reshape(F.linear(rows, w, bias), (*x.shape[:2], w.shape[0]))
 
 
 def _split(x: Tensor, parts: int) -> list[Tensor]:

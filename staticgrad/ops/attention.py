@@ -86,7 +86,7 @@ def _is_blockwise(node: Primal) -> bool:
     return known and product(shape) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)  # type: ignore[operator]
 
 
-def _by_head(node: Primal, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+def _by_head(node: Primal, function: Callable[..., Any], operands: Sequence[Tensor]) -> list[Tensor]:
     """``function`` of the operands' matrices, one head after the other."""
     batch = broadcast_shapes([x.shape[:-2] for x in node.inputs[:3]], "attention")
     flat = [
@@ -121,7 +121,7 @@ def _expand(o: Namespace, node: Primal) -> Sequence[Any]:
         ]
         return [o.concat(parts, axis=0)]
 
-    return _by_head(node, head, (q, k, v))  # type: ignore[no-any-return]
+    return _by_head(node, head, (q, k, v))
 
 
 def _pull_block(
@@ -162,7 +162,7 @@ def _vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
         pulled = [*_by_head(node, head, (q, k, v, ct)), None]
     else:
         pulled = list(_pull_block(o, node.attrs, q, k, v, mask, ct))
-    found = [o.unbroadcast(d, x.shape) for d, x in zip(pulled, (q, k, v), strict=False)]
+    found: list[Tensor | None] = [o.unbroadcast(d, x.shape) for d, x in zip(pulled, (q, k, v), strict=False)]
     if mask is not None:
         found.append(o.unbroadcast(pulled[3], mask.shape) if floating_mask else None)
     return found
@@ -245,4 +245,4 @@ def scaled_dot_product_attention(
         return q.graph.add(ATTENTION, (q, k, v, *mask), attrs).outputs[0]
     with q.graph:
         weights = _weights(o, attrs, q, k, mask[0] if mask else None)
-        return o.matmul(o.dropout(weights, dropout_p), v)  # type: ignore[no-any-return]
+        return o.matmul(o.dropout(weights, dropout_p), v)

@@ -198,7 +198,7 @@ def matmul(x1: Any, x2: Any) -> Tensor:
     a, b = lift_all((x1, x2), what="matmul")
     if a.dtype == bool_:  # or of ands, as in NumPy
         counts = matmul(FUNCTIONS.astype(a, int64), FUNCTIONS.astype(b, int64))
-        return FUNCTIONS.not_equal(counts, 0)  # type: ignore[no-any-return]
+        return FUNCTIONS.not_equal(counts, 0)
     return a.graph.add(MATMUL, (a, b)).outputs[0]
 
 
@@ -295,7 +295,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
 def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
     """Σ x1·x2 along one axis, broadcasting over the others."""
     o = FUNCTIONS
-    return o.sum(o.multiply(x1, x2), axis=axis)  # type: ignore[no-any-return]
+    return o.sum(o.multiply(x1, x2), axis=axis)
 
 
 @public
@@ -303,7 +303,7 @@ def outer(x1: Any, x2: Any) -> Tensor:
     """The products of all pairs of elements of two tensors, flattened first: (x1.size, x2.size)."""
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="outer")
-    return o.multiply(o.reshape(a, (a.size, 1)), o.reshape(b, (1, b.size)))  # type: ignore[no-any-return]
+    return o.multiply(o.reshape(a, (a.size, 1)), o.reshape(b, (1, b.size)))
 
 
 @public
@@ -336,7 +336,7 @@ def tensordot(x1: Any, x2: Any, *, axes: int | tuple[Sequence[int], Sequence[int
     kept_b: Shape = tuple(b.shape[axis] for axis in columns)
     m = o.reshape(o.permute_dims(a, (*rows, *left)), (product(kept_a), summed))
     n = o.reshape(o.permute_dims(b, (*right, *columns)), (summed, product(kept_b)))
-    return o.reshape(matmul(m, n), (*kept_a, *kept_b))  # type: ignore[no-any-return]
+    return o.reshape(matmul(m, n), (*kept_a, *kept_b))
 
 
 # -- einsum -------------------------------------------------------------------------------------------------------
@@ -406,7 +406,7 @@ def _arrange(x: _Labelled, labels: str) -> Tensor:
     perm = tuple(x.labels.index(label) for label in labels)
     if perm == tuple(range(len(perm))):
         return x.tensor
-    return FUNCTIONS.permute_dims(x.tensor, perm)  # type: ignore[no-any-return]
+    return FUNCTIONS.permute_dims(x.tensor, perm)
 
 
 def _contract(a: _Labelled, b: _Labelled, keep: set[str]) -> _Labelled:

@@ -106,7 +106,8 @@ class Body:
         key = ("sizes", tuple(sorted((s.serial, n) for s, n in bindings.items())))
         if key not in self.memo:
             self.memo[key] = _bound(self, bindings, self.root.memo.setdefault(("nodes", *key), {}))
-        return self.memo[key]  # type: ignore[no-any-return]
+        made: Body = self.memo[key]
+        return made
 
 
 def _bound(body: Body, bindings: Mapping[Symbol, int], nodes: dict[Node, Node]) -> Body:

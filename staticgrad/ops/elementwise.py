@@ -486,7 +486,7 @@ def _classification(name: str, doc: str, reference: Any, of_integers: bool) -> C
         x = operands(name, x)[0]
         if is_floating(x.dtype):
             return declare(op, (x,))
-        return FUNCTIONS.full_like(x, of_integers, dtype=bool_)  # type: ignore[no-any-return]
+        return FUNCTIONS.full_like(x, of_integers, dtype=bool_)
 
     return publish(function, name, doc, f"Elementwise; the result is bool. Of integers and bools: {of_integers}.")
 

@@ -83,7 +83,7 @@ def check_square(name: str, x: TensorType) -> None:
     require_equal(x.shape[-2], x.shape[-1], name, f"columns as rows of {x}")
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: Tensor) -> Tensor:
     return FUNCTIONS.matrix_transpose(x)
 
 
@@ -364,7 +364,7 @@ def solve_triangular(
         return FUNCTIONS.squeeze(x, -1) if vector else x
     right = matrix("solve_triangular", x2)
     a, b, _ = _system("solve_triangular", x1, _transposed(right))
-    return _transposed(triangular(a, b, lower=not upper, transposed=True, unit=bool(unitriangular)))  # type: ignore[no-any-return]
+    return _transposed(triangular(a, b, lower=not upper, transposed=True, unit=bool(unitriangular)))
 
 
 # -- elimination: solve, inv, det -----------------------------------------------------------------------------------
@@ -641,7 +641,7 @@ def matrix_power(x: Any, n: int) -> Tensor:
     a = _of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
     require_equal(a.shape[-2], a.shape[-1], "matrix_power", f"columns as rows of {a.type}")
     if n == 0:
-        return o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape)  # type: ignore[no-any-return]
+        return o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape)
     power, result, left = (inv(a) if n < 0 else a), None, abs(n)
     while left:
         if left % 2:

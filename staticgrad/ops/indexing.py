@@ -269,7 +269,8 @@ def _known_values(index: Tensor) -> Array | None:
     """The values of an index that is part of the program."""
     match index.op.op.name:
         case "constant":
-            return index.op.attrs.value  # type: ignore[no-any-return]
+            value: Array = index.op.attrs.value
+            return value
         case "full" | "iota" if index.type.static and index.size != 0:
             attrs = index.op.attrs
             if index.op.op.name == "full":
@@ -302,7 +303,7 @@ def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
         return index
     if isinstance(size, Dim):
         raise GraphError(f"indices are wrapped when the size {size} is bound")
-    return o.where(o.less(index, 0), o.add(index, size), index)  # type: ignore[no-any-return]
+    return o.where(o.less(index, 0), o.add(index, size), index)
 
 
 def _prepare(o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indices: Sequence[Tensor]) -> Any:
@@ -635,7 +636,7 @@ def scatter(x: Any, index: Any, updates: Any, mode: str = "set") -> Tensor:
         new = _updates_for(x, updates, graph)
         if x.dtype not in SUMMABLE:
             wide = scatter(FUNCTIONS.astype(x, int32), index, FUNCTIONS.astype(new, int32), mode)
-            return FUNCTIONS.astype(wide, x.dtype)  # type: ignore[no-any-return]
+            return FUNCTIONS.astype(wide, x.dtype)
         key = subscript(x, index)
         part = declare_slice(x, key.slices.starts, key.slices.stops, key.slices.steps)
         new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
@@ -652,17 +653,17 @@ def _updates_for(x: Tensor, updates: Any, graph: Any) -> Tensor:
     new = lift(updates, graph, x.dtype)
     if new.dtype != x.dtype and not np.can_cast(new.dtype, x.dtype, "safe"):
         raise GraphError(f"scatter: updates {new.type} are not cast safely to {x.dtype.name} of {x.name!r}")
-    return FUNCTIONS.astype(new, x.dtype)  # type: ignore[no-any-return]
+    return FUNCTIONS.astype(new, x.dtype)
 
 
 def _arranged(part: Tensor, new: Tensor, key: Subscript) -> Tensor:
     """Updates from the shape of the subscript to that in which the axes of the indices come first."""
     if not key.indices:
-        return FUNCTIONS.reshape(new, part.shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.reshape(new, part.shape)
     front = (*key.indices[0].shape, *_remaining(part.type, key.axes))
     perm = _placing(key, len(front))
     placed = FUNCTIONS.reshape(new, tuple(front[axis] for axis in perm))
-    return FUNCTIONS.permute_dims(placed, inverse(perm))  # type: ignore[no-any-return]
+    return FUNCTIONS.permute_dims(placed, inverse(perm))
 
 
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -693,7 +694,7 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     order = [axes.index(axis) for axis in sorted(axes)]
     spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
     hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
-    return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)  # type: ignore[no-any-return]
+    return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)
 
 
 def _meetings(part: Tensor, key: Subscript) -> tuple[Any, Any]:
@@ -749,7 +750,7 @@ def _extreme_of_meeting(same: Tensor, new: Tensor, mode: str) -> Tensor:
     most = np.inf if is_floating(new.dtype) else int(np.iinfo(new.dtype).max)
     pairs = o.reshape(same, (*same.shape, *(1 for _ in new.shape[1:])))
     chosen = o.where(pairs, others, least if mode == "max" else most)
-    return FUNCTIONS.__getattr__(mode)(chosen, axis=1)  # type: ignore[no-any-return]
+    return FUNCTIONS.__getattr__(mode)(chosen, axis=1)
 
 
 def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
@@ -758,7 +759,7 @@ def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
         return part
     o = FUNCTIONS
     inside = unslice(o.full(part.shape, True, dtype=bool_), slices, x.shape)
-    return o.where(inside, unslice(part, slices, x.shape), x)  # type: ignore[no-any-return]
+    return o.where(inside, unslice(part, slices, x.shape), x)
 
 
 # -- one_hot --------------------------------------------------------------------------------------------------------

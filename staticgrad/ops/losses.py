@@ -37,7 +37,7 @@ def check_reduction(reduction: str, what: str, allowed: Sequence[str] = REDUCTIO
     return reduction
 
 
-def reduced(o: Namespace, rows: Any, reduction: str) -> Any:
+def reduced(o: Namespace, rows: Tensor, reduction: str) -> Tensor:
     """Rows, their sum or their mean."""
     if reduction == "mean":
         return o.mean(rows)
@@ -552,7 +552,7 @@ def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))  # type: ignore[no-any-return]
+    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))
 
 
 def _declare(op: Op, attrs: Any, *values: Any) -> Tensor:
@@ -672,7 +672,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction:
     positive = o.multiply(t, o.maximum(o.log(x), -100.0))
     negative = o.multiply(o.subtract(1.0, t), o.maximum(o.log1p(o.negative(x)), -100.0))
     rows = _weighted(o, o.negative(o.add(positive, negative)), operands[2] if weight is not None else None)
-    return reduced(o, rows, reduction)  # type: ignore[no-any-return]
+    return reduced(o, rows, reduction)
 
 
 # -- divergence ---------------------------------------------------------------------------------------------------
@@ -731,5 +731,5 @@ def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = 
         if x.ndim == 0:
             raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {x.type}")
         with loss.graph:
-            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))  # type: ignore[no-any-return]
+            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))
     return loss

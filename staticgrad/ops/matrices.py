@@ -57,7 +57,7 @@ def _triangle(what: str, x: Any, k: int, lower: bool) -> Tensor:
     shape = tensor.shape[-2:]
     rows, columns = o.add(o.iota(shape, 0), k), o.iota(shape, 1)
     kept = o.less_equal(columns, rows) if lower else o.greater_equal(columns, rows)
-    return o.where(kept, tensor, 0)  # type: ignore[no-any-return]
+    return o.where(kept, tensor, 0)
 
 
 @public
@@ -95,7 +95,7 @@ def diagonal(x: Any, *, offset: int = 0) -> Tensor:
 @public
 def trace(x: Any, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """The sums of the diagonals of matrices, ``offset`` above the main one."""
-    return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)  # type: ignore[no-any-return]
+    return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 @public
@@ -114,7 +114,7 @@ def cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
     u, v, w = o.unstack(b, axis=places[1])
     parts = [o.subtract(y * w, z * v), o.subtract(z * u, x * w), o.subtract(x * v, y * u)]
     place = axis if axis < 0 else axis + max(a.ndim, b.ndim) - a.ndim
-    return o.stack(parts, axis=place)  # type: ignore[no-any-return]
+    return o.stack(parts, axis=place)
 
 
 # -- norms ----------------------------------------------------------------------------------------------------------
@@ -125,27 +125,27 @@ def root_of_sum(x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
     o = FUNCTIONS
     total = o.sum(o.multiply(x, x), axis=axes, keepdims=keepdims)
     empty = o.equal(total, 0)
-    return o.where(empty, 0, o.sqrt(o.where(empty, 1, total)))  # type: ignore[no-any-return]
+    return o.where(empty, 0, o.sqrt(o.where(empty, 1, total)))
 
 
 def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tensor:
     o = FUNCTIONS
     size = o.abs(x)
     if p == math.inf:
-        return o.max(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+        return o.max(size, axis=axes, keepdims=keepdims)
     if p == -math.inf:
-        return o.min(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+        return o.min(size, axis=axes, keepdims=keepdims)
     if p == 0:
-        return o.astype(o.count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)  # type: ignore[no-any-return]
+        return o.astype(o.count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)
     if p == 1:
-        return o.sum(size, axis=axes, keepdims=keepdims)  # type: ignore[no-any-return]
+        return o.sum(size, axis=axes, keepdims=keepdims)
     if p == 2:
         return root_of_sum(x, axes, keepdims)
     total = o.sum(o.pow(size, p), axis=axes, keepdims=keepdims)
     if p < 0:
-        return o.pow(total, 1 / p)  # type: ignore[no-any-return]
+        return o.pow(total, 1 / p)
     empty = o.equal(total, 0)
-    return o.where(empty, 0, o.pow(o.where(empty, 1, total), 1 / p))  # type: ignore[no-any-return]
+    return o.where(empty, 0, o.pow(o.where(empty, 1, total), 1 / p))
 
 
 @public
@@ -186,7 +186,7 @@ def matrix_norm(x: Any, *, keepdims: bool = False, ord: float | str | None = "fr
         result = o.expand_dims(combine(values, axis=-1, keepdims=True), -1)
     else:
         raise GraphError(f'matrix_norm: expected ord "fro", "nuc", ±1, ±2 or ±inf, actual {ord!r}')
-    return result if keepdims else o.reshape(result, tensor.shape[:-2])  # type: ignore[no-any-return]
+    return result if keepdims else o.reshape(result, tensor.shape[:-2])
 
 
 # -- grids ----------------------------------------------------------------------------------------------------------

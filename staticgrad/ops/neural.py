@@ -581,7 +581,7 @@ def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
     o = FUNCTIONS
     before = o.latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
-    return o.assign(variable, new)  # type: ignore[no-any-return]
+    return o.assign(variable, new)
 
 
 def _running_updates(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> list[Node]:
@@ -646,7 +646,7 @@ def batch_norm(
         if not updates:
             return y
         with control_dependencies(updates):
-            return o.identity(y)  # type: ignore[no-any-return]
+            return o.identity(y)
 
 
 # -- embedding ----------------------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ def uniform(
             return u
         width = high - low
         scaled = o.multiply(u, _cast(width, u.dtype))
-        return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))  # type: ignore[no-any-return]
+        return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))
 
 
 def _cast(value: Any, dtype: np.dtype) -> Any:
@@ -313,7 +313,7 @@ def normal(
         x = o.multiply(o.erfinv(v), math.sqrt(2.0))
         if not (is_weak(std) and std == 1):
             x = o.multiply(x, _cast(std, u.dtype))
-        return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))  # type: ignore[no-any-return]
+        return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))
 
 
 def bernoulli(p: Any, shape: Any = None, *, seed: int | None = None) -> Tensor:
@@ -328,7 +328,7 @@ def bernoulli(p: Any, shape: Any = None, *, seed: int | None = None) -> Tensor:
         if shape is None:
             shape = () if is_weak(p) else np.shape(p) if not isinstance(p, Tensor) else p.shape
         u = random_uniform(shape, _dtype_of_parameters(None, p), seed)
-        return o.less(u, _cast(p, u.dtype))  # type: ignore[no-any-return]
+        return o.less(u, _cast(p, u.dtype))
 
 
 def permutation(n: Any, *, seed: int | None = None) -> Tensor:
@@ -342,7 +342,7 @@ def permutation(n: Any, *, seed: int | None = None) -> Tensor:
     mine, other = o.reshape(u, (size, 1)), o.reshape(u, (1, size))
     earlier = o.less(o.iota((1, size), 1), o.iota((size, 1), 0))
     before = o.logical_or(o.less(other, mine), o.logical_and(o.equal(other, mine), earlier))
-    return o.sum(o.astype(before, "int64"), axis=1)  # type: ignore[no-any-return]
+    return o.sum(o.astype(before, "int64"), axis=1)
 
 
 # -- dropout ------------------------------------------------------------------------------------------------------

@@ -117,14 +117,14 @@ def shape(x: Any) -> Tensor:
     x = lift(x, graph_of((x,)))
     with graph_of((x,)) as graph:
         if x.type.static:
-            return FUNCTIONS.constant(np.array(x.shape, np.int64).reshape(x.ndim))  # type: ignore[no-any-return]
+            return FUNCTIONS.constant(np.array(x.shape, np.int64).reshape(x.ndim))
         return graph.add(SHAPE, (), ShapeAttributes(x.shape)).outputs[0]
 
 
 def size_value(size: Size, dtype: np.dtype) -> Tensor:
     """A size as a 0-d tensor of the current graph."""
     values = get_default_graph().add(SHAPE, (), ShapeAttributes((size,))).outputs[0]
-    return FUNCTIONS.astype(FUNCTIONS.reshape(values, ()), dtype)  # type: ignore[no-any-return]
+    return FUNCTIONS.astype(FUNCTIONS.reshape(values, ()), dtype)
 
 
 # -- the primitives -------------------------------------------------------------------------------------------------
@@ -200,10 +200,10 @@ SUM = register(
 )
 
 
-def _halves(v: Any) -> tuple[Any, Any, Any]:
+def _halves(v: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """The first half along the last axis, as much after it, and the odd one out (or None)."""
-    half = v.shape[-1] // 2
-    odd = v[..., 2 * half :] if v.shape[-1] % 2 else None
+    half = size // 2
+    odd = v[..., 2 * half :] if size % 2 else None
     return v[..., :half], v[..., half : 2 * half], odd
 
 
@@ -213,17 +213,19 @@ def _vjp_product_tree(o: Namespace, node: Primal, ct: Any) -> Any:
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
     perm = (*kept, *axes)
     lines = tuple(x.shape[axis] for axis in kept)
-    level = o.reshape(o.permute_dims(x, perm), (*lines, reduced_size(x.shape, axes)))
+    size = int(reduced_size(x.shape, axes))
+    level = o.reshape(o.permute_dims(x, perm), (*lines, size))
     pairs = []
-    while level.shape[-1] > 1:
-        a, b, odd = _halves(level)
+    while size > 1:
+        a, b, odd = _halves(level, size)
+        size -= size // 2
         pairs.append((a, b))
         level = o.multiply(a, b) if odd is None else o.concat([o.multiply(a, b), odd], axis=-1)
     grad = o.reshape(ct, (*lines, 1))
     for a, b in reversed(pairs):
-        size = a.shape[-1]
-        inner = grad if grad.shape[-1] == size else grad[..., :size]
-        rest = [] if grad.shape[-1] == size else [grad[..., size:]]
+        half = a.shape[-1]
+        inner = grad if grad.shape[-1] == half else grad[..., :half]
+        rest = [] if grad.shape[-1] == half else [grad[..., half:]]
         grad = o.concat([o.multiply_no_nan(b, inner), o.multiply_no_nan(a, inner), *rest], axis=-1)
     inverse = tuple(int(axis) for axis in np.argsort(perm))
     return o.permute_dims(o.reshape(grad, tuple(x.shape[axis] for axis in perm)), inverse)
@@ -326,7 +328,7 @@ def _totals(what: str, x: Any, dtype: DTypeLike | None) -> Tensor:
     """The operand of a sum or product, in the dtype of the result: integers and bools as int64."""
     x = operands(what, x)[0]
     target = dtype_of(dtype) if dtype is not None else x.dtype if is_floating(x.dtype) else int64
-    return FUNCTIONS.astype(x, target)  # type: ignore[no-any-return]
+    return FUNCTIONS.astype(x, target)
 
 
 @public
@@ -386,7 +388,7 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
         return x
     lead = x.ndim - len(shape)
     if lead < 0:
-        return FUNCTIONS.broadcast_to(x, shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.broadcast_to(x, shape)
     stretched = [lead + axis for axis, size in enumerate(shape) if size == 1 and x.shape[lead + axis] != 1]
     axes = (*range(lead), *stretched)
     total = _reduced(SUM, x, axes, keepdims=False) if axes else x
@@ -394,8 +396,8 @@ def unbroadcast(x: Tensor, shape: Shape) -> Tensor:
         return total
     narrower = [m == 1 and n != 1 for m, n in zip(total.shape, shape)] if total.ndim == len(shape) else []
     if builtins.any(narrower):
-        return FUNCTIONS.broadcast_to(total, shape)  # type: ignore[no-any-return]
-    return FUNCTIONS.reshape(total, shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.broadcast_to(total, shape)
+    return FUNCTIONS.reshape(total, shape)
 
 
 # -- means and variances --------------------------------------------------------------------------------------------
@@ -443,7 +445,7 @@ MEAN = register(
 
 def _floats(what: str, x: Any) -> Tensor:
     x = operands(what, x)[0]
-    return x if is_floating(x.dtype) else FUNCTIONS.astype(x, float64)  # type: ignore[no-any-return]
+    return x if is_floating(x.dtype) else FUNCTIONS.astype(x, float64)
 
 
 @public

@@ -186,7 +186,7 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
         before = o.less_equal(edges, wanted)
         if is_floating(bounds.dtype):
             before = o.logical_or(before, o.isnan(wanted))
-    return o.sum(before, axis=-1, dtype=int64)  # type: ignore[no-any-return]
+    return o.sum(before, axis=-1, dtype=int64)
 
 
 @public
@@ -202,4 +202,4 @@ def isin(x1: Any, x2: Any, *, invert: bool = False) -> Tensor:
     values, wanted = operands("isin", x1, x2)
     pairs = o.equal(o.expand_dims(values, -1), o.reshape(wanted, (*(1 for _ in values.shape), wanted.size)))
     found = o.any(pairs, axis=-1)
-    return o.logical_not(found) if invert else found  # type: ignore[no-any-return]
+    return o.logical_not(found) if invert else found

@@ -255,7 +255,7 @@ def full(shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tens
 
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
-        return FUNCTIONS.broadcast_to(x, shape)  # type: ignore[no-any-return]
+        return FUNCTIONS.broadcast_to(x, shape)
     kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or dtype_of(np.asarray(fill_value).dtype)
     attrs = FullAttributes(as_shape(shape, "full"), kind, np.asarray(fill_value).astype(kind).item())
     return get_default_graph().add(FULL, (), attrs).outputs[0]
@@ -358,7 +358,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
         span = stop - start
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
-        return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)  # type: ignore[no-any-return]
+        return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)
     array: Array = np.arange(start, stop, step)  # type: ignore[arg-type]
     if dtype is None and array.dtype == np.float64:
         dtype = float32

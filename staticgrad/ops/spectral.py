@@ -37,10 +37,10 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import Size, TensorType
+from staticgrad.types import Size, TensorType, sizes
 
 
-def _transposed(x: Any) -> Any:
+def _transposed(x: Tensor) -> Tensor:
     return FUNCTIONS.matrix_transpose(x)
 
 
@@ -171,7 +171,7 @@ QR = register(
         "Q with orthonormal columns and an upper triangular R, for a matrix with at least as many rows as columns.",
         infer=_qr_type,
         reference=lambda attrs, a: tuple(y.astype(a.dtype) for y in np.linalg.qr(a.astype(np.float64))),
-        expand=lambda o, node: _householder(node.inputs[0], node.inputs[0].shape[-1]),
+        expand=lambda o, node: _householder(node.inputs[0], int(node.inputs[0].shape[-1])),
         vjp=_vjp_qr,
         jvp=_jvp_qr,
         dtypes=FLOATS,
@@ -385,7 +385,8 @@ def _svd_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorTyp
 
 def _expand_svd(o: Namespace, node: Primal) -> Sequence[Any]:
     a = node.inputs[0]
-    wide = a.shape[-2] < a.shape[-1]
+    rows, columns = sizes(a.shape[-2:])
+    wide = rows < columns
     ut, s, vt = graph_of((a,)).add(JACOBI_SVD, (a if wide else _transposed(a),)).outputs
     return [_transposed(vt), s, ut] if wide else [_transposed(ut), s, vt]
 
@@ -405,7 +406,7 @@ def _differences_of_squares(o: Namespace, s: Any) -> Any:
 
 def _vjp_svd(o: Namespace, node: Primal, cu: Any, cs: Any, cvh: Any) -> Sequence[Any]:
     u, s, vh = node.outputs
-    v, wide, high = _transposed(vh), u.shape[-2] < vh.shape[-1], u.shape[-2] > vh.shape[-1]
+    v, (rows, columns) = _transposed(vh), sizes((u.shape[-2], vh.shape[-1]))
     size = o.eye(s.shape[-1], dtype=s.dtype)
     middle = o.multiply(o.expand_dims(cs, -1), size) if cs is not None else None
     sides: list[Any] = []
@@ -419,12 +420,12 @@ def _vjp_svd(o: Namespace, node: Primal, cu: Any, cs: Any, cvh: Any) -> Sequence
 
     if cu is not None:
         middle = plus(middle, _scaled_columns(o, skew(o.matmul(_transposed(u), cu)), s))
-        if high:
+        if rows > columns:
             sides.append(o.matmul(_scaled_columns(o, _without(o, u, cu), o.reciprocal(s)), vh))
     if cvh is not None:
         cv = _transposed(cvh)
         middle = plus(middle, o.multiply(o.expand_dims(s, -1), skew(o.matmul(vh, cv))))
-        if wide:
+        if rows < columns:
             sides.append(o.matmul(u, _transposed(_scaled_columns(o, _without(o, v, cv), o.reciprocal(s)))))
     total = o.matmul(u, o.matmul(middle, vh))
     for side in sides:
@@ -441,9 +442,10 @@ def _jvp_svd(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
     right, left = _scaled_columns(o, inner, s), o.multiply(o.expand_dims(s, -1), inner)
     du = o.matmul(u, o.multiply(factors, o.add(right, _transposed(right))))
     dv = o.matmul(v, o.multiply(factors, o.add(left, _transposed(left))))
-    if u.shape[-2] > s.shape[-1]:
+    rows, least, columns = sizes((u.shape[-2], s.shape[-1], vh.shape[-1]))
+    if rows > least:
         du = o.add(du, _scaled_columns(o, _without(o, u, o.matmul(t, v)), o.reciprocal(s)))
-    if vh.shape[-1] > s.shape[-1]:
+    if columns > least:
         dv = o.add(dv, _scaled_columns(o, _without(o, v, o.matmul(_transposed(t), u)), o.reciprocal(s)))
     return du, values, _transposed(dv)
 
@@ -523,7 +525,7 @@ def matrix_rank(x: Any, *, rtol: float | None = None) -> Tensor:
     o = FUNCTIONS
     values = svdvals(x)
     limit = _tolerance(values, float_matrix("matrix_rank", x).shape, rtol)
-    return o.count_nonzero(o.greater(values, limit), axis=-1)  # type: ignore[no-any-return]
+    return o.count_nonzero(o.greater(values, limit), axis=-1)
 
 
 @frozen

@@ -329,7 +329,7 @@ def _average_expand(o: Namespace, node: Primal) -> Sequence[Any]:
         return [o.multiply(total, 1 / attrs.divisor)]
     if _even(attrs):
         return [o.multiply(total, 1 / math.prod(attrs.window.kernel))]
-    rows, columns = (_elements(attrs, a, x.shape[-2 + a], total.shape[-2 + a]) for a in range(2))
+    rows, columns = (_elements(attrs, a, int(x.shape[-2 + a]), int(total.shape[-2 + a])) for a in range(2))
     return [o.divide(total, (rows[:, None] * columns).astype(x.dtype))]
 
 
@@ -418,7 +418,7 @@ def adaptive_avg_pool2d(input: Any, output_size: int | Sequence[int | None] | No
     given = (output_size,) * 2 if output_size is None or isinstance(output_size, int) else tuple(output_size)
     height, width = x.shape[-2:]
     if given == (1, 1):
-        return o.mean(x, axis=(-2, -1), keepdims=True)  # type: ignore[no-any-return]
+        return o.mean(x, axis=(-2, -1), keepdims=True)
     if isinstance(height, Dim) or isinstance(width, Dim):
         raise GraphError(f"{what}: expected an image of known size, actual {x.type}")
     wanted = [size if count is None else int(count) for size, count in zip((height, width), given, strict=True)]
@@ -428,4 +428,4 @@ def adaptive_avg_pool2d(input: Any, output_size: int | Sequence[int | None] | No
         return avg_pool2d(x, (height // wanted[0], width // wanted[1]))
     rows = averaging_matrix(height, wanted[0]).astype(x.dtype)
     columns = averaging_matrix(width, wanted[1]).T.astype(x.dtype)
-    return o.matmul(rows, o.matmul(x, columns))  # type: ignore[no-any-return]
+    return o.matmul(rows, o.matmul(x, columns))
