@@ -410,6 +410,18 @@ def test_a_split_reduction_that_counts_along_what_is_split() -> None:
     np.testing.assert_allclose(got, (np.sin(value) * np.arange(count)).sum(), rtol=1e-10)
 
 
+def test_padded_rows_are_not_lost_when_a_long_sum_is_split() -> None:
+    first, last = normal(24, 4096, dtype=np.float64), normal(4096, dtype=np.float64)
+    with Graph() as graph:
+        x, y = sg.placeholder(first.shape, sg.float64), sg.placeholder(last.shape, sg.float64)
+        z = sg.sin(sg.pad(x, ((0, 1), (0, 0))) + sg.pad(y[None], ((24, 0), (0, 0)))) * 2.0
+        exe = sg.Session(graph).compile([z, sg.sum(z)], [x, y])
+        got = exe(first, last)
+    want = np.sin(np.concatenate([first, last[None]])) * 2.0
+    np.testing.assert_allclose(got[0], want, rtol=1e-12)
+    np.testing.assert_allclose(got[1], want.sum(), rtol=1e-10)
+
+
 # -- nests of several sweeps ------------------------------------------------------------------------------------------
 
 

@@ -141,11 +141,13 @@ class _Splitter:
         wanted = self._closure([n for n in self.facts.needed if self._is_of_parts(n)])
         for n in sorted(wanted):
             instr = nest.body[n]
-            if isinstance(instr, Iota) and instr.dim == self.dim:
-                step = add(Constant(self.size, INT64))
-                scaled = add(Compute("multiply", NO_ATTRIBUTES, (add(Iota(0)), step), INT64))
-                moved = add(Compute("add", NO_ATTRIBUTES, (scaled, add(Constant(start, INT64))), INT64))
-                number[n] = add(Compute("add", NO_ATTRIBUTES, (moved, add(Iota(self.dim + 1))), INT64))
+            if isinstance(instr, Iota):
+                number[n] = add(Iota(instr.dim + 1))  # the parts are the first dimension
+                if instr.dim == self.dim:
+                    part = (add(Iota(0)), add(Constant(self.size, INT64)))
+                    scaled = add(Compute("multiply", NO_ATTRIBUTES, part, INT64))
+                    moved = add(Compute("add", NO_ATTRIBUTES, (scaled, add(Constant(start, INT64))), INT64))
+                    number[n] = add(Compute("add", NO_ATTRIBUTES, (moved, number[n]), INT64))
                 continue
             number[n] = add(renumbered(instr, number, lambda access: self._in_parts(access, start)))
             if isinstance(instr, Reduce):
