@@ -44,9 +44,11 @@ from staticgrad.compiler.program import (
     GradSlot,
     Interface,
     KeySlot,
+    PreparedSlot,
     Program,
     Slot,
     StateSlot,
+    VersionSlot,
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
@@ -162,6 +164,10 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
                 return ("gradient", numbers["gradient"][slot.key], _type(slot.type))
             case KeySlot():
                 return ("key", slot.again)
+            case VersionSlot():
+                return ("version", numbers["variable"][slot.name])
+            case PreparedSlot():
+                return ("prepared", slot.count)
             case ConstantSlot():
                 value = np.ascontiguousarray(slot.value)
                 data = value.tobytes()
@@ -202,6 +208,10 @@ def _slot(data: Plain, names: Digest) -> Slot:
             return GradSlot(names.gradients[number], _type_of(type_))
         case ("key", bool(again)):
             return KeySlot(again)
+        case ("version", int(number)) if 0 <= number < len(names.variables):
+            return VersionSlot(names.variables[number])
+        case ("prepared", int(count)) if count >= 0:
+            return PreparedSlot(count)
         case ("constant", type_, bytes(content)):
             return _constant(_type_of(type_), content)
         case ("constant", type_, int(number)) if 0 <= number < len(names.constants):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.kernels.matrix import Contraction, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.memory.plan import Plan
@@ -15,7 +15,9 @@ from staticgrad.compiler.program import (
     FetchSlot,
     GradSlot,
     KeySlot,
+    PreparedSlot,
     StateSlot,
+    VersionSlot,
 )
 from staticgrad.compiler.steps.step import Kernel, Memory, Step, Temp
 from staticgrad.phases import phase
@@ -59,6 +61,10 @@ def _memory(memory: Memory, plan: Plan) -> str:
             return "key"
         case CallbackSlot():
             return "callback"
+        case VersionSlot():
+            return f"version:{memory.name}"
+        case PreparedSlot():
+            return "prepared"
 
 
 def describe_kernel(kernel: Kernel) -> str:
@@ -66,6 +72,8 @@ def describe_kernel(kernel: Kernel) -> str:
         return _nest(kernel)
     if isinstance(kernel, Batch):
         return f"{kernel.count} × {kernel.routine.text}"
+    if isinstance(kernel, Packing):
+        return "pack for " + describe_kernel(kernel.of)
     if isinstance(kernel, Contraction):
         lines = [
             f"contraction {kernel.dtype.name} batch {kernel.batch} {kernel.m}x{kernel.k} · {kernel.k}x{kernel.n},"

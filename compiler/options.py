@@ -18,6 +18,7 @@ class Options:
     memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
     timed: bool = False  # whether the program notes the time after each step
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
+    prepares: bool = False  # whether what follows from variables alone is kept from call to call
 
     @staticmethod
     def from_environment(

@@ -6,6 +6,7 @@
     lower        region          -> steps with kernels           (lowering/)
     inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)
     split        steps           -> some in parts for threads    (steps/split.py)
+    prepare      steps           -> those that can be kept apart (steps/prepare.py)
     schedule     steps           -> steps in order               (steps/schedule.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live ranges     -> offsets                      (memory/)
@@ -36,6 +37,7 @@ from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.loops import Part
+from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
 from staticgrad.compiler.steps.recompute import fit
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
@@ -52,15 +54,20 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
         if not step.optional or step.name not in options.disabled:
             region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
-    slots, steps = _steps(region, options)
+    slots, steps = _kernels(region, options)
+    first, rest = prepare(steps, options.target) if _may_prepare(options, held) else ([], steps)
+    prepared, kept = summary(first), kept_buffers(first, rest)
+    steps = [*_ordered(first, options), *_ordered(rest, options)]
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
-    plan = plan_memory(steps, share=options.memory != "none", seconds=options.planning_seconds, fixed=fixed, held=held)
+    share, seconds = options.memory != "none", options.planning_seconds
+    plan = plan_memory(steps, share=share, seconds=seconds, fixed=fixed, held=held, lasting=kept)
     kernels_text = describe_steps(steps, plan)
     stages.text("kernels", lambda: kernels_text)
     poison = options.memory == "poison"
-    entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed)
+    slots = (*slots, *(prepared.slots if prepared is not None else ()))
+    entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared)
     stages.text("llvm", lambda: entry.text)
     return stages.done(
         Program(
@@ -81,27 +88,37 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     )
 
 
-def _steps(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step]]:
-    """From kernels to a schedule: the slots of a region, and its steps in order."""
+def _may_prepare(options: Options, held: Sequence[Held]) -> bool:
+    """Whether the arena is the program's own and may be larger than one call needs."""
+    return options.prepares and options.memory == "plan" and options.memory_budget is None and not held
+
+
+def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step]]:
+    """The slots of a region and its steps, not yet in order."""
     strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options))
     lowered = lower(region, strides, part, node_cost, fusion="fuse" not in options.disabled)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
-    split = split_reductions(inlined, options.target)
-    add_scratch(split, options.target, options.workers)
-    return lowered.slots, schedule(split, greedy="schedule" not in options.disabled)
+    return lowered.slots, split_reductions(inlined, options.target)
+
+
+def _ordered(steps: Sequence[Step], options: Options) -> list[Step]:
+    """The steps with their scratch memory, in the order in which they run."""
+    add_scratch(steps, options.target, options.workers)
+    return schedule(steps, greedy="schedule" not in options.disabled)
 
 
 def _part(options: Options, region: Region) -> Part:
     """The body of a loop, from materialize to place, as a function of its own."""
-    slots, steps = _steps(materialize(region), options)
+    slots, unordered = _kernels(materialize(region), options)
+    steps = _ordered(unordered, options)
     return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"))
 
 
 def _products(step: Step) -> list[Contraction]:
     """The contractions of a step, those inside of a loop too, without their epilogues."""
     if isinstance(step.kernel, Contraction):
-        return [replace(step.kernel, epilogue=None)]
+        return [replace(step.kernel, epilogue=None, packed=False)]
     parts = step.loop.parts if step.loop is not None else ()
     return [product for part in parts for inner in part.steps for product in _products(inner)]
 

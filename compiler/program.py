@@ -7,7 +7,7 @@
 The compiled entry is ``i32 @main(ptr slots, ptr arena, ptr pool)``: ``slots`` is a table of pointers in the order of
 ``Program.slots``, ``arena`` is 64-byte aligned memory of ``arena_bytes``, ``pool`` is null or a pool of threads
 (``emit.parallel``), at most ``workers`` of them. It returns 0, or 1 + the number of the check or callback that failed;
-then no state has been written.
+then no state has been written. A program with a ``PreparedSlot`` finds in the arena what its last call left there.
 """
 
 from __future__ import annotations
@@ -85,7 +85,36 @@ class CallbackSlot:
     source: SourceLine | None
 
 
-Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot
+@frozen
+class VersionSlot:
+    """int64: how many writes a variable of the session has seen."""
+
+    name: str
+
+
+@frozen
+class PreparedSlot:
+    """int64[count], kept with the arena from call to call: the versions of the variables from which the first steps
+    computed what still lies in the arena, -1 while it does not. The program compares them and writes them."""
+
+    count: int
+
+
+Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | CallbackSlot | VersionSlot | PreparedSlot
+
+
+@frozen
+class Prepared:
+    """How many of the first steps follow from variables alone, the versions of those, and where the versions lie that
+    the steps saw when they ran last."""
+
+    steps: int
+    versions: tuple[VersionSlot, ...]
+    seen: PreparedSlot
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        return (*self.versions, self.seen)
 
 
 # -- what can go wrong in a run -------------------------------------------------------------------------------------

@@ -25,8 +25,10 @@ from staticgrad.compiler.program import (
     GradSlot,
     Interface,
     KeySlot,
+    PreparedSlot,
     Program,
     StateSlot,
+    VersionSlot,
 )
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.interpreter import bounds_error, call_function
@@ -76,18 +78,19 @@ def estimated_seconds(interface: Interface) -> float:
 
 
 class Frame:
-    """What one call in flight owns: the pointer table, the arena, the key of the random ops, and the key of those that
-    repeat what another run drew."""
+    """What one call in flight owns: the pointer table, the arena, the key of the random ops, the key of those that
+    repeat what another run drew, and the versions of the variables from which the arena is prepared."""
 
-    __slots__ = ("again", "arena", "arena_address", "key", "table", "table_address")
+    __slots__ = ("again", "arena", "arena_address", "key", "prepared", "table", "table_address")
 
-    def __init__(self, slots: int, arena_bytes: int) -> None:
+    def __init__(self, slots: int, arena_bytes: int, prepared: int = 0) -> None:
         self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
         self.table_address = ctypes.addressof(self.table)
         self.arena = workspace(arena_bytes)
         self.arena_address = data_address(self.arena)
         self.key = np.zeros(2, np.int64)
         self.again = np.zeros(2, np.int64)
+        self.prepared = np.full(prepared, -1, np.int64)
 
 
 class NativeRunner:
@@ -128,6 +131,7 @@ class NativeRunner:
         self._gradients: list[tuple[int, GradSlot]] = []
         self._fixed: list[tuple[int, int]] = []
         self._kept_alive: list[object] = []
+        self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
         types: dict[int, TensorType] = {}
         for position, slot in enumerate(interface.slots):
             if isinstance(slot, FeedSlot):
@@ -143,6 +147,10 @@ class NativeRunner:
                 self._fixed.append((position, data_address(self._constant(slot.value))))
             elif isinstance(slot, KeySlot):
                 (self._repeated_keys if slot.again else self._keys).append(position)
+            elif isinstance(slot, VersionSlot):
+                self._fixed.append((position, data_address(self.store.version_word(slot.name))))
+            elif isinstance(slot, PreparedSlot):
+                self._prepared = position, slot.count
             else:
                 self._fixed.append((position, self._callback(slot)))
         self.types = tuple(types[index] for index in range(len(types)))
@@ -272,7 +280,10 @@ class NativeRunner:
         return new
 
     def _new_frame(self) -> Frame:
-        frame = Frame(len(self.interface.slots), 0 if self.interface.borrows else self.interface.arena_bytes)
+        position, count = self._prepared or (0, 0)
+        frame = Frame(len(self.interface.slots), 0 if self.interface.borrows else self.interface.arena_bytes, count)
+        if count:
+            frame.table[position] = data_address(frame.prepared)
         for position, address in self._fixed:
             frame.table[position] = address
         for position in (*self._keys, *self._repeated_keys):

@@ -306,7 +306,7 @@ class Session:
         absent = [key for key in gradients_read(region) if not store.has_gradient(key)]
         region = without(region, absent) if absent else region
         options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
-        return NativeRunner(binary(region, replace(options, timed=True)), store)
+        return NativeRunner(binary(region, replace(options, timed=True, prepares=True)), store)
 
     def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
         from staticgrad.compiler.regions.cut import cut
@@ -319,7 +319,7 @@ class Session:
         from staticgrad.runtime.gradients import GradientReader, gradients_read
 
         def load(region: Region) -> Runner:
-            return self.load(region, planning_seconds, memory_budget, autotune=autotune)
+            return self.load(region, planning_seconds, memory_budget, autotune=autotune, prepares=True)
 
         if not gradients_read(region):
             return load(region)
@@ -339,8 +339,10 @@ class Session:
         held: Sequence[Held] = (),
         *,
         autotune: bool = False,
+        prepares: bool = False,
     ) -> Runner:
-        """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's."""
+        """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's. With
+        ``prepares`` what follows from variables alone is kept from call to call."""
         self.check_open()
         with self.compiling:
             self.compile_count += 1
@@ -350,7 +352,7 @@ class Session:
             from staticgrad.runtime.native import NativeRunner
 
             options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
-            return NativeRunner(binary(region, options, held), self.store)
+            return NativeRunner(binary(region, replace(options, prepares=prepares), held), self.store)
 
     def program(
         self,

@@ -58,6 +58,15 @@ def emit_contraction(
     f.finish()
 
 
+def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
+    """Add ``void @name(ptr B, ptr packed, ptr)``, which packs what ``packed_operand`` says for all blocks."""
+    f = module.function(name, ["ptr"] * 3)
+    plan = plan_of(kernel, module.target)
+    source, packed, _ = f.params
+    pack_panels(f, plan.tiling, packed, Matrix(source, *plan.b), plan.k, 0, plan.tiling.column_panels)
+    f.finish()
+
+
 @contextlib.contextmanager
 def nested_spans(f: Function, sizes: Sequence[int]) -> Iterator[list[Index]]:
     """Loops over all points of ``sizes`` (all positive)."""
@@ -74,9 +83,9 @@ class _Emitter:
         self.plan = plan
         self.epilogue = epilogue
         self.element = memory_type(kernel.dtype)
-        self.a, self.b = (pointers[1], pointers[0]) if plan.swapped else (pointers[0], pointers[1])
+        self.a, self.b = pointers[1 - plan.b_number], pointers[plan.b_number]
         scratch = pointers[-1]
-        self.packed_b = scratch
+        self.packed_b = self.b if kernel.packed else scratch
         self.packed_a = f.offset(scratch, f.add(plan.b_bytes, own), "i8")
         self.tile = f.offset(self.packed_a, plan.a_bytes, "i8")
         self.c = pointers[2] if kernel.store_raw else self.tile
@@ -134,11 +143,16 @@ class _Emitter:
     def pack_b(self, block: Index, first: Index, end: Index, batch: list[Index]) -> None:
         """Pack column panels ``first`` to ``end`` of the block that begins with panel ``block``."""
         plan = self.plan
+        if plan.kernel.packed:
+            return
         base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
         to = self._at(self.packed_b, (self._behind(first, block), plan.k * plan.tiling.width))
         pack_panels(self.f, plan.tiling, to, Matrix(base, *plan.b), plan.k, first, end)
 
     def _behind(self, panel: Index, block: Index) -> Index:
+        """How many panels of the packed B stand before ``panel``."""
+        if self.plan.kernel.packed:
+            return panel
         return 0 if panel is block else self.f.sub(panel, block)
 
     def _column_block(self, batch: list[Index], first: Index, end: Index) -> None:
@@ -287,7 +301,8 @@ class _Shared:
                 with self.own.column_blocks() as (first, end):
                     self._block(first, end, packing, pieces)
         else:
-            pack, pieces = self._packing() if plan.pack_b else None, self._pieces()
+            packs = plan.pack_b and not plan.kernel.packed
+            pack, pieces = self._packing() if packs else None, self._pieces()
             with self.own.column_blocks() as (first, end):
                 self._block(first, end, pack, pieces)
 

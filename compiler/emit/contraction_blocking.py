@@ -94,7 +94,7 @@ def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
 
 def product_text(kernel: Contraction) -> str:
     """What ``Target.measured`` calls the product of a kernel; the epilogue has no part in it."""
-    return repr(replace(kernel, epilogue=None))
+    return repr(replace(kernel, epilogue=None, packed=False))
 
 
 def measured_blocking(kernel: Contraction, target: Target) -> Blocking | None:

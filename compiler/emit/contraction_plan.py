@@ -99,6 +99,18 @@ class Plan:
     def groups(self) -> int:
         return -(-self.tiling.row_panels // self.panels_per_group)
 
+    @property
+    def b_number(self) -> int:
+        """Which argument B is."""
+        return 0 if self.swapped else 1
+
+    @property
+    def whole_b_bytes(self) -> int:
+        """Of a B that is packed for all blocks of columns; 0 where none is packed, or one for each point of a batch."""
+        if not self.pack_b or self.kernel.batch:
+            return 0
+        return aligned_bytes(self.tiling.column_panels * self.k * self.tiling.width, self.kernel.dtype)
+
 
 def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
     """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
@@ -116,6 +128,12 @@ def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
     if plan.share is not None and not plan.share.points:
         return plan.b_bytes + workers * plan.own_bytes
     return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
+
+
+def packed_operand(kernel: Contraction, target: Target) -> tuple[int, int] | None:
+    """The number of the operand that can be given packed, and the bytes that it then has."""
+    plan = None if kernel.is_empty else plan_of(kernel, target)
+    return (plan.b_number, plan.whole_b_bytes) if plan is not None and plan.whole_b_bytes else None
 
 
 def is_shared(kernel: Contraction, target: Target) -> bool:
@@ -241,7 +259,7 @@ def _with_scratch(plan: Plan) -> Plan:
     """The plan with the sizes of its three scratch areas."""
     dtype, tiling = plan.kernel.dtype, plan.tiling
     rows = min(plan.m, plan.panels_per_group * tiling.rows)
-    b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b else 0
+    b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b and not plan.kernel.packed else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n
     a = rows * plan.a_row if plan.pack_a else 0

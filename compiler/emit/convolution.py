@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from staticgrad.compiler.emit.convolution_depthwise import depthwise_plan, depthwise_weights_plan
-from staticgrad.compiler.emit.convolution_forward import forward_plan
+from staticgrad.compiler.emit.convolution_forward import Forward, forward_plan
 from staticgrad.compiler.emit.convolution_images import is_depthwise
 from staticgrad.compiler.emit.convolution_planar import is_planar, planar_plan
 from staticgrad.compiler.emit.convolution_products import is_product, product_plan
@@ -80,6 +80,22 @@ def is_shared(kernel: Convolution, target: Target) -> bool:
 def scratch_bytes(kernel: Convolution, target: Target, workers: int = 1) -> int:
     """The scratch memory that the kernel needs, run by so many workers: a multiple of 64 bytes."""
     return 0 if _empty(kernel) else plan_convolution(kernel, target).scratch_bytes(workers)
+
+
+def packed_operand(kernel: Convolution, target: Target) -> tuple[int, int] | None:
+    """The number of the operand that can be given packed, and the bytes that it then has: the weights of a plan that
+    packs all of them."""
+    plan = None if _empty(kernel) else plan_convolution(kernel, target)
+    return (1, plan.weight_bytes) if isinstance(plan, Forward) and plan.weight_bytes else None
+
+
+def emit_packing(module: Module, kernel: Convolution, name: str) -> None:
+    """Add ``void @name(ptr weights, ptr packed, ptr)``, which packs the weights of ``kernel``."""
+    f = module.function(name, ["ptr"] * 3)
+    plan = plan_convolution(kernel, module.target)
+    assert isinstance(plan, Forward)
+    plan.pack(f, kernel, f.params[0], f.params[1])
+    f.finish()
 
 
 def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int]:

@@ -65,7 +65,8 @@ class Forward:
     tile_pixel: int  # elements from pixel to pixel in the scratch block
     share: int | None  # images of a chunk, 0 if blocks of rows are chunks, None if the work is not cut
     packed_bytes: int
-    weight_bytes: int  # with the buffer through which they are packed
+    weight_bytes: int  # of packed weights, with the buffer through which they are packed
+    packs: bool  # whether the kernel itself packs its weights
     image_bytes: int
     tile_bytes: int
 
@@ -89,7 +90,17 @@ class Forward:
     @property
     def shared_bytes(self) -> int:
         """The scratch memory that all workers use."""
-        return self.weight_bytes + (self.image_bytes if self.share == 0 else 0)
+        return self.frame_at + (self.image_bytes if self.share == 0 else 0)
+
+    @property
+    def frame_at(self) -> int:
+        """Where in the scratch memory the framed image lies, behind the weights."""
+        return self.weight_bytes if self.packs else 0
+
+    def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
+        """Write the packing of weights, into memory of ``weight_bytes``."""
+        pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
+        self.packing.pack_all(Writer(f, kernel, None, pointers), packed, f.offset(packed, self.packed_bytes, "i8"))
 
     @property
     def own_bytes(self) -> int:
@@ -150,6 +161,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         share=share,
         packed_bytes=aligned_bytes(packed, kernel.dtype),
         weight_bytes=aligned_bytes(packed, kernel.dtype) + packing.buffer_bytes(kernel),
+        packs=not kernel.packed,
         image_bytes=aligned_bytes(image.elements, kernel.dtype),
         tile_bytes=aligned_bytes(block, kernel.dtype),
     )
@@ -159,16 +171,17 @@ FORWARD_WORDS = 1  # the number of the image whose rows are shared
 
 
 def _emit_forward(writer: Writer, plan: Forward) -> None:
-    frame, tile = writer.area(plan.weight_bytes), writer.area(plan.weight_bytes + plan.image_bytes)
-    plan.packing.pack_all(writer, writer.area(0), writer.area(plan.packed_bytes))
+    frame, tile = writer.area(plan.frame_at), writer.area(plan.frame_at + plan.image_bytes)
+    if plan.packs:
+        plan.packing.pack_all(writer, writer.area(0), writer.area(plan.packed_bytes))
     _some_images(writer, plan, (0, plan.images), frame, tile)
 
 
 def _share_forward(chunks: Chunks, plan: Forward, share: int) -> None:
     """Images in chunks of ``share``, or for 0 one image after the other, whose blocks of rows are the chunks."""
-    if plan.packing.worth_sharing(chunks.kernel):
+    if plan.packs and plan.packing.worth_sharing(chunks.kernel):
         plan.packing.share(chunks)
-    else:
+    elif plan.packs:
         plan.packing.pack_all(chunks.own, chunks.own.area(0), chunks.own.area(plan.packed_bytes))
     part, writer = chunks.open("rows" if share == 0 else "images")
     f = part.f
@@ -178,7 +191,7 @@ def _share_forward(chunks: Chunks, plan: Forward, share: int) -> None:
         _some_images(writer, plan, chunk_range(f, part.chunk, share, plan.images), writer.area(own), tile)
         chunks.run(f.finish(), -(-plan.images // share))
         return
-    number, frame, image = part.table.word(0), plan.weight_bytes, plan.image
+    number, frame, image = part.table.word(0), plan.frame_at, plan.image
     pixels = writer.at(writer.first, (number, image.strides[0])) if image.in_place else writer.area(frame)
     rows = chunk_range(f, part.chunk, plan.row_block, plan.rows)
     _image_rows(writer, plan, pixels, writer.area(own), number, rows)
@@ -204,7 +217,7 @@ def _image_rows(
     writer: Writer, plan: Forward, pixels: Value, tile: Value, number: Index, rows: tuple[Index, Index]
 ) -> None:
     """A block of rows of the result of one image."""
-    f, image, packed = writer.f, plan.image, writer.area(0)
+    f, image, packed = writer.f, plan.image, writer.area(0) if plan.packs else writer.second
     with span(f, 0, image.groups) as group:
         for phase in plan.packing.phases:
             weights = f.offset(packed, phase.packed, writer.element)

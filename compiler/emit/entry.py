@@ -5,7 +5,8 @@ function for each ``SEGMENT`` of them, as the code generator takes longer than i
 Kernels that are equal up to their operands are one function, and those that take long are handed the pool
 (``emit.parallel``), which may be null. A check that fails ends the run with its number. With ``poison`` every buffer is
 filled with 0xFF bytes (NaN for floats, -1 for integers) before its first and after its last use, so a read outside its
-life shows at once. A ``timed`` program notes the clock after each step.
+life shows at once. A ``timed`` program notes the clock after each step. Steps that are ``prepared`` (``prepare.py``)
+come first, and run only if a variable that they read has another version than when they ran last.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.nest_facts import is_all_divisible
 from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import Check, Slot
+from staticgrad.compiler.program import Check, Prepared, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Kernel, Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
@@ -53,8 +54,17 @@ def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int,
     return convolution.raw_strides(kernel, target)
 
 
+def packed_operand(kernel: Contraction | Convolution, target: Target) -> tuple[int, int] | None:
+    """The number of the operand of a matrix kernel that can be given packed, and the bytes that it then has."""
+    if isinstance(kernel, Contraction):
+        return contraction_plan.packed_operand(kernel, target)
+    return convolution.packed_operand(kernel, target)
+
+
 def is_shared(kernel: Kernel, target: Target) -> bool:
     """Whether a kernel is handed the pool: it takes long, and pieces of it may run at once."""
+    if isinstance(kernel, Packing):
+        return False
     if isinstance(kernel, Nest):
         return nests.is_shared(kernel, target)
     if isinstance(kernel, Batch):
@@ -68,6 +78,8 @@ def is_shared(kernel: Kernel, target: Target) -> bool:
 
 def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
     """Memory that a kernel needs while so many workers run it."""
+    if isinstance(kernel, Packing):
+        return 0
     if not is_shared(kernel, target):
         workers = 1
     if isinstance(kernel, Nest):
@@ -97,6 +109,13 @@ def kernel_function(module: Module, kernel: Kernel, name: str, shared: bool) -> 
     if isinstance(kernel, Batch):
         unique = module.unique(name)
         routines.emit_batch(module, kernel, unique, shared)
+        return module.share(kernel, unique)
+    if isinstance(kernel, Packing):
+        unique = module.unique(name)
+        if isinstance(kernel.of, Contraction):
+            contraction.emit_packing(module, kernel.of, unique)
+        else:
+            convolution.emit_packing(module, kernel.of, unique)
         return module.share(kernel, unique)
     epilogue = nests.nest_function(module, kernel.epilogue, ranged=True) if kernel.epilogue is not None else None
     unique = module.unique(name)
@@ -140,19 +159,46 @@ class _Main:
         f.ret(self._ticks)
         f.finish()
 
-    def write(self, steps: Sequence[Step]) -> None:
-        """The whole function: all steps."""
+    def write(self, steps: Sequence[Step], prepared: Prepared | None = None) -> None:
+        """The whole function: all steps, of which the first may be prepared."""
         if self.poison:
             self._ending = _ending(self.plan)
             for temp in self.plan.temps:
                 self._fill(temp)
         self._note_time(0)
-        if len(steps) <= SEGMENT:
-            self._steps(steps, 0)
+        begin = 0
+        if prepared is not None:
+            begin = prepared.steps
+            self._prepare(steps[:begin], prepared)
+        if len(steps) - begin <= SEGMENT:
+            self._steps(steps[begin:], begin)
         else:
-            for first in range(0, len(steps), SEGMENT):
+            for first in range(begin, len(steps), SEGMENT):
                 self._segment(steps[first : first + SEGMENT], first)
         self._finish()
+
+    def _prepare(self, steps: Sequence[Step], prepared: Prepared) -> None:
+        """Run steps if the version of a variable differs from the one that they saw last."""
+        f = self.f
+
+        def word(slot: Slot) -> Value:
+            return f.load("ptr", f.offset(f.params[0], self.numbers[slot], "ptr"))
+
+        seen = word(prepared.seen)
+        places = [f.offset(seen, number, "i64") for number in range(len(prepared.versions))]
+        versions = [f.load("i64", word(slot)) for slot in prepared.versions]
+        changed = integer(0, "i1")
+        for version, place in zip(versions, places, strict=True):
+            changed = f.binary("or", changed, f.compare("icmp ne", version, f.load("i64", place)))
+        ticks, self._ticks = self._ticks, None  # they are timed together: most calls skip them
+        with f.when(changed):
+            for first in range(0, len(steps), SEGMENT):
+                self._segment(steps[first : first + SEGMENT], first)
+            for version, place in zip(versions, places, strict=True):
+                f.store(version, place)
+        self._ticks = ticks
+        for number in range(len(steps)):
+            self._note_time(number + 1)
 
     def _finish(self) -> None:
         self.f.ret(integer(0, "i32"))
@@ -286,12 +332,13 @@ def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:
 
 @phase("emit text")
 def emit_entry(
-    steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False
-) -> Entry:
+    steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False,
+    prepared: Prepared | None = None,
+) -> Entry:  # fmt: skip
     """The text of the module that runs ``steps`` over ``plan``."""
     module = Module(target)
     main = _Main(module, _numbers(slots), plan, poison, [])
     if timed:
         main.note_times(len(steps))
-    main.write(steps)
+    main.write(steps, prepared)
     return Entry(module.text(), tuple(main.checks), main.shares)

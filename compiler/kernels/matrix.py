@@ -8,6 +8,9 @@ An epilogue is a ranged nest over the result's indices, called for each finished
 cache; every element belongs to exactly one call. Its argument 0 is the raw result: at C's strides where that is
 stored, else at the strides of the emitter's ``raw_strides``, which depend on everything but the epilogue itself. The
 others are arguments of the kernel.
+
+Emitters pack one operand into the order in which tiles read it. Where that operand stays the same from call to call, a
+``Packing`` does it beforehand, and the kernel is given what that made: it is ``packed``.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class Contraction:
     c_strides: tuple[int, ...]  # (*batch, m, n)
     epilogue: Nest | None = None
     store_raw: bool = True
+    packed: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -74,3 +78,16 @@ class Convolution:
     y_strides: tuple[int, int, int, int]  # n, o, p, q
     epilogue: Nest | None = None
     store_raw: bool = True
+    packed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """One operand of a kernel, brought into the order in which the kernel's emitter reads it. Arguments: the operand,
+    the packed operand. ``of`` is the kernel as it is without, and has no epilogue."""
+
+    of: Contraction | Convolution
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.of.dtype

@@ -6,7 +6,7 @@ checker from the steps alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import lower_bound, place
@@ -74,15 +74,20 @@ def plan_memory(
     seconds: float = 0.0,
     fixed: Mapping[Temp, int] | None = None,
     held: Sequence[Held] = (),
+    lasting: Collection[Temp] = (),
 ) -> Plan:
     """Place every buffer; with ``share=False`` each has memory of its own.
 
     Args:
+        lasting: buffers that live on until the end.
         fixed: buffers that lie somewhere already, from the beginning on.
         held: what lies in the arena and is not used up keeps its place.
     """
     fixed = fixed or {}
-    ranges = {temp: (0 if temp in fixed else first, last) for temp, (first, last) in live_ranges(steps).items()}
+    ranges = {
+        temp: (0 if temp in fixed else first, len(steps) if temp in lasting else last)
+        for temp, (first, last) in live_ranges(steps).items()
+    }
     intervals = tuple(
         Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, fixed.get(t))
         for number, (t, (first, last)) in enumerate(ranges.items())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.program import CallbackSlot, Check, Slot
@@ -29,7 +29,7 @@ class Temp:
 
 
 Memory = Slot | Temp
-Kernel = Nest | Contraction | Convolution | Batch
+Kernel = Nest | Contraction | Convolution | Packing | Batch
 
 
 @dataclass(frozen=True, slots=True)

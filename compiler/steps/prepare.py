@@ -1,0 +1,122 @@
+"""What follows from variables alone: computed when one of them has changed, kept from call to call otherwise.
+
+Comes in: the steps of a program. Goes out: the steps that read nothing but variables which the program does not write,
+and constants, apart from the others; before that, the packing of such operands becomes a step of its own. So an
+inference program packs its weights once. The first group of steps writes buffers that lie in the arena for good, and
+the program runs it only where a version number says that it has to (``emit.entry``); each frame of a program has an
+arena and the versions that belong to it, so calls at the same time do not meet.
+
+Programs that write variables prepare nothing: they would do it at every call, in memory that could be shared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from staticgrad.compiler.emit.entry import packed_operand
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
+from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
+from staticgrad.phases import phase
+
+REASON = "follows from variables, kept between calls"
+MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what grows more is computed at every call
+
+
+@phase("prepare")
+def prepare(steps: Sequence[Step], target: Target) -> tuple[list[Step], list[Step]]:
+    """The steps in two groups: what can be prepared, which may be nothing, and the rest."""
+    if any(isinstance(memory, StateSlot | GradSlot) for step in steps for memory in (*step.writes, *step.adds)):
+        return [], list(steps)
+    apart = replaced(steps, lambda step: _packed_apart(step, target))
+    made = _prepared(apart, apart)
+    first, rest = _groups(apart, made)
+    if _grows(first, kept_buffers(first, rest)):
+        made = _prepared(apart, [step for step in apart if isinstance(step.kernel, Packing)])
+        first, rest = _groups(apart, made)
+    kept = kept_buffers(first, rest)
+    if not kept:
+        return [], list(steps)
+    for temp in kept:
+        temp.reason = REASON
+    for step in rest:
+        step.after = [other for other in step.after if other not in made]
+    return first, rest
+
+
+def summary(first: Sequence[Step]) -> Prepared | None:
+    """What the entry has to know about prepared steps."""
+    if not first:
+        return None
+    names = dict.fromkeys(m.name for step in first for m in step.reads if isinstance(m, StateSlot))
+    return Prepared(len(first), tuple(map(VersionSlot, names)), PreparedSlot(len(names)))
+
+
+def kept_buffers(first: Sequence[Step], rest: Sequence[Step]) -> set[Temp]:
+    """The buffers that the first steps make and the others read."""
+    written = {m for step in first for m in (*step.writes, *step.adds)}
+    return {m for step in rest for m in step.memories if m in written and isinstance(m, Temp)}
+
+
+def _groups(steps: Sequence[Step], made: set[Step]) -> tuple[list[Step], list[Step]]:
+    return [step for step in steps if step in made], [step for step in steps if step not in made]
+
+
+def _packed_apart(step: Step, target: Target) -> list[Step] | None:
+    """The packing of a variable by a matrix kernel, and the kernel that is given it packed."""
+    if not isinstance(step.kernel, Contraction | Convolution):
+        return None
+    bare = replace(step.kernel, epilogue=None)
+    found = packed_operand(bare, target)
+    if found is None:
+        return None
+    number, nbytes = found
+    operand = step.operands[number]
+    if not isinstance(operand.memory, StateSlot):
+        return None
+    packed = Temp(f"{operand.memory.name}.packed", nbytes, REASON, step.source)
+    others = {o.memory for position, o in enumerate(step.operands) if position != number}
+    packing = Step(
+        f"pack_{step.name}", "pack", Packing(bare), (operand, Operand(packed)), (operand.memory,), (packed,),
+        source=step.source, serial=step.serial,
+    )  # fmt: skip
+    operands = (*step.operands[:number], Operand(packed), *step.operands[number + 1 :])
+    reads = tuple(m for m in step.reads if m != operand.memory or m in others)
+    kernel = replace(step.kernel, packed=True)
+    return [packing, replace(step, kernel=kernel, operands=operands, reads=(*reads, packed))]
+
+
+def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
+    """The most steps of ``among`` that read only variables, constants and what such steps have made."""
+    makers: dict[Memory, list[Step]] = defaultdict(list)
+    for step in steps:
+        for memory in (*step.writes, *step.adds):
+            makers[memory].append(step)
+    found = {step for step in among if _is_pure(step)}
+
+    def is_known(memory: Memory) -> bool:
+        if isinstance(memory, Temp):
+            return all(maker in found for maker in makers[memory])
+        return isinstance(memory, StateSlot | ConstantSlot)
+
+    while True:
+        left = {
+            step for step in found if all(map(is_known, step.memories)) and all(other in found for other in step.after)
+        }
+        if left == found:
+            return found
+        found = left
+
+
+def _is_pure(step: Step) -> bool:
+    """Whether a step does nothing but compute buffers of the arena."""
+    plain = step.kernel is not None and step.check is None and step.callback is None
+    return plain and all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds))
+
+
+def _grows(first: Sequence[Step], kept: set[Temp]) -> bool:
+    variables = {m for step in first for m in step.reads if isinstance(m, StateSlot)}
+    return sum(temp.nbytes for temp in kept) > MOST_GROWTH * sum(slot.type.nbytes for slot in variables)

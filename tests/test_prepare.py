@@ -1,0 +1,196 @@
+"""What follows from variables alone is computed again exactly when one of them has changed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.emit.target import TARGETS
+from staticgrad.compiler.steps.prepare import REASON
+from staticgrad.optable import Array
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+class Net:
+    """A convolution, a product and a bias that another kernel makes, all of variables."""
+
+    def __init__(self, groups: int = 1, stride: int = 1, rows: int = 24) -> None:
+        with sg.Graph() as self.graph:
+            self.x = sg.placeholder((rows, 8, 6, 6), name="x")
+            self.w = sg.Variable(normal(20, 8 // groups, 3, 3), name="w")
+            self.v = sg.Variable(normal(40, 20), name="v")
+            self.b = sg.Variable(normal(40), name="b")
+            y = sg.nn.relu(sg.nn.conv2d(self.x, self.w, stride=stride, padding=1, groups=groups))
+            bias = sg.cumulative_sum(self.b)  # a routine: no other kernel computes it on its way
+            self.y = sg.nn.linear(sg.sum(y, (2, 3)), self.v, bias)
+            self.train = sg.optim.SGD(lr=1e-6).minimize(sg.mean(self.y**2))
+        self.groups, self.stride = groups, stride
+
+    def expected(self, session: sg.Session, x: Array, monkeypatch: pytest.MonkeyPatch) -> Array:
+        with monkeypatch.context() as patch:
+            patch.setenv("STATICGRAD_BACKEND", "reference")
+            other = sg.Session(self.graph)
+            for variable in (self.w, self.v, self.b):
+                other.set(variable, session.get(variable))
+            answer: Array = other.run(self.y, {self.x: x})
+        return answer
+
+
+def kept(exe: sg.Executable) -> list[str]:
+    return [buffer.name for buffer in exe.memory.buffers if buffer.reason == REASON]
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_MEMORY", "plan")  # poison would overwrite what is kept
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("groups", "stride", "rows"), [(1, 1, 24), (2, 1, 3), (1, 2, 24), (1, 1, 1)])
+def test_answers_follow_every_change_of_a_variable(
+    target: str, groups: int, stride: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    net = Net(groups, stride, rows)
+    session = sg.Session(net.graph, num_threads=2)
+    exe, train = session.compile(net.y, [net.x]), session.compile(net.train, [net.x])
+    x = normal(rows, 8, 6, 6)
+
+    def agrees() -> None:
+        expected = net.expected(session, x, monkeypatch)
+        np.testing.assert_allclose(exe(x), expected, atol=1e-5 * np.abs(expected).max())
+
+    agrees()
+    session.save(tmp_path / "state")
+    before = exe(x)
+    for variable in (net.w, net.v, net.b):
+        session.set(variable, session.get(variable) * 1.5)
+        agrees()
+    train(x)
+    agrees()
+    session.restore(tmp_path / "state")
+    np.testing.assert_array_equal(exe(x), before)
+
+
+def test_weights_are_packed_once() -> None:
+    net = Net()
+    session = sg.Session(net.graph)
+    exe = session.compile(net.y, [net.x])
+    names = kept(exe)
+    assert {"w.packed", "v.packed"} <= set(names)
+    assert len(names) == 3  # and the sums of b
+    x = normal(24, 8, 6, 6)
+    before = exe(x)
+    for variable in (net.w, net.v, net.b):
+        session.store.array(variable.name)[...] = 0  # behind the session's back: no version says so
+    np.testing.assert_array_equal(exe(x), before)
+    session.set(net.w, session.get(net.w))
+    np.testing.assert_array_equal(exe(x), np.zeros((24, 40), np.float32))
+
+
+def test_packed_weights_give_the_bits_of_weights_packed_at_each_call() -> None:
+    net = Net()
+    x = normal(24, 8, 6, 6)
+    with net.graph:
+        fed = [sg.placeholder(v.shape) for v in (net.w, net.v)]
+        y = sg.nn.relu(sg.nn.conv2d(net.x, fed[0], padding=1))
+        other = sg.nn.linear(sg.sum(y, (2, 3)), fed[1], sg.cumulative_sum(net.b))
+    session = sg.Session(net.graph)
+    weights = {p: session.get(v) for p, v in zip(fed, (net.w, net.v), strict=True)}
+    np.testing.assert_array_equal(session.run(net.y, {net.x: x}), session.run(other, {net.x: x, **weights}))
+
+
+def test_programs_that_write_or_that_have_a_budget_prepare_nothing() -> None:
+    net = Net()
+    session = sg.Session(net.graph)
+    with net.graph:
+        counter = sg.Variable(np.float32(0), name="counter")
+        count = sg.assign(counter, counter + 1)
+    assert not kept(session.compile([net.y, count], [net.x]))
+    assert not kept(session.compile([net.y, net.train], [net.x]))
+    assert not kept(session.compile(net.y, [net.x], memory_budget=1.0))
+
+
+def test_what_grows_is_computed_at_every_call() -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((64,))
+        p = sg.Variable(normal(64), name="p")
+        gaps = sg.cumulative_sum(p)[:, None] - sg.sort(p)[None, :]
+        y = sg.cumulative_sum(gaps, axis=1) @ x
+    session = sg.Session(graph)
+    exe, fed = session.compile(y, [x]), normal(64)
+    value = session.get(p)
+    expected = np.cumsum(np.cumsum(value)[:, None] - np.sort(value)[None, :], axis=1) @ fed
+    np.testing.assert_allclose(exe(fed), expected, rtol=1e-3, atol=1e-3)
+    assert not kept(exe)
+
+
+def test_a_fed_variable_is_not_kept() -> None:
+    net = Net()
+    session = sg.Session(net.graph)
+    x = normal(24, 8, 6, 6)
+    exe = session.compile(net.y, [net.x, net.w])
+    assert "w.packed" not in kept(exe)
+    before = exe(x, session.get(net.w))
+    np.testing.assert_array_equal(exe(x, np.zeros((20, 8, 3, 3), np.float32)) == before, np.zeros((24, 40), bool))
+    np.testing.assert_array_equal(exe(x, session.get(net.w)), before)
+
+
+def test_calls_at_once_each_see_one_state() -> None:
+    """Two states, a thread that switches between them: every answer belongs to one of the two."""
+    net = Net(rows=48)
+    session = sg.Session(net.graph, num_threads=1)
+    exe = session.compile(net.y, [net.x])
+    x = normal(48, 8, 6, 6)
+    values = [normal(20, 8, 3, 3), normal(20, 8, 3, 3)]
+    answers = []
+    for value in values:
+        session.set(net.w, value)
+        answers.append(exe(x))
+    wrong: list[Array] = []
+    stop = threading.Event()
+
+    def call() -> None:
+        while not stop.is_set():
+            y = exe(x)
+            if not any(np.array_equal(y, answer) for answer in answers):
+                wrong.append(y)
+
+    threads = [threading.Thread(target=call) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for turn in range(200):
+        session.set(net.w, values[turn % 2])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_kept_program_prepares_for_its_own_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_CACHE_DIR", str(tmp_path))
+    x = normal(24, 8, 6, 6)
+    for _ in range(2):  # the second net finds the program of the first
+        net = Net()
+        session = sg.Session(net.graph)
+        answer = session.compile(net.y, [net.x])(x)
+        expected = net.expected(session, x, monkeypatch)
+        np.testing.assert_allclose(answer, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_profiles_count_no_time_for_what_is_kept() -> None:
+    net = Net()
+    session = sg.Session(net.graph)
+    profile = session.compile(net.y, [net.x]).profile(normal(24, 8, 6, 6))
+    packs = [kernel.seconds for kernel in profile.kernels if kernel.family == "pack"]
+    assert len(packs) == 2
+    assert sum(packs) < 0.2 * profile.seconds
