@@ -71,7 +71,8 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
-            values = {key: np.array(file.get_tensor(key)) for key in file.keys()}  # noqa: SIM118
+            names = file.keys()
+            values = {name: np.array(file.get_tensor(name)) for name in names}
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
         raise FormatError(f"{path}: no checkpoint, or a damaged one: {error}") from error
     return values, metadata

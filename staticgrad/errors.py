@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from dataclasses import dataclass
+from types import FrameType
 
 _ROOTS = tuple(
     os.path.join(path, "")
@@ -62,12 +63,12 @@ def user_source() -> SourceLine | None:
     override: SourceLine | None = getattr(_override, "source", None)
     if override is not None:
         return override
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_ROOTS):
             return SourceLine(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

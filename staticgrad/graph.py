@@ -392,6 +392,7 @@ class Tensor:
     __rlshift__ = _binary("bitwise_left_shift", reflected=True)
     __rshift__ = _binary("bitwise_right_shift")
     __rrshift__ = _binary("bitwise_right_shift", reflected=True)
+    # Tensors are compared element by element, in the graph, though object's comparisons give a bool.
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __lt__ = _binary("less")

@@ -32,7 +32,8 @@ def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
     if nest is None:
         return None
     if isinstance(nest, Mapping):
-        return type(nest)(zip(nest, parts, strict=True))  # type: ignore[call-arg]
+        mapping: Any = type(nest)
+        return mapping(zip(nest, parts, strict=True))
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
         return type(nest)(*parts)
     if isinstance(nest, (tuple, list)):

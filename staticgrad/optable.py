@@ -62,7 +62,7 @@ class Namespace:
     broadcast_arrays: Callable[..., list[Tensor]]
     checkpoint: Callable[..., Any]
     cond: Callable[..., Any]
-    custom_gradient: Callable[..., Any]
+    custom_gradient: Callable[..., Callable[..., Any]]
     eigh: Callable[..., tuple[Tensor, Tensor]]
     group: Callable[..., Node]
     map: Callable[..., Any]

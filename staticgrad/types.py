@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -296,7 +296,7 @@ def sizes(shape: Shape) -> tuple[int, ...]:
     for size in shape:
         if isinstance(size, Dim):
             raise GraphError(f"the size {size} is not bound")
-    return shape  # type: ignore[return-value]
+    return cast("tuple[int, ...]", shape)
 
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:

@@ -155,7 +155,7 @@ def test_unconnected_gradients() -> None:
     with pytest.raises(GradientError, match="no y depends"):
         gradients(y, [z], unconnected_gradients="error")
     with pytest.raises(GraphError, match="unconnected_gradients"):
-        gradients(y, [z], unconnected_gradients="nothing")  # type: ignore[arg-type]
+        gradients(y, [z], unconnected_gradients="nothing")
 
 
 def test_only_floating_tensors_are_derived() -> None:

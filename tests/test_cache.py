@@ -411,7 +411,7 @@ def test_errors_of_a_kept_program_name_the_present_tensors_and_lines(fetched: st
             if fetched == "bounds":
                 y = sg.take(sg.exp(x), i, axis=0)
             elif fetched == "assertion":
-                positive = sg.assert_((x > 0).all(), f"{name} is positive")  # noqa: PT009
+                positive = sg.assert_((x > 0).all(), f"{name} is positive")
                 with sg.control_dependencies([positive]):
                     y = x + sg.astype(i.sum(), sg.float32)
             else:

@@ -46,7 +46,7 @@ def test_a_wrong_derivative_is_named_with_its_numbers(order: int) -> None:
     with pytest.raises(sg.GradientError, match=f"order {order}, reverse mode") as caught:
         sg.check_gradients(fn, [np.array([0.5, 1.0])], order=2)
     text = str(caught.value)
-    expected, actual = (float(re.search(rf"{word} +(\S+)", text)[1]) for word in ("expected", "actual"))  # type: ignore[index]
+    expected, actual = (float(re.search(rf"{word} +(\S+)", text)[1]) for word in ("expected", "actual"))
     assert abs(expected - actual) > 0.01
     assert "test_checking.py" in text
 

@@ -139,7 +139,7 @@ def test_derivatives_of_any_order_are_those_of_the_unrolled(graph: sg.Graph, rev
             ys = sg.flip(ys, axis=0) if reverse else ys
         loss = sg.sum(last) + sg.sum(ys * sg.exp(ys))
         first = sg.gradients(loss, [w, x, h])
-        weight = sum(sg.sum(g * g) for g in first)  # type: ignore[operator]
+        weight = sum(sg.sum(g * g) for g in first)
         second = sg.gradients(weight, [w, x, h])
         tangents = sg.jvp([loss, ys, first[0]], [w, x], [w * 0.5, x])
         third = sg.jvp(second, [h], [h])
@@ -341,7 +341,7 @@ def test_checks_in_a_body_end_the_run(graph: sg.Graph) -> None:
     w = sg.Variable(np.zeros(()))
 
     def step(c: Any, v: Any) -> Any:
-        sg.assert_(v > 0, "all positive")  # noqa: PT009
+        sg.assert_(v > 0, "all positive")
         return c + v, None
 
     last, _ = sg.scan(step, sg.zeros((), dtype=sg.float64), x)
@@ -564,7 +564,7 @@ def test_gradients_of_recurrent_layers(graph: sg.Graph, kind: str) -> None:
     leaves = [x, first, *module.parameters()]
     slopes = sg.gradients(loss, leaves)
     (slope,) = sg.jvp(loss, leaves, [sg.ones_like(v) for v in leaves])
-    total = sum(sg.sum(g) for g in slopes)  # type: ignore[misc]
+    total = sum(sg.sum(g) for g in slopes)
     p, feeds = first_values(module), {x: values(22, 5, 2, 3), first: values(23, 1, 2, 4)}
     step = 1e-6
     with sg.Session() as session:

@@ -117,11 +117,11 @@ def test_values_compare_by_the_fields_that_count() -> None:
 def test_nothing_can_be_assigned() -> None:
     point = Point(1)
     with pytest.raises(FrozenInstanceError):
-        point.x = 2  # type: ignore[misc]
+        point.x = 2
     with pytest.raises(FrozenInstanceError):
         del point.x
     with pytest.raises((FrozenInstanceError, AttributeError)):
-        point.other = 2  # type: ignore[attr-defined]
+        point.other = 2
     assert not hasattr(point, "__dict__")
 
 

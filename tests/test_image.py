@@ -206,9 +206,9 @@ def test_an_image_that_reaches_outside_of_itself_is_refused(change: dict[str, ob
     good: dict[str, object] = {
         "contents": b"", "size": 64, "protected": image.PAGE, "relocations": (), "symbols": ("f",), "exports": ()
     }  # fmt: skip
-    Image(**good)  # type: ignore[arg-type]
+    Image(**good)
     with pytest.raises(ImageError):
-        Image(**(good | change))  # type: ignore[arg-type]
+        Image(**(good | change))
 
 
 @pytest.mark.parametrize("data", [None, (), (1, 2), (b"", 64, 4096, ((1, 2),), (), ()), (b"", 64, 4096, (), (1,), ())])
@@ -251,7 +251,7 @@ def test_plain_data_come_back(value: plain.Plain) -> None:
 @pytest.mark.parametrize("value", [[1], {1: 2}, 1j, object()], ids=lambda value: type(value).__name__)
 def test_what_is_not_plain_is_refused(value: object) -> None:
     with pytest.raises(TypeError):
-        plain.dump(value)  # type: ignore[arg-type]
+        plain.dump(value)
 
 
 def test_damaged_plain_data_are_a_value_error() -> None:

@@ -142,7 +142,7 @@ class Probe:
 
     @staticmethod
     def static(y: Tensor) -> Sequence[int]:
-        return [int(size) for size in y.shape]  # type: ignore[arg-type]
+        return [int(size) for size in y.shape]
 
     @property
     def fetches(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def evaluate(x: Tensor, values: dict[Tensor, Array]) -> Array:
     if x not in values:
         node = x.op
         with node.graph:
-            outputs = node.op.expand(FUNCTIONS, node) if is_composed(node) else node.outputs  # type: ignore[misc]
+            outputs = node.op.expand(FUNCTIONS, node) if is_composed(node) else node.outputs
         if outputs is not node.outputs:
             values.update((y, evaluate(new, values)) for y, new in zip(node.outputs, outputs, strict=True))
         else:

@@ -223,7 +223,7 @@ def test_the_rule_of_retention_knows_nothing_of_it(g: sg.Graph, backend: str) ->
 
 def test_what_is_no_function_is_refused(g: sg.Graph) -> None:
     with pytest.raises(sg.GraphError, match="expected a function"):
-        sg.checkpoint(sg.placeholder((2,)), 1)  # type: ignore[arg-type]
+        sg.checkpoint(sg.placeholder((2,)), 1)
 
 
 # -- memory_budget in runs --------------------------------------------------------------------------------------------

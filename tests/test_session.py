@@ -418,7 +418,7 @@ def test_nothing_is_left_behind(g: sg.Graph) -> None:
 def test_options_are_checked(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in ({"num_threads": 0}, {"matmul_precision": "lowest"}, {"seed": 2**70}):
         with pytest.raises(sg.StaticGradError):
-            sg.Session(g, **bad)  # type: ignore[arg-type]
+            sg.Session(g, **bad)
     monkeypatch.setenv("STATICGRAD_THREDS", "3")
     with pytest.raises(ValueError, match="STATICGRAD_THREDS"):
         sg.Session(g)
@@ -430,7 +430,7 @@ def test_reports(g: sg.Graph, backend: str, tmp_path: Any) -> None:
     exe = sg.Session(g).compile(sg.sum(sg.tanh(x @ w) @ w.T, 0), [x, w])
     assert "tanh" in exe.text("graph")
     with pytest.raises(sg.StaticGradError, match="expected one of"):
-        exe.text("everything")  # type: ignore[arg-type]
+        exe.text("everything")
     if backend == "reference":
         with pytest.raises(sg.StaticGradError, match="reference"):
             _ = exe.memory

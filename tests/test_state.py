@@ -45,7 +45,7 @@ def test_get_and_set(g: sg.Graph) -> None:
             sess.set(w, bad)
     for foreign in (w + 1, "w", None):
         with pytest.raises(sg.FetchError, match="no variable"):
-            sess.get(foreign)  # type: ignore[arg-type]
+            sess.get(foreign)
 
 
 def test_first_values_do_not_depend_on_the_order_of_use(g: sg.Graph) -> None:
@@ -366,7 +366,7 @@ def test_tapes_side_by_side(g: sg.Graph) -> None:
     for tape, v in reversed(list(zip(tapes, (0, 1, 2), strict=True))):
         sess.zero_grad()
         tape.backward(y)
-        np.testing.assert_allclose(sess.grad(x), np.exp(f32(v)), rtol=1e-6)  # type: ignore[arg-type]
+        np.testing.assert_allclose(sess.grad(x), np.exp(f32(v)), rtol=1e-6)
 
 
 def test_a_tape_gives_back_what_it_kept(g: sg.Graph) -> None:
@@ -400,11 +400,11 @@ def test_a_shared_trunk_is_spent(g: sg.Graph) -> None:
     tape.backward(a)
     with pytest.raises(sg.BuffersFreedError):
         tape.backward(b)
-    np.testing.assert_allclose(sess.grad(x), np.exp(v), rtol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(sess.grad(x), np.exp(v), rtol=1e-6)
     ordered = sess.forward([a, b], {x: v}, backward_order=[a, b])
     ordered.backward(a)
     ordered.backward(b)
-    np.testing.assert_allclose(sess.grad(x), 4 * np.exp(v), rtol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(sess.grad(x), 4 * np.exp(v), rtol=1e-6)
 
 
 def test_retained_gradients_of_a_run(g: sg.Graph) -> None:
@@ -415,7 +415,7 @@ def test_retained_gradients_of_a_run(g: sg.Graph) -> None:
     (dx,) = sg.gradients(y, [x])
     sess = sg.Session(g)
     sess.run(dx, {x: f32(1, 2)})
-    np.testing.assert_allclose(sess.grad(h), [6, 12])  # type: ignore[arg-type]
+    np.testing.assert_allclose(sess.grad(h), [6, 12])
     assert sess.grad(x) is None
 
 

@@ -120,7 +120,7 @@ def results(declare: Callable[[], Declared], count: int) -> tuple[list[Array], i
     """The values, and for how many threads the program was compiled."""
     with Graph() as graph:
         fetches, feeds = declare()
-        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]  # type: ignore[arg-type]
+        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]
         with sg.Session(graph, num_threads=count) as session:
             exe = session.compile(fetches, list(feeds))
             exe(*feeds.values())
@@ -147,7 +147,7 @@ def test_kernels_equal_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
     with Graph() as graph:
         fetches, feeds = DECLARED[name]()
-        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]  # type: ignore[arg-type]
+        fetches = [*fetches, *sg.gradients(sum(sg.sum(y * y * y) for y in fetches), list(feeds))]
         want = sg.Session(graph).run(fetches, feeds)
     for number, (a, b) in enumerate(zip(got, want, strict=True)):
         scale = float(np.abs(b).max()) + 1e-6

@@ -5,6 +5,7 @@ Also the float64 reference of every workload that it has.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -223,6 +224,5 @@ def build(workload: Workload, settings: Settings) -> Program:
         network = DenseNetwork(workload, model, settings.double)
         call = network.step if workload.kind == "train" else network.infer
     else:
-        function = FUNCTIONS[type(model)]
-        call = lambda *arrays: function(model, *arrays)  # noqa: E731
+        call = functools.partial(FUNCTIONS[type(model)], model)
     return Program(lambda: call)

@@ -204,8 +204,9 @@ def build(workload: Workload, settings: Settings) -> Program:
     def compile() -> Call:
         taken = [pytensor.In(x, borrow=True) for x in inputs]
         given = [pytensor.Out(y, borrow=not isinstance(model, Copy)) for y in outputs]
-        call: Call = pytensor.function(taken, given, updates=updates)
-        call.trust_input = True  # type: ignore[attr-defined]
+        function: Any = pytensor.function(taken, given, updates=updates)
+        function.trust_input = True
+        call: Call = function
         return call
 
     return Program(compile)

@@ -396,12 +396,12 @@ def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _Li
         derivation = _derivation(graph, attrs.body)
         carries = tuple(sorted(flowing))
         with derivation, isolated():
-            groups = tuple(
-                [derivation.parameter(x.type, "tangent") for x in xs]
-                for xs in ([parts.carries[j] for j in carries], rows, shared)
+            carried = [parts.carries[j] for j in carries]
+            of_carries, of_rows, of_shared = (
+                [derivation.parameter(x.type, "tangent") for x in xs] for xs in (carried, rows, shared)
             )
-            moved = [*(parts.carries[j] for j in carries), *rows, *shared]
-            seeds = dict(zip(moved, (t for group in groups for t in group), strict=True))
+            tangents = [*of_carries, *of_rows, *of_shared]
+            seeds = dict(zip([*carried, *rows, *shared], tangents, strict=True))
             found = _propagate(derivation, seeds, attrs.body.fetches)
             reached = {j for j, y in enumerate(parts.next) if y in found}
             if reached <= flowing:
@@ -409,9 +409,9 @@ def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _Li
                 break
         flowing |= reached
     stacked = tuple(k for k, y in enumerate(parts.results) if y in found)
-    numbers = {"carries": carries, "rows": (), "shared": (), "given": stacked}
+    numbers: dict[str, tuple[int, ...]] = {"carries": carries, "rows": (), "shared": (), "given": stacked}
     results = (new, (), [found[parts.results[k]] for k in stacked])
-    return _finish(graph, parts, derivation, groups, results, numbers)  # type: ignore[arg-type]
+    return _finish(graph, parts, derivation, (of_carries, of_rows, of_shared), results, numbers)
 
 
 def _propagate(graph: Graph, seeds: Mapping[Tensor, Tensor], ys: Iterable[Tensor]) -> dict[Tensor, Tensor]:

@@ -22,6 +22,8 @@ import numpy as np
 
 from staticgrad.compiler.kernels.nest import Nest
 
+Direction = Literal["forward", "input_grad", "weight_grad"]
+
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
@@ -59,7 +61,7 @@ class Convolution:
     outer dimensions are the result's indices in the order given here (n, o, p, q / n, c, h, w / o, c, i, j).
     """
 
-    direction: Literal["forward", "input_grad", "weight_grad"]
+    direction: Direction
     dtype: np.dtype
     batch: int
     channels: int

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]
+ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]  # the names of the reductions among the ops
 
 
 @dataclass(frozen=True, slots=True)

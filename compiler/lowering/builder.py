@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -26,7 +26,18 @@ from staticgrad.compiler.kernels.access import (
     source_of,
 )
 from staticgrad.compiler.kernels.layout import overlaps
-from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import (
+    Access,
+    Compute,
+    Constant,
+    Instr,
+    Iota,
+    Load,
+    Nest,
+    Reduce,
+    ReduceKind,
+    Store,
+)
 from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.steps.step import Memory
 from staticgrad.graph import Node, Tensor
@@ -194,7 +205,7 @@ class NestBuilder:
             value = self.operand(operand)
             if name in ("sum", "prod"):
                 value = self.cast(value, operand.dtype, result.dtype)
-            number = self.emit(Reduce(name, value, result.dtype))  # type: ignore[arg-type]
+            number = self.emit(Reduce(cast(ReduceKind, name), value, result.dtype))
         elif name == "gather":
             number = self._gather(node)
         elif name == "random_uniform":

@@ -26,7 +26,7 @@ from staticgrad.compiler.kernels.access import (
     source_of,
 )
 from staticgrad.compiler.kernels.layout import layouts, strides_with
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Load, Reduce
 from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
@@ -34,6 +34,7 @@ from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
+    CheckKind,
     ConstantSlot,
     FeedSlot,
     FetchSlot,
@@ -55,6 +56,13 @@ from staticgrad.types import TensorType, bool_, int64, sizes
 
 RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
 LowerPart = Callable[[Region], Part]  # makes a function of its own of a body
+
+# What a convolution computes, and which of the product's three tensors its operands and its result are.
+_CONVOLUTIONS: dict[str, tuple[Direction, str]] = {
+    "convolution": ("forward", "xwy"),
+    "convolution_input_grad": ("input_grad", "ywx"),
+    "convolution_weight_grad": ("weight_grad", "xyw"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,26 +286,21 @@ class Lowering:
         return kernel, [a_operand, b_operand]
 
     def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
-        attrs, (first, second), result = node.attrs, node.inputs, node.outputs[0]
-        (first_operand, first_strides), (second_operand, second_strides) = self._strided(first), self._strided(second)
-        result_strides = self.strides_of(result)
-        if node.op.name == "convolution":
-            direction, x, w, y = "forward", first, second, result
-            strides = (first_strides, second_strides, result_strides)
-        elif node.op.name == "convolution_input_grad":
-            direction, y, w, x = "input_grad", first, second, result
-            strides = (result_strides, second_strides, first_strides)
-        else:
-            direction, x, y, w = "weight_grad", first, second, result
-            strides = (first_strides, result_strides, second_strides)
-        n, c, height, width = sizes(x.shape)
-        filters, _, kh, kw = sizes(w.shape)
-        _, _, out_height, out_width = sizes(y.shape)
+        attrs = node.attrs
+        direction, roles = _CONVOLUTIONS[node.op.name]
+        (first, first_strides), (second, second_strides) = map(self._strided, node.inputs)
+        result_strides = self.strides_of(node.outputs[0])
+        tensors = dict(zip(roles, (*node.inputs, *node.outputs), strict=True))
+        strides = dict(zip(roles, map(_four, (first_strides, second_strides, result_strides)), strict=True))
+        n, c, height, width = sizes(tensors["x"].shape)
+        filters, _, kh, kw = sizes(tensors["w"].shape)
+        _, _, out_height, out_width = sizes(tensors["y"].shape)
         kernel = Convolution(
-            direction, x.dtype, n, c, height, width, filters, (kh, kw), out_height, out_width,  # type: ignore[arg-type]
-            attrs.stride, (attrs.padding[0][0], attrs.padding[1][0]), attrs.dilation, attrs.groups, *strides,  # type: ignore[arg-type]
+            direction, tensors["x"].dtype, n, c, height, width, filters, (kh, kw), out_height, out_width,
+            attrs.stride, (attrs.padding[0][0], attrs.padding[1][0]), attrs.dilation, attrs.groups,
+            strides["x"], strides["w"], strides["y"],
         )  # fmt: skip
-        return kernel, [first_operand, second_operand]
+        return kernel, [first, second]
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
@@ -338,7 +341,7 @@ class Lowering:
         elif name not in (*STORED, "group"):
             raise AssertionError(f"op {name} has no lowering")
 
-    def _check(self, node: Node, kind: str) -> None:
+    def _check(self, node: Node, kind: CheckKind) -> None:
         """Reduce the operand to two int64: the extremes of an index, or whether a condition holds everywhere."""
         x = node.inputs[0]
         shape = sizes(x.shape)
@@ -360,7 +363,7 @@ class Lowering:
         message = node.attrs.what if kind == "bounds" else node.attrs.message
         step = self._add_nest(builder, f"check_{kind}", "reduce", [node])
         wraps = kind == "bounds" and node.attrs.wraps
-        check = Check(kind, message, node.source, size, wraps=wraps)  # type: ignore[arg-type]
+        check = Check(kind, message, node.source, size, wraps=wraps)
         tested = Step(f"test_{kind}", "check", None, (Operand(found),), (found,), (), check=check, source=node.source,
                       serial=node.serial)  # fmt: skip
         tested.after.append(step)
@@ -411,7 +414,7 @@ class Lowering:
                 tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
                 tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
                 len(node.inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
-                attrs.length, attrs.reverse, attrs.counted,  # type: ignore[arg-type]
+                None if attrs.length is None else int(attrs.length), attrs.reverse, attrs.counted,
             )  # fmt: skip
             assert first <= last
         else:
@@ -509,6 +512,11 @@ def _covers(fold: Node) -> bool:
         and window.dilation == (1, 1)
         and all(n * k == size and pad[0] == 0 for (n, k, size), pad in zip(sides, window.padding, strict=True))
     )
+
+
+def _four(strides: tuple[int, ...]) -> tuple[int, int, int, int]:
+    a, b, c, d = strides
+    return a, b, c, d
 
 
 def _nbytes(x: Tensor) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from staticgrad.nn import functional as functional
-from staticgrad.nn.functional import *  # noqa: F403
+from staticgrad.nn.functional import *  # noqa: F403  all that its __all__ names
 from staticgrad.nn.layers import (
     ELU,
     GELU,

@@ -515,10 +515,11 @@ class Sequential(Module):
     """Modules one after the other; given as arguments (named ``"0"``, ``"1"``, …) or as one dict."""
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
+        named: dict[str, object]
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             named = dict(modules[0])
         else:
-            named = {str(number): module for number, module in enumerate(modules)}  # type: ignore[misc]
+            named = {str(number): module for number, module in enumerate(modules)}
         for name, module in named.items():
             if not isinstance(module, Module):
                 raise TypeError(f"Sequential holds modules, not {module!r}")

@@ -109,9 +109,9 @@ class _Recurrent(Module):
         raise TypeError(f"{type(self).__name__} does not define a layer")
 
     def _parameters(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        names = [name + suffix for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
-        w, u, *biases = [getattr(self, name, None) for name in names]
-        return w, u, biases[0], biases[1]  # type: ignore[return-value]
+        w, u = (getattr(self, name + suffix) for name in ("weight_ih", "weight_hh"))
+        b, d = (getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh"))
+        return w, u, b, d
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"

@@ -83,7 +83,7 @@ def _is_blockwise(node: Primal) -> bool:
     q, k, v, *mask = node.inputs
     shape = (*broadcast_shapes([x.shape[:-2] for x in (q, k, v)], "attention"), q.shape[-2], k.shape[-2])
     known = all(isinstance(size, int) for x in (q, k, v) for size in x.shape)
-    return known and product(shape) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)  # type: ignore[operator]
+    return known and int(product(shape)) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)
 
 
 def _by_head(node: Primal, function: Callable[..., Any], operands: Sequence[Tensor]) -> list[Tensor]:

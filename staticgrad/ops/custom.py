@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from staticgrad import nest
 from staticgrad.errors import GradientError, GraphError
@@ -18,7 +18,8 @@ from staticgrad.graph import Tensor, graph_of, lift
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 Rule = Callable[..., Any]
 
 
@@ -73,7 +74,7 @@ CUSTOM_GRADIENT = register(
 
 
 @public
-def custom_gradient(fn: F) -> F:
+def custom_gradient(fn: Callable[P, tuple[R, Rule]]) -> Callable[P, R]:
     """Give a function of tensors a derivative of your own.
 
     ``fn`` declares ops and returns ``(results, rule)``: any nest of tensors, and a function that gets the cotangent of
@@ -104,9 +105,9 @@ def custom_gradient(fn: F) -> F:
         raise GraphError(f"custom_gradient: expected a function, actual {fn!r}")
 
     @functools.wraps(fn)
-    def declared(*args: Any, **kwargs: Any) -> Any:
+    def declared(*args: P.args, **kwargs: P.kwargs) -> R:
         name = getattr(fn, "__name__", "function")
-        made = fn(*args, **kwargs)
+        made: Any = fn(*args, **kwargs)
         if not (isinstance(made, tuple) and len(made) == 2 and callable(made[1])):
             raise GraphError(f"custom_gradient: {name!r} shall return (results, rule), actual {made!r}")
         results, rule = made
@@ -115,6 +116,7 @@ def custom_gradient(fn: F) -> F:
         graph = graph_of([*leaves, *operands])
         stopped = [FUNCTIONS.stop_gradient(lift(y, graph)) for y in leaves]
         attrs = CustomAttributes(rule, name, len(stopped))
-        return nest.pack(results, graph.add(CUSTOM_GRADIENT, (*stopped, *operands), attrs).outputs)
+        packed: R = nest.pack(results, graph.add(CUSTOM_GRADIENT, (*stopped, *operands), attrs).outputs)
+        return packed
 
-    return declared  # type: ignore[return-value]
+    return declared

@@ -787,7 +787,7 @@ def _check_labels(attrs: OneHotAttributes, labels: Array, source: SourceLine | N
 
 def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
     _check_labels(attrs, labels, None)
-    return np.eye(attrs.num_classes, dtype=attrs.dtype)[labels]  # type: ignore[arg-type]
+    return np.eye(int(attrs.num_classes), dtype=attrs.dtype)[labels]
 
 
 def _expand_one_hot(o: Namespace, node: Primal) -> Sequence[Any]:

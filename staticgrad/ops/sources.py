@@ -354,12 +354,13 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 
     if stop is None:
         start, stop = 0, start
-    if not isinstance(stop, (int, float, np.generic)):
+    is_known = isinstance(stop, (int, float, np.generic))
+    if not is_known:
         span = stop - start
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
         return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)
-    array: Array = np.arange(start, stop, step)  # type: ignore[arg-type]
+    array: Array = np.arange(start, stop, step)
     if dtype is None and array.dtype == np.float64:
         dtype = float32
     return constant(array if dtype is None else array.astype(dtype_of(dtype)))

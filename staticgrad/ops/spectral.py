@@ -379,8 +379,8 @@ JACOBI_SVD = register(
 def _svd_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
     rows, columns = _fixed("svd", a)
     least, batch = min(rows, columns), a.shape[:-2]
-    shapes = (*batch, rows, least), (*batch, least), (*batch, least, columns)
-    return tuple(TensorType(shape, a.dtype) for shape in shapes)  # type: ignore[return-value]
+    u, s, vh = (TensorType((*batch, *ends), a.dtype) for ends in ((rows, least), (least,), (least, columns)))
+    return u, s, vh
 
 
 def _expand_svd(o: Namespace, node: Primal) -> Sequence[Any]:

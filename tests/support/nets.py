@@ -22,7 +22,7 @@ class Training:
     feeds: dict[Tensor, np.ndarray[Any, np.dtype[Any]]]
 
 
-class Residual(sg.nn.Module):  # type: ignore[misc]
+class Residual(sg.nn.Module):
     """Two 3×3 convolutions with batch norm; where the size halves, the shortcut is strided and zero padded."""
 
     def __init__(self, channels: int, filters: int, stride: int) -> None:
@@ -42,7 +42,7 @@ class Residual(sg.nn.Module):  # type: ignore[misc]
         return sg.nn.relu(y + x)
 
 
-class GlobalMean(sg.nn.Module):  # type: ignore[misc]
+class GlobalMean(sg.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return sg.mean(x, (2, 3))
 

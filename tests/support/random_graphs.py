@@ -62,7 +62,7 @@ class Maker:
 
         def fits(y: Tensor) -> bool:
             try:
-                return np.prod(np.broadcast_shapes(x.shape, y.shape)) <= 600  # type: ignore[arg-type]
+                return np.prod(np.broadcast_shapes(x.shape, y.shape)) <= 600
             except ValueError:
                 return False
 
@@ -89,7 +89,7 @@ class Maker:
         x = self.pick(lambda t: t.ndim > 0)
         if x is None:
             return None
-        shape = tuple(int(s) for s in x.shape)  # type: ignore[arg-type]
+        shape = tuple(int(s) for s in x.shape)
         kind = int(self.rng.integers(7))
         if kind == 0:
             return sg.permute_dims(x, tuple(int(a) for a in self.rng.permutation(x.ndim)))
@@ -120,7 +120,7 @@ class Maker:
         return sg.expand_dims(x, axis=int(self.rng.integers(x.ndim + 1))) if x.ndim < 4 else None
 
     def matmul(self) -> Tensor | None:
-        a = self.pick(lambda t: t.ndim >= 1 and t.size < 500)  # type: ignore[operator]
+        a = self.pick(lambda t: t.ndim >= 1 and t.size < 500)
         if a is None:
             return None
         b = self.pick(lambda t: t.ndim in (1, 2) and t.shape[-2 if t.ndim == 2 else 0] == a.shape[-1])
@@ -128,9 +128,9 @@ class Maker:
 
     def network(self) -> Tensor | None:
         kind = int(self.rng.integers(6))
-        x = self.pick(lambda t: t.ndim == 4 and t.shape[-1] >= 4 and t.shape[-2] >= 4)  # type: ignore[operator]
+        x = self.pick(lambda t: t.ndim == 4 and t.shape[-1] >= 4 and t.shape[-2] >= 4)
         if kind <= 2 and x is not None:
-            channels = int(x.shape[1])  # type: ignore[arg-type]
+            channels = int(x.shape[1])
             if kind == 0:
                 w = sg.constant(self.rng.normal(size=(3, channels, 3, 3)) * 0.3)
                 return sg.tanh(
@@ -161,7 +161,7 @@ class Maker:
         ]
         for _ in range(count):
             y = makers[int(self.rng.integers(len(makers)))]()
-            if y is not None and y.size and y.size <= 1500:  # type: ignore[operator]
+            if y is not None and y.size and y.size <= 1500:
                 self.pool.append(y)
 
 
