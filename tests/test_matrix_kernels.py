@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -232,6 +233,42 @@ def contraction_cases() -> list[Case]:
     return cases
 
 
+def narrow_cases() -> list[Case]:
+    """Few columns, several terms of which may lie side by side in a vector: whole and ragged groups of terms, B in any
+    order, blocks of k, both ways around; between the rows of A lie NaNs, which nobody may read."""
+    sizes = (
+        (60, 8, 64),
+        (61, 5, 67),
+        (50, 4, 41),
+        (40, 12, 100),
+        (40, 9, 90),
+        (33, 20, 75),
+        (30, 6, 2000),
+        (14, 7, 33),
+    )
+    cases = [
+        contraction_case(*size, layouts=layouts, dtype=dtype, batch=batch)
+        for size in sizes
+        for layouts, batch in (("nnn", ()), ("ntn", ()), ("nnt", (2,)), ("nbn", (3,)))
+        for dtype in (F32, F64)
+    ]
+    cases += [contraction_case(5, 60, 71, layouts="ntn", dtype=dtype) for dtype in (F32, F64)]  # Cᵀ
+    cases += [contraction_case(90, 6, 77, layouts="nnn", batch=(3,), shared=shared) for shared in "ab"]
+    for case in cases:
+        a = case.operands[0]
+        apart = np.full((*a.shape[:-1], a.shape[-1] + 5), np.nan, a.dtype)[..., : a.shape[-1]]
+        apart[...] = a
+        case.operands = (apart, case.operands[1])
+        case.kernel = replace(case.kernel, a_strides=strides_of(apart))
+        case.label += " apart"
+    epilogues = [
+        contraction_case(70, n, 50, layouts=layouts, epilogue=True, store_raw=stored)
+        for n, layouts in ((6, "nnn"), (8, "nnt"), (10, "ntn"))
+        for stored in (True, False)
+    ]
+    return cases + epilogues
+
+
 def depthwise_cases(direction: Direction) -> list[Case]:
     """Rows of one tile and of many, taps beyond both ends of the image, channels in blocks, rags of channels."""
 
@@ -397,7 +434,7 @@ def convolution_cases() -> list[Case]:
     return cases
 
 
-CASES = contraction_cases() + convolution_cases() + plane_cases()
+CASES = contraction_cases() + narrow_cases() + convolution_cases() + plane_cases()
 
 
 # -- one module a target ----------------------------------------------------------------------------------------
@@ -557,6 +594,15 @@ def test_microkernels_are_shared() -> None:
     for number, (m, n, k) in enumerate(sizes):
         emit_case(module, contraction_case(m, n, k), number)
     assert module.text().count("define internal void @tile.") == 1
+
+
+@pytest.mark.parametrize("layouts", ["nnn", "ntn"])
+@pytest.mark.parametrize(("name", "dtype"), [("avx512", F32), ("avx512", F64), ("avx2", F32)])
+def test_narrow_products_have_terms_side_by_side(name: str, dtype: np.dtype, layouts: str) -> None:
+    """Half a vector of columns does half the work that a tile could do."""
+    module = Module(TARGETS[name])
+    emit_case(module, contraction_case(300, module.target.lanes(dtype) // 2, 300, layouts=layouts, dtype=dtype), 0)
+    assert re.search(r"@tile\S*\.by\d", module.text())
 
 
 def test_small_products_need_no_scratch() -> None:

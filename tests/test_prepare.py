@@ -194,3 +194,21 @@ def test_profiles_count_no_time_for_what_is_kept() -> None:
     packs = [kernel.seconds for kernel in profile.kernels if kernel.family == "pack"]
     assert len(packs) == 2
     assert sum(packs) < 0.2 * profile.seconds
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_weights_of_few_columns_are_packed_with_terms_side_by_side(
+    transposed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", "avx2")
+    with sg.Graph() as graph:
+        x = sg.placeholder((60, 301), name="x")
+        w = sg.Variable(normal(4, 301) if transposed else normal(301, 4), name="w")
+        y = x @ (sg.permute_dims(w, (1, 0)) if transposed else w)
+    session = sg.Session(graph)
+    exe, given = session.compile(y, [x]), normal(60, 301)
+    assert kept(exe)
+    for _ in range(2):
+        weights = session.get(w).T if transposed else session.get(w)
+        np.testing.assert_allclose(exe(given), given @ weights, rtol=1e-4, atol=1e-4)
+        session.set(w, normal(*session.get(w).shape))

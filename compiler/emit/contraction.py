@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from staticgrad.compiler.emit.contraction_dots import emit_dots
+from staticgrad.compiler.emit.contraction_narrow import interleave
 from staticgrad.compiler.emit.contraction_plan import Plan, Share, a_batch, b_batch, plan_of
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
 from staticgrad.compiler.emit.microkernel import (
@@ -63,8 +64,16 @@ def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
     f = module.function(name, ["ptr"] * 3)
     plan = plan_of(kernel, module.target)
     source, packed, _ = f.params
-    pack_panels(f, plan.tiling, packed, Matrix(source, *plan.b), plan.k, 0, plan.tiling.column_panels)
+    _pack(f, plan, packed, source, 0, plan.tiling.column_panels)
     f.finish()
+
+
+def _pack(f: Function, plan: Plan, to: Value, b: Value, first: Index, end: Index) -> None:
+    """Pack column panels ``first`` to ``end`` of B."""
+    if plan.tiling.terms > 1:
+        interleave(f, plan.tiling, to, Matrix(b, *plan.b), plan.k)
+    else:
+        pack_panels(f, plan.tiling, to, Matrix(b, *plan.b), plan.k, first, end)
 
 
 @contextlib.contextmanager
@@ -147,7 +156,7 @@ class _Emitter:
             return
         base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
         to = self._at(self.packed_b, (self._behind(first, block), plan.k * plan.tiling.width))
-        pack_panels(self.f, plan.tiling, to, Matrix(base, *plan.b), plan.k, first, end)
+        _pack(self.f, plan, to, base, first, end)
 
     def _behind(self, panel: Index, block: Index) -> Index:
         """How many panels of the packed B stand before ``panel``."""
@@ -228,8 +237,8 @@ class _Emitter:
         c_stride = plan.tile_stride if in_tile else plan.c[0]
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
-            b_panel, b_stride = plan.k * tiling.width, tiling.width
-            b = self._at(self.packed_b, (skipped, b_panel), (start, b_stride))
+            b_panel, b_stride = plan.k * tiling.width, tiling.width * tiling.terms
+            b = self._at(self.packed_b, (skipped, b_panel), (start, tiling.width))
         else:
             b_panel, b_stride = tiling.width, plan.b[0]
             b = self._operand(self.b, b_batch(kernel, plan.swapped), batch)

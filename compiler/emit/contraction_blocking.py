@@ -8,7 +8,8 @@ are an ``Orientation``, and everything else here speaks of one.
 B is read in place if its rows are contiguous and few row panels use it, else packed. A is read in place, whichever of
 its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
 would drive each other out of the few sets of the first cache into which they fall. Results of up to ``DOT_COLUMNS``
-columns cannot fill a register with them: where A is contiguous along k they are dot products instead.
+columns cannot fill a register with them: where A is contiguous along k they are dot products instead. A few more are
+computed with several terms side by side (``contraction_narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 ``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
@@ -16,10 +17,12 @@ The estimates are of cycles from the first cache. ``blockings`` gives the choice
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from staticgrad.compiler.emit.contraction_narrow import interleave_cycles, narrow_tiling
 from staticgrad.compiler.emit.microkernel import (
     Tiling,
     choose_tiling,
@@ -78,6 +81,10 @@ def _unit(size: int, stride: int) -> int:
 def usual_blocking(given: Orientation, target: Target) -> Blocking:
     """The blocking that the estimates prefer."""
     dots = dots_swap(given, target)
+    narrow = narrow_way(given, target)
+    if narrow is not None:
+        swapped, tiling = narrow
+        return Blocking(swapped, tiling.rows, tiling.vectors, False, True)
     swapped = _prefers_swap(given, target) if dots is None else dots
     way = given.swap() if swapped else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
@@ -86,6 +93,7 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
 
 
 def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
+    """The tiling that a blocking stands for, in the orientation that it says."""
     return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
 
 
@@ -111,7 +119,7 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
     if kernel.is_empty or kernel.k == 0:
         return ()
     given = given_orientation(kernel)
-    if dots_swap(given, target) is not None:
+    if dots_swap(given, target) is not None or narrow_way(given, target) is not None:
         return ()
     usual = usual_blocking(given, target)
     found: list[tuple[float, Blocking]] = []
@@ -145,6 +153,36 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 def _suits_dots(way: Orientation) -> bool:
     """Few columns, long rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
     return way.n <= DOT_COLUMNS and way.a[1] == 1 and not (way.m <= way.n and way.b[1] == 1 and way.n > 1)
+
+
+# -- terms side by side -----------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
+    """Whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``contraction_narrow``)."""
+    if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+        return None
+    found = [
+        (cycles, swapped, tiling)
+        for swapped, way in ((False, given), (True, given.swap()))
+        for cycles, tiling in _narrow(way, target, turned=swapped)
+    ]
+    if not found:
+        return None
+    cycles, swapped, tiling = min(found, key=lambda entry: entry[:2])
+    usual = _prefers_swap(given, target)
+    others = _cycles(given.swap() if usual else given, target, turned=usual)
+    return (swapped, tiling) if cycles * WORTH_TURNING < others else None
+
+
+def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[float, Tiling]]:
+    """The best tiling with terms side by side this way around and about how long it takes, or none."""
+    found = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a)
+    if found is None:
+        return []
+    cycles, tiling = found
+    return [(cycles + interleave_cycles(tiling, way.k, way.b) + _turning_back(way, turned=turned), tiling)]
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
@@ -213,6 +251,10 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
         cycles += way.k * way.n * (COPIED if way.b[1] == 1 else TURNED)
     if packs_a(tiling, way.m, way.k, way.a):
         cycles += way.m * way.k * (COPIED if way.a[1] == 1 else TURNED)
-    if way.c is None:  # the epilogue goes along the rows that were given
-        return cycles + way.m * way.n * TURNED_BACK * turned
-    return cycles + way.m * way.n * TURNED_BACK * (way.c[1] != 1)
+    return cycles + _turning_back(way, turned=turned)
+
+
+def _turning_back(way: Orientation, *, turned: bool) -> float:
+    """About how long it takes to bring a result into its place. One that is not stored meets an epilogue, which goes
+    along the rows that were given."""
+    return way.m * way.n * TURNED_BACK * (turned if way.c is None else way.c[1] != 1)

@@ -24,10 +24,12 @@ from staticgrad.compiler.emit.contraction_blocking import (
     dots_swap,
     given_orientation,
     measured_blocking,
+    narrow_way,
     packs_a,
     tiling_of,
     usual_blocking,
 )
+from staticgrad.compiler.emit.contraction_narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -109,7 +111,7 @@ class Plan:
         """Of a B that is packed for all blocks of columns; 0 where none is packed, or one for each point of a batch."""
         if not self.pack_b or self.kernel.batch:
             return 0
-        return aligned_bytes(self.tiling.column_panels * self.k * self.tiling.width, self.kernel.dtype)
+        return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
 
 
 def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
@@ -166,9 +168,10 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     way = given.swap() if swapped else given
     m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
     via_scratch = c is not None and c[1] != 1 and not by_dots
-    tiling = tiling_of(blocking, way, target)
+    narrow = narrow_way(given, target)
+    tiling = narrow[1] if narrow is not None else tiling_of(blocking, way, target)
     pack_a = not by_dots and packs_a(tiling, m, k, a)
-    depth_block = _depth_block(usual.vectors * tiling.lanes, way.dtype, k)
+    depth_block = _depth_block(usual.vectors * tile_lanes(target, way.dtype), way.dtype, k)
     columns = _columns_per_block(tiling, k, pack_a, pack_b)
     b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
@@ -259,7 +262,8 @@ def _with_scratch(plan: Plan) -> Plan:
     """The plan with the sizes of its three scratch areas."""
     dtype, tiling = plan.kernel.dtype, plan.tiling
     rows = min(plan.m, plan.panels_per_group * tiling.rows)
-    b = plan.columns_per_block * plan.k * tiling.width if plan.pack_b and not plan.kernel.packed else 0
+    packs = plan.pack_b and not plan.kernel.packed
+    b = plan.columns_per_block * packed_elements(tiling, plan.k) if packs else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n
     a = rows * plan.a_row if plan.pack_a else 0

@@ -30,7 +30,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -70,6 +70,7 @@ class Tile:
     vectors: int
     layout: Layout
     edge: bool
+    terms: int = 1
 
 
 def microkernel(module: Module, tile: Tile) -> str:
@@ -79,6 +80,8 @@ def microkernel(module: Module, tile: Tile) -> str:
     if name is not None:
         return name
     stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' if tile.edge else ''}"
+    if tile.terms > 1:
+        return module.share(key, _emit_side_by_side(module, tile, module.unique(f"{stem}.by{tile.terms}")))
     return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
 
 
@@ -172,6 +175,65 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     return f.finish()
 
 
+def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
+    """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
+    multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
+    broadcast at once. The lanes of a column are added at the end, halves of groups first."""
+    f = module.function(name, _TILE_PARAMS)
+    a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
+    lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
+    stored = replace(tile, vectors=-(-tile.vectors // terms), edge=True, terms=1)
+    writer = _TileWriter(f, stored, last)
+    element = writer.element
+    c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
+    a_rows = [f.offset(a, f.mul(i, a_row), element) for i in range(tile.rows)]
+    _prefetch_c(writer, c_rows, accumulate)
+    group = vector(element, terms)
+
+    def add(b_now: Value, a_groups: list[Value], sums: list[Value]) -> list[Value]:
+        b_vectors = [f.load(writer.type, f.offset(b_now, j * lanes, element)) for j in range(tile.vectors)]
+        repeated = [_repeat(f, a_group, lanes) for a_group in a_groups]
+        products = [(a_vector, b_vector) for a_vector in repeated for b_vector in b_vectors]
+        return [multiply_add(f, tile.dtype, *pair, total) for pair, total in zip(products, sums, strict=True)]
+
+    whole = f.binary("and", count, integer(-terms))
+    sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
+    with f.loop(0, whole, terms, carry=[b, *sums]) as main:
+        b_now, *sums = main.carried
+        sums = add(b_now, [f.load(group, f.offset(row, main.index, element)) for row in a_rows], sums)
+        main.next(f.offset(b_now, b_stride, element), *sums)
+    with f.loop(whole, count, terms, carry=main.results) as runt:  # none or one: what lies behind A is not read
+        b_now, *sums = runt.carried
+        left = f.splat(f.binary("sub", count, whole), terms)
+        mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+        sums = add(b_now, [f.masked_load(group, f.offset(row, whole, element), mask) for row in a_rows], sums)
+        runt.next(b_now, *sums)
+    sums = []
+    for i in range(tile.rows):
+        sums += _add_groups(f, runt.results[1 + i * tile.vectors : 1 + (i + 1) * tile.vectors], terms)
+    for s, value in enumerate(_with_c(writer, c_rows, accumulate, sums)):
+        writer.store_c(value, c_rows[s // stored.vectors], s % stored.vectors)
+    return f.finish()
+
+
+def _repeat(f: Function, group: Value, lanes: int) -> Value:
+    """A few elements over and over, in so many lanes: a load that broadcasts, where they have just been loaded."""
+    return f.shuffle(group, None, [lane % lanes_of(group.type) for lane in range(lanes)])
+
+
+def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
+    """The sums of each ``terms`` lanes, in vectors as long: as many fewer of them, and what lacks is repeated."""
+    lanes = lanes_of(vectors[0].type)
+    while terms > 1:
+        pairs = [(vectors[i], vectors[min(i + 1, len(vectors) - 1)]) for i in range(0, len(vectors), 2)]
+        vectors = [
+            f.binary("fadd", f.shuffle(low, high, range(0, 2 * lanes, 2)), f.shuffle(low, high, range(1, 2 * lanes, 2)))
+            for low, high in pairs
+        ]
+        terms //= 2
+    return vectors
+
+
 def _prefetch_c(writer: _TileWriter, c_rows: list[Value], accumulate: Value) -> None:
     """Ask for C, which is read when the sums are complete: a tile takes longer than the third cache."""
     f, tile = writer.f, writer.tile
@@ -206,7 +268,8 @@ class Tiling:
     """How an m × n result is cut into tiles.
 
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
-    ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes.
+    ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
+    has ``lanes`` columns; with ``terms`` > 1 of a single panel, each of them takes so many lanes of the register.
     """
 
     dtype: np.dtype
@@ -221,6 +284,7 @@ class Tiling:
     last_vectors: int
     last_lanes: int
     masked: bool
+    terms: int = 1
 
     @property
     def width(self) -> int:
@@ -231,6 +295,11 @@ class Tiling:
     def edge(self) -> bool:
         """Some vector is not whole."""
         return self.last_lanes != self.lanes
+
+    @property
+    def last_stored(self) -> int:
+        """The valid lanes of the last vector of a row of C."""
+        return self.last_lanes if self.terms == 1 else (self.n - 1) % (self.lanes * self.terms) + 1
 
     @property
     def folded(self) -> bool:
@@ -260,7 +329,7 @@ class Tiling:
         return f.add(f.mul(panel, self.rows - 1), f.min(panel, self.tall))
 
 
-def _most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
+def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     """The tallest tile of so many vectors that spills no register."""
     if dtype.kind != "f":
         return max(1, 4 // vectors)
@@ -280,10 +349,13 @@ def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
     return depth * (cycles + 0.15 * vectors + 0.05 * rows) + 20 + fmas
 
 
-def make_tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool) -> Tiling:
+def make_tiling(
+    target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool, terms: int = 1
+) -> Tiling:
     """The tiling of an m × n result into tiles of at most ``rows`` × ``vectors``. With ``fold`` a last panel that lacks
-    one vector has it masked off, so that one function serves all panels."""
-    lanes = tile_lanes(target, dtype)
+    one vector has it masked off, so that one function serves all panels. With ``terms`` side by side all columns must
+    fit one panel."""
+    lanes = tile_lanes(target, dtype) // terms
     row_panels = -(-m // rows)
     rows = -(-m // row_panels)
     n_vectors = -(-n // lanes)
@@ -293,7 +365,7 @@ def make_tiling(target: Target, dtype: np.dtype, m: int, n: int, rows: int, vect
     if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
         last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
-                  last_vectors, last_lanes, target.masked)  # fmt: skip
+                  last_vectors, last_lanes, target.masked, terms)  # fmt: skip
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
@@ -324,7 +396,7 @@ def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tupl
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
-        for rows in range(1, min(m, _most_rows(target, dtype, vectors)) + 1):
+        for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
             for fold in (False, True) if target.masked else (False,):
                 tiling = make_tiling(target, dtype, m, n, rows, vectors, fold)
                 candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
@@ -356,13 +428,16 @@ def call_tile(
     """Call the microkernel for one tile of a tiling; the panels may be known only at run time."""
     inner, last = tiling.column_kinds()
     names = [
-        [microkernel(f.module, Tile(tiling.dtype, rows, kind[0], layout, kind[1])) for kind in (inner, last)]
+        [
+            microkernel(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms))
+            for vectors, edge in (inner, last)
+        ]
         for rows in tiling.heights()
     ]
     end = tiling.column_panels - 1
     by_column = [_choose(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
     function = by_column[0] if len(by_column) == 1 else _choose(f, row_panel, tiling.tall, *by_column)
-    valid = _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_lanes))
+    valid = _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
     integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
     tail = ", ".join(str(_value(i)) for i in integers)
     a = f"{at.a}, {_value(at.a_row)}, {_value(at.a_step)}"

@@ -1,0 +1,172 @@
+"""Products of few columns: several terms of each column lie side by side in a vector.
+
+Eight columns fill half a register of sixteen lanes, and a tile of them does half the work it could. Where A is
+contiguous along k, ``terms`` of them at once are broadcast to all columns,
+
+    B, packed    b[k, 0] b[k+1, 0]  b[k, 1] b[k+1, 1]  b[k, 2] b[k+1, 2]  …
+    A, a row     a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  …
+
+so that a tile sums even and odd terms apart (``terms`` = 2) and adds both at the end. In come a product as it would be
+computed and the target; out go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it
+(``interleave``). Each element is a sum in an order that depends on the sizes and the vector width alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.microkernel import (
+    Matrix,
+    Tiling,
+    copy_matrix,
+    fill_zero,
+    make_tiling,
+    most_rows,
+    tile_lanes,
+)
+from staticgrad.compiler.emit.target import Target
+
+MOST_VECTORS = 6  # of a row of a tile
+ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
+PAGE = 4096
+FUNCTION = 40  # cycles that a call of a packing function takes, however little it packs
+ADDED = 3  # cycles of the end of a tile for each accumulator
+
+
+def narrow_tiling(
+    target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int]
+) -> tuple[float, Tiling] | None:
+    """The tiling with terms side by side that seems fastest, after its estimated cycles without packing; None where A
+    is not contiguous along k, or columns fill their vectors anyway."""
+    lanes = tile_lanes(target, dtype)
+    if dtype.kind != "f" or a[1] != 1 or n % lanes == 0 or min(m, n) == 0:
+        return None
+    found: list[tuple[float, Tiling]] = []
+    terms = 2
+    while terms < lanes and 2 * terms <= k:
+        vectors = -(-n * terms // lanes)
+        if vectors <= MOST_VECTORS:
+            most = most_rows(target, dtype, vectors)
+            if a[0] * dtype.itemsize % PAGE == 0:
+                most = min(most, ALIASED_ROWS)
+            for rows in range(1, min(m, most) + 1):
+                tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
+                found.append((_cycles(tiling, k), tiling))
+        terms *= 2
+    return min(found, key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
+
+
+def _cycles(tiling: Tiling, k: int) -> float:
+    """About how long all tiles take: multiply-adds, loads and issue slots against their ports, and the latency of the
+    chain, for each group of terms; then the sums of groups."""
+    groups = -(-k // tiling.terms)
+    total = 0.0
+    for rows, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
+        fmas, loads = rows * tiling.vectors, rows + tiling.vectors
+        each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
+        total += panels * (groups * (each + 0.1 * loads) + 25 + ADDED * fmas)
+    return total
+
+
+def interleave_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
+    """About how long packing B takes."""
+    registers = -(-tiling.n // tiling.lanes) * -(-k // tiling.terms)  # of the packed B
+    if b[1] == 1:
+        return FUNCTION + registers * 2.0 * tiling.terms
+    return FUNCTION + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
+
+
+# -- packing ----------------------------------------------------------------------------------------------------------
+
+
+def packed_elements(tiling: Tiling, k: int) -> int:
+    """How many elements the packed B has."""
+    return -(-k // tiling.terms) * tiling.terms * tiling.width
+
+
+def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: int) -> None:
+    """Pack a ``depth`` × n matrix as ``[depth / terms][width][terms]``. What the last group of terms and the last
+    columns lack is zero."""
+    dtype, terms, n = tiling.dtype, tiling.terms, tiling.n
+    element, row = memory_type(dtype), tiling.width * tiling.terms
+    groups, rest = divmod(depth, terms)
+    by_rows = source.column == 1 and f.target.masked
+    if rest or (n < tiling.width and not by_rows):
+        fill_zero(f, dtype, to, packed_elements(tiling, depth))
+    if by_rows:
+        _call(f, _interleave_rows(f.module, dtype, terms), to, source.base, source.row, n, groups, row)
+    elif source.row == 1:
+        _call(f, _interleave_columns(f.module, dtype, terms), to, source.base, source.column, n, groups, row)
+    else:
+        for term in range(terms):
+            each = Matrix(f.offset(to, term, element), row, terms)
+            line = Matrix(
+                f.offset(source.base, f.mul(source.row, term), element), f.mul(source.row, terms), source.column
+            )
+            copy_matrix(f, dtype, each, line, groups, n)
+    if rest:
+        last = Matrix(f.offset(to, groups * row, element), 1, terms)
+        behind = f.offset(source.base, f.mul(source.row, groups * terms), element)
+        copy_matrix(f, dtype, last, Matrix(behind, source.row, source.column), rest, n)
+
+
+def _call(f: Function, name: str, *args: Index) -> None:
+    f.call(name, "void", *(arg if isinstance(arg, Value) else integer(arg) for arg in args))
+
+
+def _interleave_rows(module: Module, dtype: np.dtype, terms: int) -> str:
+    """``(to, source, source_row, columns, groups, to_row)``: rows are contiguous; the target masks."""
+    key = ("interleave rows", dtype, terms)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(
+        module.unique(f"interleave_rows{terms}.{dtype.name}"), ("ptr", "ptr", "i64", "i64", "i64", "i64")
+    )
+    to, source, source_row, columns, groups, to_row = f.params
+    element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
+    part = lanes // terms
+    with f.loop(0, groups, carry=[to, source]) as group:
+        to_now, source_now = group.carried
+        lines = [f.offset(source_now, f.mul(source_row, term), element) for term in range(terms)]
+        with f.loop(0, columns, part) as column:
+            left = f.splat(f.binary("sub", columns, column.index), part)
+            mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+            parts = [f.masked_load(vector(element, part), f.offset(x, column.index, element), mask) for x in lines]
+            f.store(_zip(f, parts), f.offset(to_now, f.mul(column.index, terms), element))
+        group.next(f.offset(to_now, to_row, element), f.offset(source_now, f.mul(source_row, terms), element))
+    return module.share(key, f.finish())
+
+
+def _zip(f: Function, parts: list[Value]) -> Value:
+    """The first lanes of all parts, then the second ones, and so on."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [_zip_two(f, low, high) for low, high in zip(parts[:half], parts[half:], strict=True)]
+    return parts[0]
+
+
+def _zip_two(f: Function, low: Value, high: Value) -> Value:
+    from_each = lanes_of(low.type)
+    return f.shuffle(low, high, [lane for i in range(from_each) for lane in (i, from_each + i)])
+
+
+def _interleave_columns(module: Module, dtype: np.dtype, terms: int) -> str:
+    """``(to, source, source_column, columns, groups, to_row)``: columns are contiguous, and move by groups of terms."""
+    key = ("interleave columns", dtype, terms)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    params = ("ptr", "ptr", "i64", "i64", "i64", "i64")
+    f = module.function(module.unique(f"interleave_columns{terms}.{dtype.name}"), params)
+    to, source, source_column, columns, groups, to_row = f.params
+    element = memory_type(dtype)
+    with f.loop(0, columns, carry=[to, source]) as column:
+        to_now, source_now = column.carried
+        with f.loop(0, groups, carry=[to_now, source_now]) as group:
+            to_at, source_at = group.carried
+            f.store(f.load(vector(element, terms), source_at), to_at)
+            group.next(f.offset(to_at, to_row, element), f.offset(source_at, terms, element))
+        column.next(f.offset(to_now, terms, element), f.offset(source_now, source_column, element))
+    return module.share(key, f.finish())
