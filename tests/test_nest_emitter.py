@@ -16,7 +16,7 @@ from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
 from staticgrad.compiler.emit.nest_facts import analyse, simplify
-from staticgrad.compiler.emit.nest_plan import plan_nest
+from staticgrad.compiler.emit.nest_plan import plan_nest, spans_of
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.ops.elementwise import AstypeAttributes
@@ -279,6 +279,38 @@ def test_reductions(kind: str) -> None:
         results = rows if make is row_sum else size
         data.append([(values % 2 if dtype == B else values).astype(dtype), np.zeros(results, dtype)])
     check(nests, data)
+
+
+@pytest.mark.parametrize("columns", [31, 333, 515, 1000])
+def test_columns_are_reduced_in_blocks_of_several_sizes(columns: int) -> None:
+    """Where each turn visits another row, blocks of many vectors come first, then smaller ones, then a masked one."""
+    nests = [column_sum(300, columns), column_sum(9, columns, "max", F64), softmax(columns, 20, column=True)]
+    rng = np.random.default_rng(columns)
+    data = [
+        [rng.integers(-9, 9, 300 * columns).astype(F32), np.zeros(columns, F32)],
+        [normal(9, columns, dtype=F64), np.zeros(columns, F64)],
+        [normal(20, columns), np.zeros(20 * columns, F32)],
+    ]
+    check(nests, data, rtol=3e-6, atol=1e-7)
+
+
+def test_blocks_of_vectors_cover_an_axis_once() -> None:
+    for size, copies, ratio, target in itertools.product((1, 16, 100, 1000, 4096), (1, 4, 16), (2, 4, 64), HERE):
+        spans = spans_of(size, 8, copies, target, 1, ratio)
+        assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
+        assert spans[-1].stop == size
+        assert all(span.masked or (span.stop - span.start) % span.step == 0 for span in spans)
+
+
+def test_rows_far_apart_are_prefetched_and_near_ones_are_not() -> None:
+    def text(rows: int, columns: int) -> str:
+        module = Module(AVX512)
+        emit_nest(module, column_sum(rows, columns), "main")
+        return module.text()
+
+    assert "llvm.prefetch" in text(4096, 2048)
+    assert "llvm.prefetch" not in text(64, 2048)  # the second cache holds it
+    assert "llvm.prefetch" not in text(100_000, 8)  # the next row is on the same page
 
 
 def test_empty_reductions_give_identities() -> None:

@@ -151,6 +151,12 @@ def test_a_fetched_batch_of_rows_is_also_read_and_fetched_in_another_shape() -> 
         np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5)
 
 
+def test_a_sum_over_a_middle_axis_is_stored_where_it_is_fetched() -> None:
+    x, w = (np.ones(shape, np.float32) for shape in ((3, 5, 7), (3, 7)))
+    assert kernels_of(lambda x, w: sg.sum(x, 1), x, w) == ["reduce"]
+    assert kernels_of(lambda x, w: sg.sum(x, (0, 1)), x, w) == ["reduce"]
+
+
 def pads_of(x: Tensor, pieces: list[tuple[int, int, int]], axis: int, width: int) -> Tensor:
     """The sum of ``x[first:end]`` along ``axis``, each put at a place of zeros as wide as ``width``."""
     total: Tensor | None = None

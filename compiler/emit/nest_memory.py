@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.nest_plan import NestPlan
+from staticgrad.compiler.emit.microkernel import prefetch
+from staticgrad.compiler.emit.nest_plan import AHEAD, FAR_BYTES, NestPlan
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 
@@ -182,8 +183,17 @@ class Memory:
                 strided = self.f.gather(memory_type(dtype), addresses, mask)
             return from_memory(self.f, strided, dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
+        self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)
+
+    def _prefetch(self, access: Access, dtype: np.dtype, address: Value) -> None:
+        """Ask for what a later turn loads, where that is too far away for the machine to foresee."""
+        if self.plan.ahead is None or access.arg < 0:
+            return
+        step = access.strides[self.plan.ahead]
+        if abs(step) * dtype.itemsize > FAR_BYTES:
+            prefetch(self.f, self.f.offset(address, AHEAD * step, memory_type(dtype)))
 
     def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
         """All copies of a load that is contiguous across the vectors: rows of a square tile, turned in registers.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -46,6 +46,14 @@ GROUPED_ROWS = 4
 # Rows of more vectors, or of more instructions a vector, are long enough by themselves.
 GROUPED_VECTORS = 8
 GROUPED_COST = 60
+# Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
+# (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
+VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
+# Rows of more bytes than FAR_BYTES are asked for so many turns ahead, where all together are more than a core's own
+# cache holds: no prefetcher follows from page to page.
+AHEAD = 8
+FAR_BYTES = 2048
+OWN_CACHE_BYTES = 1 << 20
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
 # What one core does: for deciding whether to share work, so roughly.
@@ -204,6 +212,9 @@ def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]
 # -- sweep ----------------------------------------------------------------------------------------------------------
 
 
+LAST_BLOCK = 64  # a ratio of blocks: the largest one is the only one
+
+
 @frozen
 class Span:
     """A part of the vector axis: turns of ``lanes·copies`` indices from ``start`` until ``stop``. The last turn of a
@@ -224,15 +235,22 @@ class Span:
         return -(-(self.stop - self.start) // self.step)
 
 
-def spans_of(size: int, lanes: int, copies: int, target: Target, cost: int) -> tuple[Span, ...]:
-    """Cut an axis into a main part, full vectors that remain, and a tail."""
+def spans_of(
+    size: int, lanes: int, copies: int, target: Target, cost: int, ratio: int = LAST_BLOCK
+) -> tuple[Span, ...]:
+    """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
+    that remain, and a tail."""
     if target.masked and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
     at = 0
-    if copies > 1 and size >= lanes * copies:
-        at = size - size % (lanes * copies)
-        spans.append(Span(0, at, lanes, copies))
+    while copies > 1:
+        block = lanes * copies
+        if size - at >= block:
+            end = size - (size - at) % block
+            spans.append(Span(at, end, lanes, copies))
+            at = end
+        copies //= ratio
     rest = (size - at) % lanes
     if rest and target.masked and spans:
         return (*spans, Span(at, size, lanes, 1, masked=True))
@@ -258,6 +276,14 @@ class Sweep:
 
 
 @frozen
+class Part:
+    """What one pass over the inner dimensions computes, and what it reads back."""
+
+    members: frozenset[int]
+    reloads: frozenset[int]
+
+
+@frozen
 class Share:
     """Chunks of ``size`` indices along the outer dimension ``dim``, the last one may be shorter. Every chunk starts
     where a turn of the loop does: it computes what the whole loop would."""
@@ -272,7 +298,8 @@ class NestPlan:
     """``kept`` says where a value lives between sweeps: in an argument, or in scratch memory as argument -1 - i with
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
     vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in. ``group``
-    rows, neighbours along the last outer loop, are run sweep by sweep."""
+    rows, neighbours along the last outer loop, are run sweep by sweep. Loads whose turns along the dimension ``ahead``
+    are far apart are prefetched."""
 
     nest: Nest
     facts: Facts
@@ -289,6 +316,7 @@ class NestPlan:
     across: int | None = None
     share: Share | None = None
     group: int = 1
+    ahead: int | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -391,13 +419,12 @@ class _Planner:
         self.width = 1  # of one row of scratch memory where the lanes are rows
 
     def plan(self) -> NestPlan:
+        parts = self._parts()
         spans: tuple[Span, ...] = ()
         if self.vector is not None and not self.inner_vector:
-            copies = self._copies(range(len(self.nest.body)), bool(self.nest.inner))
-            cost = self._cost(range(len(self.nest.body)))
-            spans = spans_of(self.nest.dims[self.vector], self.lanes, copies, self.target, cost)
+            spans = self._spans_of_rows(parts)
             self.width = max(span.step for span in spans)
-        sweeps = self._sweeps()
+        sweeps = self._sweeps(parts)
         group = self._group(sweeps)
         return NestPlan(
             nest=self.nest,
@@ -415,7 +442,14 @@ class _Planner:
             across=self._tiled_axis(),
             share=self._share(spans, group),
             group=group,
+            ahead=self._ahead(len(sweeps)),
         )
+
+    def _ahead(self, sweeps: int) -> int | None:
+        """The innermost loop, where its turns visit rows of memory once: more than a cache holds."""
+        if self.inner_vector or self.vector is None or sweeps != 1:
+            return None
+        return self.order[-1] if self._moved() > OWN_CACHE_BYTES and self.nest.dims[self.order[-1]] > AHEAD else None
 
     def _group(self, sweeps: tuple[Sweep, ...]) -> int:
         """How many rows are run together: those of short bodies, whose reductions take as long as their elements."""
@@ -458,13 +492,17 @@ class _Planner:
     def seconds(self) -> float:
         """About how long the nest takes on one core, by its instructions or by the memory that it moves."""
         instructions = _run_cost(self.nest, self.facts, self.target, self.vector, self.lanes)
+        return max(instructions * INSTRUCTION_SECONDS, self._moved() / BYTES_PER_SECOND)
+
+    def _moved(self) -> int:
+        """Bytes of memory that the accesses reach."""
         moved = 0
         for number in self.facts.needed:
             access = access_of(self.nest.body[number])
             if access is not None:
                 sizes = [size for size, stride in zip(self.nest.dims, access.strides, strict=True) if stride]
                 moved += math.prod(sizes) * self.nest.args[access.arg].itemsize
-        return max(instructions * INSTRUCTION_SECONDS, moved / BYTES_PER_SECOND)
+        return moved
 
     def _tiled_axis(self) -> int | None:
         """The axis of square tiles: only for short bodies, which are written down once for each row of a tile."""
@@ -487,28 +525,48 @@ class _Planner:
 
     def _copies(self, numbers: Iterable[int], reduces: bool) -> int:
         """Independent vectors side by side hide the latency of accumulating; heavy bodies hide it themselves."""
-        if not reduces or self.vector is None:
+        if not reduces:
             return 1
         cost = self._cost(numbers)
-        copies = 4 if cost <= 6 else 2 if cost <= 16 else 1
-        if cost <= 2 and not self.inner_vector and self.target.registers >= 32:
-            copies = 8  # lanes are rows: more of each line of memory that is visited
-        while copies > 1 and self.nest.dims[self.vector] < copies * self.lanes:
+        return self._fitting(4 if cost <= 6 else 2 if cost <= 16 else 1)
+
+    def _fitting(self, copies: int) -> int:
+        while copies > 1 and self.nest.dims[self._vector] < copies * self.lanes:
             copies //= 2
         return copies
 
-    def _sweeps(self) -> tuple[Sweep, ...]:
+    def _spans_of_rows(self, parts: Sequence[Part]) -> tuple[Span, ...]:
+        """The spans where lanes are rows: they are the same for all sweeps."""
+        size = self.nest.dims[self._vector]
+        if not parts:
+            return spans_of(size, self.lanes, 1, self.target, self._cost(range(len(self.nest.body))))
+        cost = max(self._cost(part.members) for part in parts)
+        if not any(self._visits_rows(number) for part in parts for number in part.members):
+            copies = self._copies(range(len(self.nest.body)), True)
+            return spans_of(size, self.lanes, copies, self.target, cost)
+        copies, ratio = next((c, r) for most, c, r in VISITED if cost <= most)
+        if self.target.registers < 32:
+            copies = min(copies, 4)
+        return spans_of(size, self.lanes, self._fitting(copies), self.target, cost, ratio)
+
+    def _visits_rows(self, number: int) -> bool:
+        """Whether an access takes a few vectors of each of many rows of memory."""
+        access = access_of(self.nest.body[number])
+        inner = range(len(self.nest.outer), len(self.nest.dims))
+        return access is not None and any(abs(access.strides[dim]) > abs(access.strides[self._vector]) for dim in inner)
+
+    def _parts(self) -> list[Part]:
         if not self.nest.inner:
-            return ()
+            return []
         roots = self._roots()
         first: dict[int, int] = {}
-        found: list[tuple[set[int], set[int]]] = []
-        for s in sorted(roots):
-            found.append(self._members(s, roots[s], first))
-        reloaded = set[int]().union(*(reloads for _, reloads in found))
-        for value in sorted(reloaded):
-            self._keep(value, found[first[value]][0])
-        return tuple(self._sweep(s, members, reloads, first) for s, (members, reloads) in enumerate(found))
+        return [self._part(s, roots[s], first) for s in sorted(roots)]
+
+    def _sweeps(self, parts: Sequence[Part]) -> tuple[Sweep, ...]:
+        first = {value: s for s, part in reversed(list(enumerate(parts))) for value in part.members}
+        for value in sorted(set[int]().union(*(part.reloads for part in parts))):
+            self._keep(value, parts[first[value]].members)
+        return tuple(self._sweep(s, part, first) for s, part in enumerate(parts))
 
     def _roots(self) -> dict[int, list[int]]:
         """What each sweep is for: its reductions and element stores. A store goes in the earliest sweep that can; one
@@ -530,7 +588,7 @@ class _Planner:
             roots[last if overwrites else s].append(number)
         return roots
 
-    def _members(self, s: int, roots: list[int], first: dict[int, int]) -> tuple[set[int], set[int]]:
+    def _part(self, s: int, roots: list[int], first: dict[int, int]) -> Part:
         """The element instructions of sweep ``s``, and the values that it reads back instead of computing them."""
         members: set[int] = set()
         reloads: set[int] = set()
@@ -549,19 +607,20 @@ class _Planner:
                 continue
             members.add(number)
             stack.extend(operands(self.nest.body[number]))
-        return members, reloads
+        return Part(frozenset(members), frozenset(reloads))
 
-    def _sweep(self, s: int, members: set[int], reloads: set[int], first: dict[int, int]) -> Sweep:
+    def _sweep(self, s: int, part: Part, first: dict[int, int]) -> Sweep:
         body = self.nest.body
+        members = part.members
         reductions = tuple(sorted(n for n in members if isinstance(body[n], Reduce)))
         saves = frozenset(v for v, access in self.kept.items() if access.arg < 0 and first[v] == s)
         spans: tuple[Span, ...] = ()
         if self.inner_vector:
             copies = self._copies(members, bool(reductions))
             spans = spans_of(self.nest.dims[self._vector], self.lanes, copies, self.target, self._cost(members))
-        return Sweep(frozenset(members), reductions, frozenset(reloads), saves, spans)
+        return Sweep(members, reductions, part.reloads, saves, spans)
 
-    def _keep(self, value: int, computed_with: set[int]) -> None:
+    def _keep(self, value: int, computed_with: frozenset[int]) -> None:
         """Choose where ``value`` stays: where it is stored anyway and nobody else comes, else in scratch memory."""
         for number in computed_with:
             store = self.nest.body[number]

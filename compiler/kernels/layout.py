@@ -21,6 +21,7 @@ from staticgrad.types import sizes
 
 Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
 
+IMAGE_RANKS = (4, 6)  # of images and of windows over them
 _WINDOWS = frozenset({"window", "fold"})
 
 
@@ -50,7 +51,7 @@ class _Images:
 
     def _mark(self, x: Tensor) -> None:
         x = source_of(x)
-        if x.ndim in (4, 6) and x not in self.marked and x.op.op is not IDENTITY:
+        if x.ndim in IMAGE_RANKS and x not in self.marked and x.op.op is not IDENTITY:
             self.marked.add(x)
             self._queue.append(x)
 

@@ -22,7 +22,7 @@ from staticgrad.compiler.kernels.access import (
     resolve,
     source_of,
 )
-from staticgrad.compiler.kernels.layout import layouts, strides_with
+from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
 from staticgrad.compiler.kernels.routines import ROUTINES
 from staticgrad.compiler.regions.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
 from staticgrad.compiler.regions.region import Region, rebuild
@@ -107,12 +107,12 @@ def materialize(region: Region) -> Region:
 
 
 def _may_show(x: Tensor) -> bool:
-    """Whether a kernel can write ``x`` where a reshape of it is fetched: matrices are row-major in any layout."""
-    return x.ndim == 2 and (is_nest(x.op) or x.op.op.name == "dot")
+    """Whether a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
+    return (x.ndim not in IMAGE_RANKS and is_nest(x.op)) or (x.ndim == 2 and x.op.op.name == "dot")
 
 
 def _own_fetches(region: Region) -> Region:
-    """Each fetch is a tensor that a kernel writes, or such a matrix behind reshapes, and no two are the same."""
+    """Each fetch is a tensor that a kernel writes, or one that is no image behind reshapes, and no two are the same."""
     fetches: list[Tensor] = []
     taken: set[Tensor] = set()
     whole = set(region.fetches)
