@@ -389,6 +389,11 @@ def plane_cases() -> list[Case]:
         case(3, 10, (9, 8), 21, (3, 3), padding=(1, 1), outputs="NHWC", epilogue=True),
         case(2, 3, (60, 61), 30, (3, 3), padding=(1, 1), stride=(2, 2), outputs="NHWC"),
         case(2, 10, (9, 8), 21, (3, 3), padding=(1, 1), outputs="CHWN"),
+        case(2, 4, (57, 57), 4, (3, 3), padding=(1, 1), stride=(2, 2), dtype=F64, epilogue=True),  # lanes are pixels
+        case(1, 40, (31, 33), 24, (3, 3), padding=(1, 1), groups=8, stride=(2, 2), epilogue=True, store_raw=False),
+        case(1, 3, (120, 118), 40, (3, 3), padding=(1, 1), weights="HWIO", epilogue=True),
+        case(6, 24, (7, 7), 24, (3, 3), padding=(1, 1), groups=6),  # several images at a time
+        case(3, 7, (1, 300), 3, (1, 5), padding=(0, 2), epilogue=True, store_raw=False),
         case(2, 9, (10, 11), 20, (3, 3), padding=(1, 1), dtype=np.dtype("int64")),
         case(2, 9, (10, 70), 20, (3, 3), padding=(1, 1), stride=(2, 2), dtype=np.dtype("int16")),
     ]

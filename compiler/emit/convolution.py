@@ -22,7 +22,8 @@ from staticgrad.compiler.emit.convolution_images import is_depthwise
 from staticgrad.compiler.emit.convolution_planar import is_planar, planar_plan
 from staticgrad.compiler.emit.convolution_products import is_product, product_plan
 from staticgrad.compiler.emit.convolution_weights import weight_grad_plan
-from staticgrad.compiler.emit.convolution_weights_planes import plane_weights_plan, reads_planes
+from staticgrad.compiler.emit.convolution_weights_dots import dot_weights_plan, dots_pay
+from staticgrad.compiler.emit.convolution_weights_planes import plane_weights_plan, reads_planes, tile_cycles
 from staticgrad.compiler.emit.llvm import Function, Module, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.emit.target import Target
@@ -68,7 +69,8 @@ def plan_convolution(kernel: Convolution, target: Target) -> Plan:
     if is_planar(bare, target):
         return planar_plan(bare, target)
     if reads_planes(bare):
-        return plane_weights_plan(bare, target)
+        dots = dots_pay(bare, target, tile_cycles(bare, target))
+        return dot_weights_plan(bare, target) if dots else plane_weights_plan(bare, target)
     return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)
 
 

@@ -16,13 +16,58 @@ import math
 from staticgrad.compiler.emit.convolution_images import Writer
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
-from staticgrad.compiler.emit.parallel import unravel
+from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 LINE = 64  # bytes of a line of the cache
 
 Range = tuple[Index, Index]
+
+
+@frozen
+class Segment:
+    """What is worked on at a time."""
+
+    images: Range
+    rows: Range  # of y
+
+    def pixels(self, f: Function, width: int) -> Index:
+        """How many pixels of y an image has."""
+        return f.mul(f.sub(self.rows[1], self.rows[0]), width)
+
+    def count(self, f: Function) -> Index:
+        """How many images there are."""
+        return f.sub(self.images[1], self.images[0])
+
+
+@frozen
+class Segments:
+    """The images in segments: some images each, or a block of rows of one."""
+
+    batch: int
+    height: int  # of y
+    together: int  # images of a segment
+    rows: int  # of y in a segment, all where it has several images
+
+    @staticmethod
+    def of(kernel: Convolution, most: int) -> Segments:
+        """Of at most about ``most`` pixels each, and balanced."""
+        height, rows = kernel.out_height, max(1, most // kernel.out_width)
+        together = max(1, min(kernel.batch, rows // height))
+        return Segments(kernel.batch, height, together, -(-height // -(-height // min(rows, height))))
+
+    @property
+    def number(self) -> int:
+        return -(-self.batch // self.together) * -(-self.height // self.rows)
+
+    def at(self, f: Function, number: Index) -> Segment:
+        if self.together > 1:
+            low = f.mul(number, self.together)
+            return Segment((low, f.min(f.add(low, self.together), self.batch)), (0, self.height))
+        image, block = divide(f, number, -(-self.height // self.rows))
+        row = f.mul(block, self.rows)
+        return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, self.rows), self.height)))
 
 
 @frozen
@@ -36,11 +81,11 @@ class Planes:
     jump: int  # rows between two taps of a class
 
     @staticmethod
-    def of(kernel: Convolution, images: int, rows: int, unfolded: bool) -> Planes:
+    def of(kernel: Convolution, segments: Segments, unfolded: bool) -> Planes:
         stride, dilation, taps = kernel.stride[0], kernel.dilation[0], kernel.kernel[0]
         common = math.gcd(stride, dilation)
         classes = taps if unfolded else min(taps, stride // common)
-        return Planes(kernel, images, rows, classes, dilation // common)
+        return Planes(kernel, segments.together, segments.rows, classes, dilation // common)
 
     @property
     def each(self) -> int:
@@ -76,10 +121,10 @@ class Planes:
             place = f.add(f.mul(class_value, kw * self.pitch), f.mul(later_value, self.jump * width))
         return f.add(place, f.mul(j, self.pitch))
 
-    def bring(self, writer: Writer, to: Value, numbers: Range, first: Index, images: Range, block: Range) -> None:
-        """Copy the planes of some ``numbers``, counted over channels, classes and columns of taps, of some images for a
-        block of output rows. ``first`` is the first channel; plane ``numbers[0]`` goes to ``to``."""
-        f, kernel = writer.f, self.kernel
+    def bring(self, writer: Writer, to: Value, numbers: Range, first: Index, segment: Segment) -> None:
+        """Copy the planes of some ``numbers``, counted over channels, classes and columns of taps, for a segment.
+        ``first`` is the first channel; plane ``numbers[0]`` goes to ``to``."""
+        f, kernel, images, block = writer.f, self.kernel, segment.images, segment.rows
         (stride, across), (down, right) = kernel.stride, kernel.padding
         _, s_c, s_h, s_w = kernel.x_strides
         height = f.add(f.sub(block[1], block[0]), self.further)

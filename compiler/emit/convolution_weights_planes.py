@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import Planes, Range
+from staticgrad.compiler.emit.convolution_planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
@@ -32,6 +32,7 @@ from staticgrad.compiler.emit.microkernel import (
     round_up,
     span,
     tile_lanes,
+    tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -42,15 +43,8 @@ SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the sec
 Y_BYTES = 4 << 20  # of all panels of y
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end
+PACK_CYCLES = 0.25  # for an element of y
 SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
-
-
-@frozen
-class Segment:
-    """What is brought at a time."""
-
-    images: Range
-    rows: Range  # of y
 
 
 @frozen
@@ -63,9 +57,7 @@ class PlaneWeights:
     unfolded: bool  # rows of tiles are channels and taps
     tiling: Tiling
     y_in_place: bool
-    together: int  # images of a segment
-    rows: int  # of y in a segment, all where it has several images
-    segments: int
+    segments: Segments
     share: int | None  # panels of channels of a chunk; None where they are no chunks
     part: int  # segments of a chunk with sums of its own; 0 where there are none
     parts: int
@@ -81,7 +73,7 @@ class PlaneWeights:
     @property
     def pixels(self) -> int:
         """Pixels of a whole segment that an image has."""
-        return self.rows * self.planes.kernel.out_width
+        return self.segments.rows * self.planes.kernel.out_width
 
     @property
     def taps(self) -> int:
@@ -96,7 +88,7 @@ class PlaneWeights:
 
     @property
     def y_panel(self) -> int:
-        return self.together * self.pixels * self.tiling.width
+        return self.segments.together * self.pixels * self.tiling.width
 
     @property
     def sum_panel(self) -> int:
@@ -111,7 +103,7 @@ class PlaneWeights:
     @property
     def kept(self) -> bool:
         """Whether the sums of all tiles are kept, because a tile is added to more than once."""
-        return self.segments > 1 or self.unfolded
+        return self.segments.number > 1 or self.unfolded
 
     def scratch_bytes(self, workers: int) -> int:
         if self.part:
@@ -155,25 +147,23 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     m = channels * (kh * kw if unfolded else 1)
     tiling = choose_tiling(target, kernel.dtype, m, columns, height * width)
 
-    each = 1 if unfolded else Planes.of(kernel, 1, 1, unfolded).each
+    each = 1 if unfolded else Planes.of(kernel, Segments(1, 1, 1, 1), False).each
     panels = (tiling.rows * each + (0 if y_in_place else tiling.width)) * size
-    most = max(1, min(SEGMENT_BYTES // panels, Y_BYTES // (kernel.filters * size)) // width)  # rows of y
-    together = max(1, min(kernel.batch, most // height))
-    rows = height if together > 1 else -(-height // -(-height // min(most, height)))
-    segments = -(-kernel.batch // together) * -(-height // rows)
-
-    planes = Planes.of(kernel, together, rows, unfolded)
+    segments = Segments.of(kernel, min(SEGMENT_BYTES // panels, Y_BYTES // (kernel.filters * size)))
+    number = segments.number
+    planes = Planes.of(kernel, segments, unfolded)
     taps = 1 if unfolded else kh * kw
     all_sums = kernel.groups * tiling.column_panels * tiling.width * m * taps
     wanted = wanted_chunks(seconds_of(kernel, target))
     part = 0
-    if kernel.dtype.kind == "f" and wanted > 1 and segments > 1 and all_sums * size <= SUM_BYTES:
-        part = cut(segments, min(MOST_PARTS, wanted))[0]
+    if kernel.dtype.kind == "f" and wanted > 1 and number > 1 and all_sums * size <= SUM_BYTES:
+        part = cut(number, min(MOST_PARTS, wanted))[0]
     units = kernel.groups * tiling.row_panels
-    wanted = wanted_chunks(seconds_of(kernel, target) / segments)
-    kept = segments > 1 or unfolded
+    wanted = wanted_chunks(seconds_of(kernel, target) / number)
+    kept = number > 1 or unfolded
     weights = kernel.filters * channels * kh * kw
-    y = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width * together * rows * width
+    padded = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width  # filters
+    y = padded * segments.together * segments.rows * width
     return PlaneWeights(
         planes=planes,
         channels=channels,
@@ -181,17 +171,22 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
         unfolded=unfolded,
         tiling=tiling,
         y_in_place=y_in_place,
-        together=together,
-        rows=rows,
         segments=segments,
         share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
         part=part,
-        parts=-(-segments // part) if part else 0,
+        parts=-(-number // part) if part else 0,
         x_bytes=aligned_bytes(tiling.rows * each * planes.pitch, kernel.dtype),
         y_bytes=aligned_bytes(y, kernel.dtype),
         sum_bytes=aligned_bytes(all_sums if kept else tiling.rows * taps * tiling.width, kernel.dtype),
         raw_bytes=0 if kernel.store_raw else aligned_bytes(weights, kernel.dtype),
     )
+
+
+def tile_cycles(kernel: Convolution, target: Target) -> float:
+    """About how many cycles a pixel takes in all tiles of a group, with the packing of y."""
+    plan, depth = plane_weights_plan(kernel, target), kernel.batch * kernel.out_height * kernel.out_width
+    products = plan.taps * tiling_cost(plan.tiling, depth) / depth
+    return products + (0.0 if plan.y_in_place else PACK_CYCLES * plan.filters)
 
 
 # -- the work in chunks -----------------------------------------------------------------------------------------
@@ -200,8 +195,8 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
 def _one_chunk(writer: Writer, plan: PlaneWeights) -> None:
     f = writer.f
     x, y, sums = (writer.area(at) for at in _areas(f, plan, 0, 1))
-    with span(f, 0, plan.segments) as number:
-        segment = _segment(f, plan, number)
+    with span(f, 0, plan.segments.number) as number:
+        segment = plan.segments.at(f, number)
         _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
         _add_panels(writer, plan, x, y, sums, number, segment, (0, plan.units))
     if plan.unfolded:
@@ -215,9 +210,9 @@ def _sum_parts(chunks: Chunks, plan: PlaneWeights) -> None:
     own = f.add(plan.raw_bytes + all_sums, f.mul(part.worker, plan.x_bytes + plan.y_bytes))
     x, y = writer.area(own), writer.area(f.add(own, plan.x_bytes))
     sums = writer.area(f.add(plan.raw_bytes, f.mul(part.chunk, plan.sum_bytes)))
-    low, high = chunk_range(f, part.chunk, plan.part, plan.segments)
+    low, high = chunk_range(f, part.chunk, plan.part, plan.segments.number)
     with span(f, low, high) as number:
-        segment = _segment(f, plan, number)
+        segment = plan.segments.at(f, number)
         _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
         _add_tiles(writer, plan, x, y, sums, f.sub(number, low), segment, (0, plan.units))
     chunks.run(f.finish(), plan.parts)
@@ -235,9 +230,9 @@ def _share_panels(chunks: Chunks, plan: PlaneWeights, share: int) -> None:
     f, number = part.f, part.table.word(0)
     x, y, sums = (writer.area(at) for at in _areas(f, plan, part.worker, None))
     panels = chunk_range(f, part.chunk, share, plan.units)
-    _add_panels(writer, plan, x, y, sums, number, _segment(f, plan, number), panels)
+    _add_panels(writer, plan, x, y, sums, number, plan.segments.at(f, number), panels)
     add = f.finish()
-    with span(chunks.f, 0, plan.segments) as segment:
+    with span(chunks.f, 0, plan.segments.number) as segment:
         chunks.table.set_word(0, segment)
         if pack is not None:
             chunks.run(pack, _filter_panels(plan))
@@ -251,7 +246,7 @@ def _pack_part(chunks: Chunks, plan: PlaneWeights) -> str:
     part, writer = chunks.open("pack")
     f = part.f
     y = writer.area(_areas(f, plan, 0, None)[1])
-    _pack(writer, plan, y, _segment(f, plan, part.table.word(0)), (part.chunk, f.add(part.chunk, 1)))
+    _pack(writer, plan, y, plan.segments.at(f, part.table.word(0)), (part.chunk, f.add(part.chunk, 1)))
     return f.finish()
 
 
@@ -268,16 +263,6 @@ def _areas(f: Function, plan: PlaneWeights, worker: Index, workers: int | None) 
 
 
 # -- one segment ------------------------------------------------------------------------------------------------
-
-
-def _segment(f: Function, plan: PlaneWeights, number: Index) -> Segment:
-    kernel = plan.planes.kernel
-    if plan.together > 1:
-        low = f.mul(number, plan.together)
-        return Segment((low, f.min(f.add(low, plan.together), kernel.batch)), (0, kernel.out_height))
-    image, block = divide(f, number, -(-kernel.out_height // plan.rows))
-    row = f.mul(block, plan.rows)
-    return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, plan.rows), kernel.out_height)))
 
 
 def _filter_panels(plan: PlaneWeights) -> int:
@@ -318,7 +303,8 @@ def _pack_panel(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment,
             fill_zero(f, writer.dtype, at, f.mul(rows, columns * width))
         source = writer.at(writer.second, (image, s_n), (first, s_o), (segment.rows[0], s_p))
         if s_p == columns * s_q:  # one row after the other
-            least = columns * min(plan.rows, writer.kernel.out_height % plan.rows or plan.rows)
+            block = plan.segments.rows
+            least = columns * min(block, writer.kernel.out_height % block or block)
             writer.copy(Matrix(at, width, 1), Matrix(source, s_q, s_o), f.mul(rows, columns), count, least)
         else:
             with f.loop(0, rows) as row:
@@ -335,7 +321,7 @@ def _add_panels(
     if plan.unfolded or not plan.kept:
         return
     f = writer.f
-    with f.when(f.compare("icmp eq", _value(number), integer(plan.segments - 1))), span(f, *units) as unit:
+    with f.when(f.compare("icmp eq", _value(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
         group, row_panel = divide(f, unit, plan.tiling.row_panels)
         with span(f, 0, plan.tiling.column_panels) as panel:
             at = _sums_at(writer, plan, sums, group, panel, plan.tiling.row_start(f, row_panel))
@@ -367,7 +353,7 @@ def _add_tiles(
         group, row_panel = divide(f, unit, tiling.row_panels)
         rows = _rows_of(f, plan, row_panel)
         numbers = (f.mul(rows[0], each), f.mul(rows[1], each))
-        planes.bring(writer, x, numbers, f.mul(group, plan.channels), segment.images, segment.rows)
+        planes.bring(writer, x, numbers, f.mul(group, plan.channels), segment)
         with span(f, 0, tiling.column_panels) as panel:
             to = _sums_at(writer, plan, sums, group, panel, rows[0]) if plan.kept else sums
             with span(f, 0, plan.taps) as tap:
@@ -394,11 +380,10 @@ def _add_tile(
     else:
         number = f.add(f.mul(group, tiling.column_panels), panel)
         b, b_step, b_image = writer.at(y, (number, plan.y_panel)), tiling.width, plan.pixels * tiling.width
-    pixels = f.mul(f.sub(segment.rows[1], segment.rows[0]), kernel.out_width)
-    images = f.sub(segment.images[1], segment.images[0])
     at = TileOperands(
         a, plan.tile_rows_planes * planes.pitch, 1, b, b_step,
-        writer.at(sums, (tap, tiling.width)), plan.taps * tiling.width, pixels, later, images, planes.image, b_image,
+        writer.at(sums, (tap, tiling.width)), plan.taps * tiling.width,
+        segment.pixels(f, kernel.out_width), later, segment.count(f), planes.image, b_image,
     )  # fmt: skip
     call_tile(f, tiling, "rows", row_panel, panel, at)
 

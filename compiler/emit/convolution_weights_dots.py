@@ -1,0 +1,358 @@
+"""The transpose of a convolution by weights where a group has few channels or filters: lanes are pixels.
+
+Tiles of few filters or channels would leave most lanes idle, or take longer to pack than to multiply. Here rows of
+tiles are planes of y, read in place, columns are planes of x moved by a tap (``convolution_planes``), and terms are
+pixels, of which each lane takes every so many (``dot_tile``). The vectors of sums are kept in scratch memory, ``[panel
+of filters][tap][filter][channel][lane]``, and their lanes are added when all images are done.
+
+The work is a sequence of *segments*, some images or a block of rows of one, such that the planes of a panel of channels
+and some filters stay in the first cache. A chunk (``emit.parallel``) is a panel of channels of one group with all
+segments; where there are few of these panels, a run of segments, with sums of its own that are added in their order.
+So no sum depends on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from staticgrad.compiler.emit.contraction_dots import sum_lanes
+from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.dot_tile import DotTile, dot_tile
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
+from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, span, tile_lanes
+from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
+
+TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the first cache
+ENOUGH_UNITS = 8  # panels of channels, so that threads have work of their own
+SECOND_CACHE = 2  # where what is asked for shall be kept
+MOST_PARTS = 8  # sums that are added in the end
+
+Strides = tuple[int, int, int, int]  # of o, c, i, j
+
+
+@frozen
+class Panels:
+    """``count`` in ``number`` panels of ``size``, or one less from number ``tall`` on."""
+
+    count: int
+    size: int
+
+    @staticmethod
+    def of(count: int, most: int) -> Panels:
+        return Panels(count, -(-count // -(-count // most)))
+
+    @property
+    def number(self) -> int:
+        return -(-self.count // self.size)
+
+    @property
+    def tall(self) -> int:
+        return self.count - self.number * (self.size - 1)
+
+    def start(self, f: Function, panel: Index) -> Index:
+        return f.add(f.mul(panel, self.size - 1), f.min(panel, self.tall))
+
+    def range(self, f: Function, panel: Index) -> Range:
+        return self.start(f, panel), self.start(f, f.add(panel, 1))
+
+    def kinds(self) -> tuple[tuple[int, int], ...]:
+        """The sizes that occur, and how often."""
+        found = ((self.size, self.tall), (self.size - 1, self.number - self.tall))
+        return tuple(kind for kind in found if kind[1])
+
+    def choose(self, f: Function, panel: Index, by_kind: Sequence[Value]) -> Value:
+        """The value for the kind of a panel."""
+        if len(by_kind) == 1:
+            return by_kind[0]
+        if isinstance(panel, int):
+            return by_kind[panel >= self.tall]
+        return f.select(f.compare("icmp slt", panel, integer(self.tall)), *by_kind)
+
+
+@frozen
+class DotWeights:
+    """The plan of a kernel; sizes are elements unless said otherwise."""
+
+    planes: Planes
+    segments: Segments
+    lanes: int
+    channels: Panels  # of a group
+    filters: Panels
+    share: int | None  # panels of channels of a chunk, where it has all segments
+    part: int  # segments of a chunk, where it has some of them; else 0
+    parts: int
+    x_bytes: int  # of the planes of a panel
+    vector_bytes: int  # of the sums of a panel, lane by lane
+    sum_bytes: int  # of all sums
+
+    @property
+    def is_shared(self) -> bool:
+        return self.part > 0 or self.share is not None
+
+    @property
+    def units(self) -> int:
+        """Panels of channels of all groups."""
+        return self.planes.kernel.groups * self.channels.number
+
+    @property
+    def tile(self) -> int:
+        """The sums of the largest tile, lane by lane."""
+        return self.filters.size * self.channels.size * self.lanes
+
+    def scratch_bytes(self, workers: int) -> int:
+        own = (workers if self.is_shared else 1) * (self.x_bytes + self.vector_bytes)
+        sums = self.parts if self.part else 0 if self.planes.kernel.store_raw else 1
+        return sums * self.sum_bytes + own
+
+    def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
+        """Of the scratch result."""
+        return _sum_strides(kernel)
+
+    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+        if self.part:
+            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
+        elif self.share is not None:
+            chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
+            part, writer = chunks.open("panels")
+            _add_units(writer, self, chunk_range(part.f, part.chunk, self.share, self.units), part.worker)
+            chunks.run(part.f.finish(), -(-self.units // self.share))
+        else:
+            _add_units(Writer(f, kernel, epilogue, pointers), self, (0, self.units), 0)
+
+
+@functools.lru_cache(maxsize=4096)
+def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
+    """The plan of a kernel without epilogue, which has no part in it."""
+    lanes, size, taps = tile_lanes(target, kernel.dtype), kernel.dtype.itemsize, kernel.kernel[0] * kernel.kernel[1]
+    channels, filters = _panels(kernel, target)
+    each = Planes.of(kernel, Segments(1, 1, 1, 1), False).each
+    segments = Segments.of(kernel, TILE_BYTES // size // (channels.size * each + filters.size))
+    planes = Planes.of(kernel, segments, False)
+    units = kernel.groups * channels.number
+    wanted = wanted_chunks(seconds_of(kernel, target))
+    parts = min(MOST_PARTS, wanted, segments.number) if units < ENOUGH_UNITS else 1
+    part = cut(segments.number, parts)[0] if parts > 1 else 0
+    return DotWeights(
+        planes=planes,
+        segments=segments,
+        lanes=lanes,
+        channels=channels,
+        filters=filters,
+        share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
+        part=part,
+        parts=-(-segments.number // part) if part else 0,
+        x_bytes=aligned_bytes(channels.size * each * planes.pitch, kernel.dtype),
+        vector_bytes=aligned_bytes(filters.number * filters.size * channels.size * taps * lanes, kernel.dtype),
+        sum_bytes=aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype),
+    )
+
+
+def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
+    """Channels and filters of a group in panels, as many as the registers of a tile hold."""
+    most = 5 if target.registers > 16 else 3
+    channels = Panels.of(kernel.channels // kernel.groups, most)
+    most = min(8, (target.registers - (2 if target.fma else 3) - channels.size) // channels.size)
+    return channels, Panels.of(kernel.filters // kernel.groups, most)
+
+
+def dots_pay(kernel: Convolution, target: Target, tile_cycles: float) -> bool:
+    """Whether tiles of dots take less time than ``tile_cycles`` for each pixel of a group."""
+    _, _, s_p, s_q = kernel.y_strides
+    by_plane = s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
+    return kernel.dtype.kind == "f" and by_plane and _dot_cycles(kernel, target) < tile_cycles
+
+
+def _dot_cycles(kernel: Convolution, target: Target) -> float:
+    """About how many cycles a pixel takes in all tiles of a group: multiply-adds, two a cycle with a latency of four,
+    or loads, two a cycle, half of which meet two lines; and for each segment the sums, which are read and written."""
+    plan = dot_weights_plan(kernel, target)
+    pixels = plan.segments.rows * kernel.out_width
+    steps = -(-pixels // plan.lanes) / pixels
+    cycles = 0.0
+    for columns, panels in plan.channels.kinds():
+        for rows, more in plan.filters.kinds():
+            step = max(rows * columns / 2, 4.0, 0.75 * (rows + columns))
+            cycles += panels * more * (step * steps + (1.5 * rows * columns + 20) / (pixels * plan.segments.together))
+    return cycles * kernel.kernel[0] * kernel.kernel[1]
+
+
+# -- the work in chunks -----------------------------------------------------------------------------------------
+
+
+def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
+    """Chunks are a panel of channels and a run of segments, with sums of their own; these are added in their order."""
+    part, writer = chunks.open("segments")
+    f = part.f
+    unit, number = divide(f, part.chunk, plan.parts)
+    sums = writer.area(f.mul(number, plan.sum_bytes))
+    segments = chunk_range(f, _as_value(number), plan.part, plan.segments.number)
+    _add_unit(writer, plan, unit, segments, (sums, _sum_strides(writer.kernel)), _own(writer, plan, part.worker))
+    chunks.run(f.finish(), plan.units * plan.parts)
+    own, first = chunks.own, chunks.own.area(0)
+    with span(chunks.f, 1, plan.parts) as later:
+        source = own.area(chunks.f.mul(later, plan.sum_bytes))
+        add_arrays(own, first, source, plan.sum_bytes // own.dtype.itemsize)
+    kernel = chunks.kernel
+    if own.result is not None:
+        _copy_weights(own, (own.result, kernel.w_strides), (first, _sum_strides(kernel)))
+    ranges: list[Range] = [(0, kernel.filters), (0, plan.channels.count), *((0, taps) for taps in kernel.kernel)]
+    own.finish(first if own.result is None else own.result, ranges)
+
+
+def _add_units(writer: Writer, plan: DotWeights, units: Range, worker: Index) -> None:
+    """Some panels of channels, with all segments."""
+    f, kernel = writer.f, writer.kernel
+    raw = (writer.area(0), _sum_strides(kernel)) if writer.result is None else (writer.result, kernel.w_strides)
+    with span(f, *units) as unit:
+        _add_unit(writer, plan, unit, (0, plan.segments.number), raw, _own(writer, plan, worker))
+        group, panel = divide(f, unit, plan.channels.number)
+        first, channels = f.mul(group, plan.filters.count), plan.channels.range(f, panel)
+        taps: list[Range] = [(0, size) for size in kernel.kernel]
+        writer.finish(raw[0], [(first, f.add(first, plan.filters.count)), channels, *taps])
+
+
+def _copy_weights(writer: Writer, to: tuple[Value, Strides], source: tuple[Value, Strides]) -> None:
+    """Few weights from one place to another, a row of taps at a time."""
+    f, kernel = writer.f, writer.kernel
+    sizes = (0, kernel.channels // kernel.groups, kernel.kernel[0])
+    with span(f, 0, kernel.filters * sizes[1] * sizes[2]) as number:
+        indices = unravel(f, number, sizes)
+        target, origin = (
+            Matrix(writer.at(base, *zip(indices, strides, strict=False)), 0, strides[3])
+            for base, strides in (to, source)
+        )
+        writer.copy(target, origin, 1, kernel.kernel[1])
+
+
+def _as_value(index: Index) -> Value:
+    return index if isinstance(index, Value) else integer(index)
+
+
+def _sum_strides(kernel: Convolution) -> Strides:
+    """Of sums in scratch memory, row-major."""
+    (kh, kw), channels = kernel.kernel, kernel.channels // kernel.groups
+    return channels * kh * kw, kh * kw, kw, 1
+
+
+def _own(writer: Writer, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
+    """Where a worker has its planes and its vectors of sums."""
+    f = writer.f
+    shared = plan.scratch_bytes(1) - plan.x_bytes - plan.vector_bytes
+    at = f.add(shared, f.mul(worker, plan.x_bytes + plan.vector_bytes))
+    return writer.area(at), writer.area(f.add(at, plan.x_bytes))
+
+
+# -- a panel of channels ----------------------------------------------------------------------------------------
+
+
+def _add_unit(
+    writer: Writer, plan: DotWeights, unit: Index, segments: Range, result: tuple[Value, Strides],
+    own: tuple[Value, Value],
+) -> None:  # fmt: skip
+    """The sums over some segments of a panel of channels, stored to ``result``."""
+    f, planes, taps = writer.f, plan.planes, writer.kernel.kernel[0] * writer.kernel.kernel[1]
+    group, panel = divide(f, unit, plan.channels.number)
+    low, high = plan.channels.range(f, panel)
+    numbers = (f.mul(low, planes.each), f.mul(high, planes.each))
+    with span(f, *segments) as number:
+        segment = plan.segments.at(f, number)
+        planes.bring(writer, own[0], numbers, f.mul(group, plan.channels.count), segment)
+        upcoming = _upcoming(f, plan, unit, number, segments)
+        with span(f, 0, plan.filters.number) as rows, span(f, 0, taps) as tap:
+            if plan.segments.together == 1:
+                _fetch(writer, plan, upcoming, rows, tap)
+            to = writer.at(own[1], (f.add(f.mul(rows, taps), tap), plan.tile))
+            _add_tile(writer, plan, own[0], to, (group, rows, panel, tap), f.sub(number, segments[0]), segment)
+    with span(f, 0, plan.filters.number) as rows, span(f, 0, taps) as tap:
+        source = writer.at(own[1], (f.add(f.mul(rows, taps), tap), plan.tile))
+        _store_tile(writer, plan, source, result, (group, rows, panel, tap))
+
+
+def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segments: Range) -> tuple[Index, Index]:
+    """The panel of channels and the segment that come next in a chunk."""
+    following, ends = f.add(number, 1), segments[1]
+    if isinstance(following, int) and isinstance(ends, int):
+        return (f.add(unit, 1), segments[0]) if following == ends else (unit, following)
+    last = f.compare("icmp eq", _as_value(following), _as_value(ends))
+    pairs = ((f.add(unit, 1), unit), (segments[0], following))
+    next_unit, next_number = (f.select(last, _as_value(a), _as_value(b)) for a, b in pairs)
+    return next_unit, next_number
+
+
+def _fetch(writer: Writer, plan: DotWeights, upcoming: tuple[Index, Index], rows: Index, tap: Index) -> None:
+    """Ask for some of the next segment, which lies in pieces of a few lines that no prefetcher of the machine foresees.
+    All tiles of a segment together ask for all of it."""
+    f, kernel, size = writer.f, writer.kernel, writer.dtype.itemsize
+    taps = kernel.kernel[0] * kernel.kernel[1]
+    group, panel = divide(f, upcoming[0], plan.channels.number)
+    segment = plan.segments.at(f, upcoming[1])
+    image, row = segment.images[0], segment.rows[0]
+
+    def some(base: Value, count: int, stride: int, run: int, part: Index, parts: int) -> None:
+        """Part number ``part`` of ``count`` runs of so many elements."""
+        lines = -(-run * size // (LINE * parts))
+        first = f.offset(base, f.mul(part, lines * LINE), "i8")
+        with span(f, 0, count) as number:
+            start = writer.at(first, (number, stride))
+            for line in range(lines):
+                at = f.offset(start, line * LINE, "i8")
+                f.intrinsic("llvm.prefetch.p0", "void", at, *(integer(kind, "i32") for kind in (0, SECOND_CACHE, 1)))
+
+    s_n, s_o, s_p, _ = kernel.y_strides
+    filters = f.add(f.mul(group, plan.filters.count), plan.filters.start(f, rows))
+    y = writer.at(writer.second, (image, s_n), (filters, s_o), (row, s_p))
+    some(y, plan.filters.size, s_o, plan.segments.rows * kernel.out_width, tap, taps)
+    s_n, s_c, s_h, _ = kernel.x_strides
+    channels = f.add(f.mul(group, plan.channels.count), plan.channels.start(f, panel))
+    x = writer.at(writer.first, (image, s_n), (channels, s_c), (row, kernel.stride[0] * s_h))
+    run = plan.segments.rows * kernel.stride[0] * s_h
+    some(x, plan.channels.size, s_c, run, f.add(f.mul(rows, taps), tap), plan.filters.number * taps)
+
+
+def _add_tile(
+    writer: Writer, plan: DotWeights, x: Value, to: Value, tile: tuple[Index, Index, Index, Index], later: Index,
+    segment: Segment,
+) -> None:  # fmt: skip
+    """Add what a segment gives to a tile: of a group, in a panel of filters and one of channels, for a tap."""
+    f, kernel, planes = writer.f, writer.kernel, plan.planes
+    group, rows, panel, tap = tile
+    s_n, s_o, s_p, _ = kernel.y_strides
+    first = f.add(f.mul(group, plan.filters.count), plan.filters.start(f, rows))
+    y = writer.at(writer.second, (segment.images[0], s_n), (first, s_o), (segment.rows[0], s_p))
+    i, j = unravel(f, tap, (0, kernel.kernel[1]))
+    b = writer.at(x, (planes.tap(f, i, j), 1))
+    names = [
+        [dot_tile(f.module, DotTile(kernel.dtype, height, width)) for width, _ in plan.channels.kinds()]
+        for height, _ in plan.filters.kinds()
+    ]
+    by_rows = [plan.channels.choose(f, panel, [Value(f"@{name}", "ptr") for name in row]) for row in names]
+    function = plan.filters.choose(f, rows, by_rows)
+    pixels = segment.pixels(f, kernel.out_width)
+    numbers = (pixels, segment.count(f), s_n, planes.image, later)
+    tail = ", ".join(str(_as_value(number)) for number in numbers)
+    b_row = integer(planes.each * planes.pitch)
+    f.line(f"call void {function.text}({y}, {integer(s_o)}, {b}, {b_row}, {to}, {tail})")
+
+
+def _store_tile(
+    writer: Writer, plan: DotWeights, source: Value, result: tuple[Value, Strides],
+    tile: tuple[Index, Index, Index, Index],
+) -> None:  # fmt: skip
+    """Add the lanes of a tile's sums and store them."""
+    f, kernel = writer.f, writer.kernel
+    group, rows, panel, tap = tile
+    base, (o, c, i, j) = result
+    tap_i, tap_j = unravel(f, tap, (0, kernel.kernel[1]))
+    filters, channels = plan.filters.range(f, rows), plan.channels.range(f, panel)
+    wide = f.sub(channels[1], channels[0])
+    to = writer.at(base, (f.mul(group, plan.filters.count), o), (tap_i, i), (tap_j, j))
+    type_ = vector(writer.element, plan.lanes)
+    with span(f, *filters) as row, span(f, *channels) as channel:
+        pair = f.add(f.mul(f.sub(row, filters[0]), wide), f.sub(channel, channels[0]))
+        total = sum_lanes(f, f.load(type_, writer.at(source, (pair, plan.lanes))))
+        f.store(total, writer.at(to, (row, o), (channel, c)))

@@ -1,0 +1,76 @@
+"""The tile whose terms are lanes: products of runs that are contiguous on both sides, summed lane by lane.
+
+    void @tile(ptr A, i64 a_row, ptr B, i64 b_row, ptr C, i64 K, i64 blocks, i64 a_block, i64 b_block, i64 accumulate)
+
+    C[i, j, k mod lanes] (+)= Σ_{s < blocks} Σ_{k < K} A_s[i, k]·B_s[j, k]      0 <= i < rows, 0 <= j < columns
+
+``A_s`` is A moved on by ``s·a_block`` elements, B likewise; C is contiguous, a vector for each pair, whose lanes are
+added up when all terms are in. ``accumulate`` 0 overwrites C. Neither operand is packed or broadcast: a tile of r × c
+takes r + c loads for r·c multiply-adds. What remains of K is read under masks, or one by one where there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.microkernel import tile_lanes
+from staticgrad.frozen import frozen
+
+_PARAMS = ("ptr", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64")
+
+
+@frozen
+class DotTile:
+    dtype: np.dtype  # a float
+    rows: int
+    columns: int
+
+
+def dot_tile(module: Module, tile: DotTile) -> str:
+    """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
+    key = ("dot tile", tile)
+    name = module.shared(key)
+    if name is not None:
+        return name
+    f = module.function(module.unique(f"dot_tile.{tile.dtype.name}.{tile.rows}x{tile.columns}"), _PARAMS)
+    a, a_row, b, b_row, c, count, blocks, a_block, b_block, accumulate = f.params
+    element, lanes = memory_type(tile.dtype), tile_lanes(f.target, tile.dtype)
+    type_ = vector(element, lanes)
+    places = [f.offset(c, s * lanes, element) for s in range(tile.rows * tile.columns)]
+    zeros = [f.const(0, type_)] * len(places)
+    again = f.compare("icmp ne", accumulate, integer(0))
+    sums = f.choose(again, lambda: [f.load(type_, place) for place in places], lambda: zeros)
+    whole = f.binary("and", count, integer(-lanes))
+    with f.loop(0, blocks, carry=[a, b, *sums]) as block:
+        a_now, b_now, *sums = block.carried
+        a_rows = [f.offset(a_now, f.mul(i, a_row), element) for i in range(tile.rows)]
+        b_rows = [f.offset(b_now, f.mul(j, b_row), element) for j in range(tile.columns)]
+
+        def add(sums: list[Value], k: Value, load: Callable[[Value], Value]) -> list[Value]:
+            columns = [load(f.offset(row, k, element)) for row in b_rows]
+            rows = (load(f.offset(row, k, element)) for row in a_rows)
+            products = [(row, column) for row in rows for column in columns]
+            return [f.fma(x, y, s) for (x, y), s in zip(products, sums, strict=True)]
+
+        with f.loop(0, whole, lanes, carry=sums) as main:
+            main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
+        if f.target.masked:
+            with f.loop(whole, count, lanes, carry=main.results) as rest:  # none or one
+                left = f.splat(f.binary("sub", count, whole), lanes)
+                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
+                rest.next(*add(rest.carried, rest.index, lambda at: f.masked_load(type_, at, mask)))
+        else:
+            with f.loop(whole, count, carry=main.results) as rest:
+                rest.next(*add(rest.carried, rest.index, lambda at: _first_lane(f, type_, f.load(element, at))))
+        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *rest.results)
+    for place, value in zip(places, block.results[2:], strict=True):
+        f.store(value, place)
+    return module.share(key, f.finish())
+
+
+def _first_lane(f: Function, type_: str, value: Value) -> Value:
+    """``value`` and zeros."""
+    return value if type_ == value.type else f.insert(f.const(0, type_), value, 0)
