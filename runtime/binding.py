@@ -14,7 +14,7 @@ import numpy as np
 from staticgrad.errors import FeedError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import Symbol, TensorType, is_weak, unify
+from staticgrad.types import Shape, Symbol, TensorType, is_weak, unify
 
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
 
@@ -112,6 +112,11 @@ def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> 
             for axis, (size, actual) in enumerate(zip(x.shape, shape, strict=True)):
                 unify(size, actual, bindings, f"feed of {x.name!r}, axis {axis}")
     return bindings
+
+
+def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor, TensorType]:
+    """The type of each fed tensor in a call with feeds of these shapes."""
+    return {x: TensorType(shape, x.dtype) for x, shape in zip(tensors, shapes, strict=True)}
 
 
 def check_out(

@@ -10,8 +10,9 @@ The interpreter's lock is held while the descriptor's memory is used, except ins
 says that one of those is running, and a second call goes the slow way, which has memory of its own. Programs that touch
 state run here only if they keep the interpreter's lock and nobody holds the session's lock (its gate is zero).
 
-It reads fields of array, list and tuple objects directly. Their offsets are the same in every NumPy 2 and CPython 3.11
-and later; they are probed on real objects, and where they differ there is no fast entry.
+It reads fields of array, list and tuple objects directly. Their offsets are not asked for by version: they are probed
+on real objects, once in a process, and where one differs (another interpreter, a free-threaded build, a layout to come)
+there is no fast entry, and every call goes the way through Python.
 """
 
 from __future__ import annotations
@@ -89,36 +90,54 @@ DIMS = DATA + 16
 DTYPE = DATA + 40
 FLAGS = DATA + 48
 TUPLE_SIZE = DATA
-TUPLE_ITEM = DATA + 8
+TUPLE_ITEM = tuple.__basicsize__  # CPython 3.14 keeps a hash before the items
 LIST_SIZE = DATA
-LIST_ITEMS = DATA + 8
+LIST_ITEMS = DATA + 8  # the address of the items; behind it how many have room
 
 READABLE = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 WRITABLE = READABLE | 0x0400  # | NPY_ARRAY_WRITEABLE
 
 
 def layout_is_known() -> bool:
-    """Whether the fields lie where this module expects them."""
-    if sys.maxsize < 2**62 or object.__basicsize__ != 16:
-        return False  # 32 bits, a debugging or a free-threaded build
+    """Whether the fields lie where this module expects them. An address that was read is followed only where its
+    surroundings are as they should be: another layout shall be found out, not run into."""
+    if sys.implementation.name != "cpython" or sys.maxsize < 2**62 or object.__basicsize__ != 16:
+        return False  # another interpreter, 32 bits, a build for debugging or without the interpreter's lock
+    return _arrays_are_known() and _tuples_are_known() and _lists_are_known()
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _int(address: int) -> int:
+    return ctypes.c_int.from_address(address).value
+
+
+def _arrays_are_known() -> bool:
     array = np.zeros((5, 7), np.float32)[1:]
-    at, word = id(array), ctypes.c_uint64.from_address
-    pair, items = (array, None), [array, None]
     frozen = np.zeros((3, 3))[:, ::2]
     frozen.flags.writeable = False
-    return (
-        word(at + TYPE).value == id(np.ndarray)
-        and word(at + DATA).value == array.__array_interface__["data"][0]
-        and ctypes.c_int.from_address(at + NDIM).value == 2
-        and list((ctypes.c_int64 * 2).from_address(word(at + DIMS).value)) == [4, 7]
-        and word(at + DTYPE).value == id(array.dtype)
-        and ctypes.c_int.from_address(at + FLAGS).value & 0x0507 == WRITABLE
-        and ctypes.c_int.from_address(id(frozen) + FLAGS).value & 0x0507 == 0x0100
-        and word(id(pair) + TUPLE_SIZE).value == 2
-        and word(id(pair) + TUPLE_ITEM).value == at
-        and word(id(items) + LIST_SIZE).value == 2
-        and word(word(id(items) + LIST_ITEMS).value).value == at
-    )
+    at = id(array)
+    fields = (_word(at + TYPE), _word(at + DATA), _int(at + NDIM), _word(at + DTYPE))
+    if fields != (id(np.ndarray), array.__array_interface__["data"][0], 2, id(array.dtype)):
+        return False
+    flags = (_int(at + FLAGS) & 0x0507, _int(id(frozen) + FLAGS) & 0x0507)
+    dims, strides = _word(at + DIMS), _word(at + DIMS + 8)
+    if flags != (WRITABLE, 0x0100) or strides != dims + 16:  # NumPy allocates strides behind dims
+        return False
+    return [_word(dims), _word(dims + 8)] == [4, 7]
+
+
+def _tuples_are_known() -> bool:
+    pair = ("first", None)
+    return (_word(id(pair) + TUPLE_SIZE), _word(id(pair) + TUPLE_ITEM)) == (2, id(pair[0]))
+
+
+def _lists_are_known() -> bool:
+    items = ["first", None]
+    has_fields = list.__basicsize__ == LIST_ITEMS + 16 and _word(id(items) + LIST_SIZE) == 2
+    return has_fields and _word(_word(id(items) + LIST_ITEMS)) == id(items[0])
 
 
 # -- the function ---------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from staticgrad import config, nest
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready
+from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.types import Shape, TensorType, sizes
@@ -101,7 +101,7 @@ class Executable:
 
     def prepare(self, shapes: Sequence[Shape]) -> None:
         """Compile for these shapes now if every size in them is a number."""
-        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
+        types = types_of(self.feeds, shapes).values()
         if all(t.static for t in types):
             self._runner(tuple(sizes(t.shape) for t in types))
 
@@ -188,8 +188,7 @@ class Executable:
 
     def _compile(self, shapes: Shapes) -> Runner:
         bind_sizes(self.feeds, shapes)
-        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
-        feeds = dict(zip(self.feeds, types, strict=True))
+        feeds = types_of(self.feeds, shapes)
         with self.session.compiling:
             runner = self.session.runner(
                 self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
@@ -198,7 +197,7 @@ class Executable:
                 oldest = next(iter(self._runners))
                 self._runners.pop(oldest, None)
                 self._entries.pop(oldest, None)
-            self._entries[shapes] = self._entry(runner, types)
+            self._entries[shapes] = self._entry(runner, tuple(feeds.values()))
             self._runners[shapes] = runner
         return runner
 
@@ -239,14 +238,16 @@ class Executable:
         from staticgrad.compiler.prices import program_prices
 
         shapes = next(known for known, other in self._runners.items() if other is runner)
-        types = [TensorType(shape, x.dtype) for x, shape in zip(self.feeds, shapes, strict=True)]
         compile_region = functools.partial(
             self.session.program, planning_seconds=self._planning_seconds, memory_budget=self._memory_budget
         )
         return program_prices(
-            self.session.graph, self.leaves, dict(zip(self.feeds, types, strict=True)), compile_region,
+            self.session.graph,
+            self.leaves,
+            types_of(self.feeds, shapes),
+            compile_region,
             check_numerics=self.session.check_numerics,
-        )  # fmt: skip
+        )
 
     @property
     def cost(self) -> CostReport:
@@ -268,8 +269,9 @@ class Executable:
         given = self._given(arrays)
         if config.get("BACKEND") == "reference":
             raise StaticGradError("the reference backend compiles nothing: there are no kernels to time")
-        types = {x: TensorType(array.shape, array.dtype) for x, array in zip(self.feeds, given, strict=True)}
-        bind_sizes(self.feeds, [array.shape for array in given])
+        shapes = [array.shape for array in given]
+        bind_sizes(self.feeds, shapes)
+        types = types_of(self.feeds, shapes)
         with self.session.compiling:
             runner = self.session.timed_runner(
                 self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune

@@ -463,8 +463,9 @@ def _most_idle_bytes() -> int:
 
 @functools.cache
 def recycler() -> Recycler | None:
-    """The process's recycler; None on systems without POSIX memory, where results are NumPy's own."""
-    return Recycler() if os.name == "posix" and sys.maxsize > 2**62 and hasattr(os, "register_at_fork") else None
+    """The process's recycler; None without POSIX memory or CPython's interface, where results are NumPy's own."""
+    is_served = sys.implementation.name == "cpython" and os.name == "posix" and hasattr(os, "register_at_fork")
+    return Recycler() if is_served and sys.maxsize > 2**62 else None
 
 
 def handler() -> object | None:

@@ -18,7 +18,7 @@ from staticgrad import config
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array
+from staticgrad.runtime.binding import as_array, types_of
 from staticgrad.runtime.executable import KEPT_PROGRAMS, Executable, Runner, leaves_of, structure_of
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.state import Store, variable_key
@@ -413,7 +413,7 @@ class Session:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         fed = self._check_feeds(feeds)
         arrays = [as_array(x, value) for x, value in fed.items()]
-        types = {x: TensorType(array.shape, array.dtype) for x, array in zip(fed, arrays, strict=True)}
+        types = types_of(list(fed), [array.shape for array in arrays])
         key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types), repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:

@@ -17,6 +17,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.runtime import entry
 from staticgrad.runtime.entry import layout_is_known
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -315,6 +316,18 @@ def test_programs_are_called_in_machine_code(g: sg.Graph, backend: str, monkeypa
     for _ in range(100):
         exe(np.ones(2, np.float32))
     assert sys.getrefcount(sg.float32) < before + 50  # of 200 results, none has left a reference
+
+
+@pytest.mark.parametrize("field", ["TYPE", "DATA", "NDIM", "DIMS", "DTYPE", "FLAGS", "TUPLE_ITEM", "LIST_ITEMS"])
+@pytest.mark.parametrize("moved", [-8, 8])
+def test_another_layout_is_found_out(field: str, moved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry, field, getattr(entry, field) + moved)
+    assert not layout_is_known()
+
+
+def test_another_interpreter_has_no_fast_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.implementation, "name", "other")
+    assert not layout_is_known()
 
 
 def test_without_a_fast_entry_everything_is_the_same(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
