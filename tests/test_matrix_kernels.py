@@ -319,6 +319,28 @@ def few_channel_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def strip_cases(direction: Direction) -> list[Case]:
+    """Many channels and filters, in strips of rows: taps above and below the image that are left out, rows that no tap
+    reaches, several blocks of which the last is short, images whose planes lie apart, chunks."""
+    case = functools.partial(convolution_case, direction)
+    padded = functools.partial(case, padding=(1, 1))
+    return [
+        *(padded(2, 19, (7, 7), 33, (3, 3), images=images) for images in ("NCHW", "NHWC", "CHWN")),
+        *(padded(1, 48, (61, 58), 37, (3, 3), images=images, epilogue=True) for images in ("NCHW", "NHWC")),
+        case(2, 20, (9, 8), 21, (5, 4), padding=(6, 5)),  # rows and columns of padding alone
+        case(1, 24, (23, 12), 18, (3, 3), padding=(7, 2), dilation=(5, 2), epilogue=True, store_raw=False),
+        case(1, 24, (23, 12), 18, (3, 2), padding=(9, 0), dilation=(3, 1), stride=(2, 2)),
+        case(1, 40, (62, 60), 34, (3, 3), padding=(1, 1), stride=(2, 2), epilogue=True, store_raw=False),
+        case(2, 36, (33, 31), 40, (3, 3), padding=(1, 1), groups=2, epilogue=True),
+        padded(3, 17, (1, 6), 19, (3, 3)),
+        padded(3, 17, (6, 1), 19, (3, 3)),
+        padded(2, 18, (41, 40), 20, (3, 3), dtype=F64),
+        case(2, 18, (40, 43), 20, (3, 3), padding=(0, 1), stride=(3, 1), dtype=F64),
+        padded(2, 512, (5, 6), 24, (3, 3)),  # pixels kept apart
+        padded(9, 64, (14, 14), 64, (3, 3), epilogue=True),  # units in chunks
+    ]
+
+
 def packed_pixel_cases(direction: Direction) -> list[Case]:
     """One tap and many filters, where a weight gradient packs its pixels: several images at a time and large ones in
     blocks, tall and short panels, rows in one piece and rows apart, ends of pixels, chunks of images and of tiles."""
@@ -424,6 +446,7 @@ def convolution_cases() -> list[Case]:
             case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
             *depthwise_cases(direction),
             *few_channel_cases(direction),
+            *strip_cases(direction),
             *packed_pixel_cases(direction),
             *plane_product_cases(direction),
             case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),

@@ -247,11 +247,21 @@ class Units:
     @contextlib.contextmanager
     def each(self, f: Function, chunk: Value | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
         """The units of a chunk, or all: the image and its rows."""
+        with self.numbers(f, chunk) as unit:
+            yield self.at(f, unit)
+
+    @contextlib.contextmanager
+    def numbers(self, f: Function, chunk: Value | None) -> Iterator[Index]:
+        """The numbers of the units of a chunk, or of all."""
         units = (0, self.count) if chunk is None else chunk_range(f, chunk, self.share or 1, self.count)
         with span(f, *units) as unit:
-            number, block = divide(f, unit, self.blocks)
-            low = f.mul(block, self.rows)
-            yield number, (low, f.min(f.add(low, self.rows), self.total_rows))
+            yield unit
+
+    def at(self, f: Function, unit: Index) -> tuple[Index, tuple[Index, Index]]:
+        """The image and the rows of a unit."""
+        number, block = divide(f, unit, self.blocks)
+        low = f.mul(block, self.rows)
+        return number, (low, f.min(f.add(low, self.rows), self.total_rows))
 
 
 class ByUnits(abc.ABC):
@@ -270,6 +280,10 @@ class ByUnits(abc.ABC):
     @abc.abstractmethod
     def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
         """Write the units of a chunk, or all; the worker's scratch memory begins at byte ``own``."""
+
+    def prepare_shared(self, chunks: Chunks) -> None:
+        """Write what comes before them where they are in chunks: threads may do a part of it."""
+        self.prepare(chunks.own)
 
     def complete(self, writer: Writer) -> None:
         """Write what comes after them: nothing, unless a plan says otherwise."""
@@ -290,7 +304,7 @@ class ByUnits(abc.ABC):
             self.complete(writer)
             return
         chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-        self.prepare(chunks.own)
+        self.prepare_shared(chunks)
         part, writer = chunks.open("units")
         self.work(writer, part.chunk, part.f.add(self.shared_bytes, part.f.mul(part.worker, self.own_bytes)))
         chunks.run(part.f.finish(), self.units.chunks)

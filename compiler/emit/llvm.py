@@ -337,6 +337,11 @@ class Function:
             return min(a, b)
         return self.intrinsic("llvm.smin.i64", "i64", self._index(a), self._index(b))
 
+    def max(self, a: Index, b: Index) -> Index:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return self.intrinsic("llvm.smax.i64", "i64", self._index(a), self._index(b))
+
     # -- memory -------------------------------------------------------------------------------------------------
 
     def offset(self, pointer: Value, index: Index, element: str) -> Value:

@@ -1,0 +1,172 @@
+"""Strips of framed images: the rows that a block of rows of a result needs, and what the next block will need.
+
+In: an image tensor in any order of axes, and a range of rows. Out: these rows channels last, as ``[group][row][column]
+[channel]``, framed left and right with zeros. Rows above and below the image are left as they are: no tap that would
+read one is computed. Images that have this form in the caller's memory are read where they lie.
+
+Images as users hold them, in planes, are scattered: the rows of a block are as many pieces of memory as there are
+channels. While a block is computed, the lines of the next one are asked for, a few between any two tiles, so that
+bringing images into this form and results out of it costs what it costs from the second cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from staticgrad.compiler.emit.convolution_images import Image, Writer
+from staticgrad.compiler.emit.convolution_taps import Taps
+from staticgrad.compiler.emit.llvm import Function, Index, Value
+from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
+from staticgrad.compiler.emit.parallel import divide
+from staticgrad.frozen import frozen
+
+LINE = 64  # bytes that a prefetch asks for
+
+
+@frozen
+class Strip:
+    """The rows of ``image`` that a block of rows of a result reads: for the block from row ``p`` on these begin at row
+    ``first + p / spacing · step`` of the frame."""
+
+    image: Image
+    first: int
+    step: int
+    spacing: int
+    reach: int  # rows that one row of the result, or one of each phase, needs
+    rows: int  # that a whole block needs
+
+    @staticmethod
+    def choose(image: Image, vertical: Sequence[Taps], block: int) -> Strip:
+        """The strip for blocks of ``block`` rows of a result that consists of these phases."""
+        reaching = [taps for taps in vertical if taps.number > 0]
+        first = min((taps.origin for taps in reaching), default=0)
+        last = max((taps.origin + (taps.number - 1) * taps.dilation for taps in reaching), default=0)
+        step, spacing, reach = vertical[0].step, vertical[0].spacing, last - first + 1
+        return Strip(image, first, step, spacing, reach, (-(-block // spacing) - 1) * step + reach)
+
+    @property
+    def group(self) -> int:
+        """Elements from group to group."""
+        return self.rows * self.image.row
+
+    @property
+    def elements(self) -> int:
+        return 0 if self.image.in_place else self.image.groups * self.group
+
+    def frame_rows(self, f: Function, block: tuple[Index, Index]) -> tuple[Index, Index]:
+        """The rows of the frame that a block reads, whether they are in the image or not."""
+        low, _ = divide(f, block[0], self.spacing)
+        end, _ = divide(f, f.add(block[1], self.spacing - 1), self.spacing)
+        return (
+            f.add(f.mul(low, self.step), self.first),
+            f.add(f.mul(f.sub(end, 1), self.step), self.first + self.reach),
+        )
+
+    def clear(self, writer: Writer, to: Value) -> None:
+        """Zero what lies left and right of the image: no block writes there."""
+        f, image = writer.f, self.image
+        w0, w1 = image.inside(1)
+        left, right = w0 + image.offset[1], w1 + image.offset[1]
+        if image.in_place or (left == 0 and right == image.width):
+            return
+        with span(f, 0, image.groups * self.rows) as row:
+            at = writer.at(to, (row, image.row))
+            fill_zero(f, writer.dtype, at, left * image.pixel)
+            fill_zero(f, writer.dtype, writer.at(at, (right, image.pixel)), (image.width - right) * image.pixel)
+
+    def fill(self, writer: Writer, number: Index, block: tuple[Index, Index], to: Value) -> Value:
+        """Bring the rows that a block reads of image ``number`` into the strip; where row 0 of the frame would be."""
+        f, image = writer.f, self.image
+        base = writer.at(writer.first, (number, image.strides[0]))
+        if image.in_place:
+            return base
+        low, high = self.frame_rows(f, block)
+        origin = writer.at(to, (low, -image.row))
+        (w0, w1), offset = image.inside(1), image.offset[0]
+        start, stop = f.max(f.sub(low, offset), 0), f.min(f.sub(high, offset), image.size[0])
+        if w0 >= w1 or image.channels == 0 or (isinstance(start, int) and isinstance(stop, int) and start >= stop):
+            return origin
+        _, s_c, s_h, s_w = image.strides
+        columns, pixel = w1 - w0, image.pixel
+        with span(f, 0, image.groups) as group, span(f, start, stop) as h:
+            at = writer.at(origin, (group, self.group), (f.add(h, offset), image.row), (w0 + image.offset[1], pixel))
+            source = writer.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
+            if s_c == 1 and s_w == image.channels == pixel:  # pixels are adjacent on both sides: one run
+                writer.copy(Matrix(at, 0, 1), Matrix(source, 0, 1), 1, columns * pixel)
+            else:
+                writer.copy(Matrix(at, pixel, 1), Matrix(source, s_w, s_c), columns, image.channels)
+        return origin
+
+    def ahead(self, writer: Writer, number: Index, block: tuple[Index, Index]) -> list[Lines]:
+        """The memory that ``fill`` will read for a block, where it is one piece or one for each channel."""
+        f, image = writer.f, self.image
+        if image.in_place:
+            return []
+        row = f.max(f.sub(self.frame_rows(f, block)[0], image.offset[0]), 0)
+        base = writer.at(writer.first, (number, image.strides[0]), (row, image.strides[2]))
+        rows = min(self.rows, image.size[0])
+        return Lines.of_rows(writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:])
+
+
+def reached(f: Function, taps: Taps, image: Image, t: Index) -> tuple[Index, Index]:
+    """The taps, a range of their numbers, that read rows in the image for row ``t`` of a phase; it may be empty."""
+    above = image.offset[0] - taps.origin  # rows of the frame from the first one read by row 0 to the image
+    last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
+    if taps.number == 0 or (above <= 0 and last < image.offset[0] + image.size[0]):
+        return 0, taps.number
+
+    def number(row: int) -> Index:
+        """The first tap that does not read above a row of the image."""
+        before = f.max(f.sub(above + row, f.mul(t, taps.step)), 0)
+        return divide(f, f.add(before, taps.dilation - 1), taps.dilation)[0]
+
+    return number(0), f.min(number(image.size[0]), taps.number)
+
+
+@frozen
+class Lines:
+    """Memory that will be used: ``count`` pieces, ``stride`` elements apart, of ``lines`` cache lines each."""
+
+    base: Value
+    count: int
+    stride: int
+    lines: int
+
+    @staticmethod
+    def of_rows(
+        writer: Writer, base: Value, channels: int, rows: int, columns: int, strides: tuple[int, int, int]
+    ) -> list[Lines]:
+        """Whole rows of an image (strides c, h, w) that lie behind each other, in all channels."""
+        s_c, s_h, s_w = strides
+        if s_w == 1 and s_h == columns:
+            pieces = (1, 0, channels * rows * s_h) if s_c == rows * s_h else (channels, s_c, rows * s_h)
+        elif s_c == 1 and s_w == channels and s_h == columns * s_w:
+            pieces = (1, 0, rows * s_h)
+        else:
+            return []
+        count, stride, run = pieces
+        return [Lines(base, count, stride, -(-run * writer.dtype.itemsize // LINE))]
+
+    def ask(self, f: Function, element: str, part: Index, parts: int) -> None:
+        """Ask for one of ``parts`` parts of all lines."""
+        total = self.count * self.lines
+        share = -(-total // parts)
+        low = f.mul(part, share)
+        with f.loop(low, f.min(f.add(low, share), total)) as loop:
+            piece, line = divide(f, loop.index, self.lines)
+            at = f.offset(self.base, f.mul(piece, self.stride), element)
+            prefetch(f, f.offset(at, f.mul(line, LINE), "i8"))
+
+
+@frozen
+class Ahead:
+    """Lines that are asked for a part at a time: the parts from number ``first`` on, of ``parts``."""
+
+    lines: Sequence[Lines]
+    first: Index
+    parts: int
+
+    def ask(self, writer: Writer, number: Index) -> None:
+        """Ask for part ``number`` of these."""
+        for lines in self.lines:
+            lines.ask(writer.f, writer.element, writer.f.add(self.first, number), self.parts)
