@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from support import random_graphs
 from support.nets import Training, mlp, resnet20, training
+from support.sampling import relative_error
 
 import staticgrad as sg
 from staticgrad.compiler.emit.nest_facts import is_divisible
 from staticgrad.compiler.emit.nest_plan import plan_nest
 from staticgrad.compiler.emit.target import TARGETS, runs_here
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
+from staticgrad.compiler.steps import split, sweeps
 from staticgrad.graph import Graph, Tensor
 from staticgrad.runtime import threads
 
@@ -420,6 +422,46 @@ def test_padded_rows_are_not_lost_when_a_long_sum_is_split() -> None:
     want = np.sin(np.concatenate([first, last[None]])) * 2.0
     np.testing.assert_allclose(got[0], want, rtol=1e-12)
     np.testing.assert_allclose(got[1], want.sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("count", [400_007, 400_384])
+def test_a_split_sum_beside_an_update_of_state_in_place(count: int) -> None:
+    target = normal(count, dtype=np.float64)
+    with Graph() as graph:
+        w = sg.Variable(np.zeros(count))
+        t = sg.placeholder((count,), sg.float64)
+        (slope,) = sg.gradients(sg.sum((w - t) ** 2), [w])
+        train = sg.optim.SGD(lr=0.1, momentum=0.9).apply_gradients([(slope, w)])
+        session = sg.Session(graph, num_threads=2)
+        exe = session.compile([sg.sum(slope * slope), train], [t])
+    value, velocity = np.zeros(count), np.zeros(count)
+    for _ in range(2):
+        want = 2 * (value - target)
+        np.testing.assert_allclose(exe(target)[0], (want * want).sum(), rtol=1e-12)
+        velocity = 0.9 * velocity + want
+        value -= 0.1 * velocity
+    np.testing.assert_allclose(session.get(w), value, rtol=1e-12)
+    assert "_parts" in exe.text("kernels")
+
+
+def test_random_graphs_with_every_reduction_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    for module in (split, sweeps):
+        monkeypatch.setattr(module, "wanted_chunks", lambda _: 1000)
+        monkeypatch.setattr(module, "FEWEST_PARTS", 2)
+    monkeypatch.setattr(split, "MOST_PARTS", 3)
+    for seed in range(30):
+        case = random_graphs.random_graph(seed)
+        with case.graph:
+            fetches = [case.results, sg.gradients(case.loss, case.leaves, unconnected_gradients="zero"), case.train]
+        found = []
+        for backend in ("reference", "compiled"):
+            monkeypatch.setenv("STATICGRAD_BACKEND", backend)
+            with np.errstate(all="ignore"), sg.Session(case.graph) as session:
+                results = sg.nest.flatten(session.run(fetches, case.feeds))
+                found.append([*results, *map(session.get, case.graph.variables.values())])
+        for want, got in zip(*found, strict=True):
+            assert (want is None and got is None) or relative_error(got, want, floor=1e-4) <= 1e-8, f"seed {seed}"
 
 
 # -- nests of several sweeps ------------------------------------------------------------------------------------------

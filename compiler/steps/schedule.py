@@ -21,7 +21,8 @@ from staticgrad.phases import phase
 
 
 def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
-    """For each step the steps that must run before it."""
+    """For each step the steps that must run before it. What a step says of itself comes before what follows from memory:
+    two steps that update different elements of one memory each read and write it."""
     writers: dict[Memory, list[Step]] = defaultdict(list)
     adders: dict[Memory, list[Step]] = defaultdict(list)
     readers: dict[Memory, list[Step]] = defaultdict(list)
@@ -36,7 +37,7 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
 
     def order(first: Sequence[Step], then: Sequence[Step]) -> None:
         for step in then:
-            before[step].update(other for other in first if other is not step)
+            before[step].update(other for other in first if other is not step and step not in other.after)
 
     for memory in dict.fromkeys((*writers, *adders)):
         if isinstance(memory, StateSlot):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -210,6 +211,8 @@ def _steps(step: Step, split: Split) -> list[Step]:
     ]
     operands_ = (*step.operands, *(Operand(temp) for temp in temps))
     made = [step_of(step, nest, operands_, f"{step.name}_parts") for nest in split.partial]
+    for part, rest in pairwise(made):
+        rest.after.append(part)  # they update elements of their own of the same memory
     made.append(step_of(step, split.combine, operands_, step.name))
     for later in made[1:]:
         later.flops = 0
