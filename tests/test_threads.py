@@ -450,7 +450,7 @@ def test_random_graphs_with_every_reduction_split(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(module, "wanted_chunks", lambda _: 1000)
         monkeypatch.setattr(module, "FEWEST_PARTS", 2)
     monkeypatch.setattr(split, "MOST_PARTS", 3)
-    for seed in range(30):
+    for seed in range(60):
         case = random_graphs.random_graph(seed)
         with case.graph:
             fetches = [case.results, sg.gradients(case.loss, case.leaves, unconnected_gradients="zero"), case.train]

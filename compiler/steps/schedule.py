@@ -21,8 +21,8 @@ from staticgrad.phases import phase
 
 
 def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
-    """For each step the steps that must run before it. What a step says of itself comes before what follows from memory:
-    two steps that update different elements of one memory each read and write it."""
+    """For each step the steps that must run before it. What a step says of itself comes first, then what follows from
+    memory: two steps that update different elements of one memory each read and write it."""
     writers: dict[Memory, list[Step]] = defaultdict(list)
     adders: dict[Memory, list[Step]] = defaultdict(list)
     readers: dict[Memory, list[Step]] = defaultdict(list)
