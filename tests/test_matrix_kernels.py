@@ -295,6 +295,40 @@ def depthwise_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def depthwise_plane_cases(direction: Direction) -> list[Case]:
+    """Images as planes: rows shorter than a vector, ragged and of many; filters with many taps, beyond the ends of the
+    image, apart; both strides, where pixels are dealt out; rows in blocks; several planes at a time, and a last few."""
+
+    def case(channels: int, size: tuple[int, int], taps: tuple[int, int], *, batch: int = 2, **how: Any) -> Case:
+        return convolution_case(direction, batch, channels, size, channels, taps, groups=channels, **how)
+
+    strided = [
+        case(5, size, taps, stride=stride, padding=(1, 1), epilogue=epilogue, store_raw=store_raw)
+        for size in ((7, 7), (8, 33), (9, 64))
+        for taps, stride in (((3, 3), (1, 1)), ((3, 3), (2, 2)), ((2, 3), (1, 2)), ((3, 2), (2, 1)))
+        for epilogue, store_raw in ((False, True), (True, True), (True, False))
+    ]
+    return [
+        *strided,
+        case(3, (4, 3), (5, 5), padding=(2, 2)),
+        case(4, (2, 2), (7, 7), padding=(3, 3)),
+        case(3, (20, 40), (7, 7), padding=(3, 3), stride=(2, 2)),
+        case(3, (7, 9), (2, 2), stride=(3, 2)),  # rows and pixels that no tap reaches
+        case(3, (9, 40), (3, 3), padding=(2, 2), dilation=(2, 3)),
+        case(3, (9, 14), (3, 2), padding=(4, 4), dilation=(3, 2), stride=(2, 1)),  # rows of padding alone
+        case(3, (9, 14), (3, 2), padding=(4, 4), dilation=(2, 2), stride=(2, 2)),
+        case(2, (5, 1), (3, 3), padding=(1, 1)),
+        case(2, (1, 1), (1, 1), stride=(2, 2)),
+        case(70, (7, 7), (3, 3), padding=(1, 1), epilogue=True, store_raw=False),  # several units
+        case(3, (60, 30), (3, 3), padding=(1, 1), dtype=F64, weights="HWIO"),
+        case(3, (61, 131), (3, 3), padding=(1, 1), epilogue=True),  # a prime number of rows
+        case(2, (96, 100), (3, 3), padding=(1, 1), epilogue=True, store_raw=False),  # blocks of rows
+        case(2, (96, 100), (5, 3), padding=(2, 1), stride=(2, 2), epilogue=True),
+        case(24, (70, 76), (3, 3), padding=(1, 1), batch=3),  # in chunks
+        case(6, (8, 8), (3, 3), padding=(1, 1), batch=0),
+    ]
+
+
 def few_channel_cases(direction: Direction) -> list[Case]:
     """Fewer filters or channels than lanes, over rows of pixels: whole vectors, ragged ones, many strips, groups."""
     case = functools.partial(convolution_case, direction)
@@ -445,6 +479,7 @@ def convolution_cases() -> list[Case]:
             case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
             case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
             *depthwise_cases(direction),
+            *depthwise_plane_cases(direction),
             *few_channel_cases(direction),
             *strip_cases(direction),
             *packed_pixel_cases(direction),

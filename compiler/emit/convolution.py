@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from staticgrad.compiler.emit.convolution_depthwise import depthwise_plan, depthwise_weights_plan
+from staticgrad.compiler.emit.convolution_depthwise_planes import is_planes, planes_plan, planes_weights_plan
 from staticgrad.compiler.emit.convolution_forward import Forward, forward_plan
 from staticgrad.compiler.emit.convolution_images import is_depthwise
 from staticgrad.compiler.emit.convolution_planar import is_planar, planar_plan
@@ -62,6 +63,8 @@ def plan_convolution(kernel: Convolution, target: Target) -> Plan:
     """The plan of a kernel whose result has elements. The epilogue has no part in it."""
     bare = replace(kernel, epilogue=None)
     by_weights = kernel.direction == "weight_grad"
+    if is_planes(bare, target):
+        return planes_weights_plan(bare, target) if by_weights else planes_plan(bare, target)
     if is_depthwise(kernel):
         return depthwise_weights_plan(bare, target) if by_weights else depthwise_plan(bare, target)
     if is_product(bare, target):

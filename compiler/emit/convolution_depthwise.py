@@ -14,7 +14,7 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution_images import ByUnits, Image, Units, Weights, Writer, add_arrays, seconds_of
 from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.depthwise_tiles import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -185,7 +185,7 @@ def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[
 
 
 @frozen
-class Depthwise:
+class Depthwise(ByUnits):
     """Forward or by data."""
 
     image: Image
@@ -196,39 +196,19 @@ class Depthwise:
     direct: bool  # tiles are written into the result
     tile_pixel: int  # elements from pixel to pixel in the scratch block
     units: Units
-    weight_bytes: int
+    shared_bytes: int  # packed weights
     image_bytes: int
-    tile_bytes: int
-
-    @property
-    def is_shared(self) -> bool:
-        return self.units.share is not None
-
-    def scratch_bytes(self, workers: int) -> int:
-        return self.weight_bytes + (workers if self.is_shared else 1) * (self.image_bytes + self.tile_bytes)
+    own_bytes: int  # a copy of an image and a scratch block
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if not self.is_shared:
-            writer = Writer(f, kernel, epilogue, pointers)
-            self._pack(writer)
-            self._work(writer, None, self.weight_bytes)
-            return
-        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-        self._pack(chunks.own)
-        part, writer = chunks.open("rows")
-        own = part.f.add(self.weight_bytes, part.f.mul(part.worker, self.image_bytes + self.tile_bytes))
-        self._work(writer, part.chunk, own)
-        chunks.run(part.f.finish(), self.units.chunks)
-
-    def _pack(self, writer: Writer) -> None:
+    def prepare(self, writer: Writer) -> None:
         for phase in self.phases:
             _pack_weights(writer, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
 
-    def _work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
         f, packed = writer.f, writer.area(0)
         copy, tile = writer.area(own), writer.area(f.add(own, self.image_bytes))
         with self.units.each(f, chunk) as (number, rows):
@@ -308,6 +288,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
     units = _units(kernel, target, rows, columns, geometry[0][0].spacing, not places.in_place)
     tile_pixel = round_up(channels, tile_lanes(target, kernel.dtype))
     tile = 0 if direct else min(units.rows, rows) * columns * tile_pixel
+    image_bytes = aligned_bytes(places.elements, kernel.dtype)
     return Depthwise(
         image=image,
         places=places,
@@ -317,9 +298,9 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
         direct=direct,
         tile_pixel=tile_pixel,
         units=units,
-        weight_bytes=aligned_bytes(packed, kernel.dtype),
-        image_bytes=aligned_bytes(places.elements, kernel.dtype),
-        tile_bytes=aligned_bytes(tile, kernel.dtype),
+        shared_bytes=aligned_bytes(packed, kernel.dtype),
+        image_bytes=image_bytes,
+        own_bytes=image_bytes + aligned_bytes(tile, kernel.dtype),
     )
 
 
@@ -327,7 +308,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
 
 
 @frozen
-class DepthwiseWeights:
+class DepthwiseWeights(ByUnits):
     """By weights."""
 
     image: Image
@@ -338,37 +319,23 @@ class DepthwiseWeights:
     part: int  # elements of the weights that one chunk adds up
     part_bytes: int
     x_bytes: int
-    y_bytes: int
-
-    @property
-    def is_shared(self) -> bool:
-        return self.units.share is not None
-
-    def scratch_bytes(self, workers: int) -> int:
-        own = (workers if self.is_shared else 1) * (self.x_bytes + self.y_bytes)
-        return self.part_bytes * self.units.chunks + own
+    shared_bytes: int  # the weights of all chunks
+    own_bytes: int  # copies of an image of x and of y
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result, ``[i][j][channel]``."""
         return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        parts = self.part_bytes * self.units.chunks
-        if not self.is_shared:
-            writer = Writer(f, kernel, epilogue, pointers)
-            self._work(writer, None, writer.area(0), parts)
-            self._finish(writer)
-            return
-        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-        part, writer = chunks.open("rows")
-        own = part.f.add(parts, part.f.mul(part.worker, self.x_bytes + self.y_bytes))
-        self._work(writer, part.chunk, writer.area(part.f.mul(part.chunk, self.part_bytes)), own)
-        chunks.run(part.f.finish(), self.units.chunks)
-        self._add_parts(chunks.own)
-        self._finish(chunks.own)
+    def prepare(self, writer: Writer) -> None:
+        """Images are read as they come."""
 
-    def _work(self, writer: Writer, chunk: Value | None, weights: Value, own: Index) -> None:
+    def complete(self, writer: Writer) -> None:
+        self._add_parts(writer)
+        self._finish(writer)
+
+    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
         f = writer.f
+        weights = writer.area(0 if chunk is None else f.mul(chunk, self.part_bytes))
         x_copy, y_copy = writer.area(own), writer.area(f.add(own, self.x_bytes))
         fill_zero(f, writer.dtype, weights, self.part)
         if self.units.count == 0:
@@ -381,6 +348,8 @@ class DepthwiseWeights:
 
     def _add_parts(self, writer: Writer) -> None:
         """Add what the chunks have found to what the first one has, in their order."""
+        if self.units.chunks == 1:
+            return
         f, first = writer.f, writer.area(0)
         with span(f, 1, self.units.chunks) as number:
             add_arrays(writer, first, writer.area(f.mul(number, self.part_bytes)), self.part)
@@ -415,6 +384,7 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     segments = () if empty else _segments(kernel, target, "weights", taps[1], image.size[1], image.offset[1])
     units = Units(0, 1, 1, None) if empty else _units(kernel, target, rows, columns, 1, whole)
     part = kernel.kernel[0] * kernel.kernel[1] * channels
+    part_bytes, x_bytes = aligned_bytes(part, kernel.dtype), aligned_bytes(x_places.elements, kernel.dtype)
     return DepthwiseWeights(
         image=image,
         x_places=x_places,
@@ -422,7 +392,8 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
         phase=_Phase(taps, phase_weights(kernel, taps), segments, 0, _channel_block(kernel, target, taps, segments)),
         units=units,
         part=part,
-        part_bytes=aligned_bytes(part, kernel.dtype),
-        x_bytes=aligned_bytes(x_places.elements, kernel.dtype),
-        y_bytes=aligned_bytes(y_places.elements, kernel.dtype),
+        part_bytes=part_bytes,
+        x_bytes=x_bytes,
+        shared_bytes=part_bytes * units.chunks,
+        own_bytes=x_bytes + aligned_bytes(y_places.elements, kernel.dtype),
     )

@@ -15,9 +15,9 @@ import functools
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Image, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution_images import ByUnits, Image, Units, Weights, Writer, seconds_of
 from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_weights
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -40,7 +40,7 @@ GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying
 
 
 @frozen
-class Planar:
+class Planar(ByUnits):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     image: Image
@@ -57,19 +57,10 @@ class Planar:
     direct: bool  # tiles are written into the result
     tile_pixel: int  # from pixel to pixel in the scratch block that an epilogue reads
     units: Units
-    weight_bytes: int
+    shared_bytes: int  # packed weights
     strip_bytes: int
     line_bytes: int
-    tile_bytes: int
-
-    @property
-    def is_shared(self) -> bool:
-        return self.units.share is not None
-
-    @property
-    def own_bytes(self) -> int:
-        """The scratch memory that each worker needs for itself."""
-        return self.strip_bytes + self.line_bytes + self.tile_bytes
+    own_bytes: int  # a strip, a line and a scratch block
 
     @property
     def terms(self) -> int:
@@ -79,26 +70,11 @@ class Planar:
     def strip_row(self) -> int:
         return self.channels * self.pitch
 
-    def scratch_bytes(self, workers: int) -> int:
-        return self.weight_bytes + (workers if self.is_shared else 1) * self.own_bytes
-
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result, channels last."""
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if not self.is_shared:
-            writer = Writer(f, kernel, epilogue, pointers)
-            self._pack(writer)
-            self._work(writer, None, self.weight_bytes)
-            return
-        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-        self._pack(chunks.own)
-        part, writer = chunks.open("strips")
-        self._work(writer, part.chunk, part.f.add(self.weight_bytes, part.f.mul(part.worker, self.own_bytes)))
-        chunks.run(part.f.finish(), self.units.chunks)
-
-    def _pack(self, writer: Writer) -> None:
+    def prepare(self, writer: Writer) -> None:
         """The weights as ``[group][filter][i][c][j]``."""
         f, (kh, kw), source = writer.f, (t.number for t in self.taps), self.weights
         base = f.offset(writer.second, source.offset, writer.element)
@@ -108,7 +84,7 @@ class Planar:
             origin = writer.at(base, (group, source.group), (o, source.out), (i, source.i))
             writer.copy(Matrix(to, kw, 1), Matrix(origin, source.input, source.j), self.channels, kw)
 
-    def _work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
         f = writer.f
         strip = writer.area(own)
         line = writer.area(f.add(own, self.strip_bytes))
@@ -249,6 +225,8 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     strip_rows = (block - 1) * vertical.step + reach
     tile = 0 if kernel.store_raw else block * columns * tile_pixel
     line = 0 if direct else outputs * round_up(columns, lanes)
+    strip_bytes = aligned_bytes(groups * strip_rows * channels * pitch, kernel.dtype)
+    line_bytes = aligned_bytes(line, kernel.dtype)
     return Planar(
         image=image,
         taps=taps,
@@ -264,8 +242,8 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
         direct=direct,
         tile_pixel=tile_pixel,
         units=Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None),
-        weight_bytes=aligned_bytes(groups * outputs * vertical.number * horizontal.number * channels, kernel.dtype),
-        strip_bytes=aligned_bytes(groups * strip_rows * channels * pitch, kernel.dtype),
-        line_bytes=aligned_bytes(line, kernel.dtype),
-        tile_bytes=aligned_bytes(tile, kernel.dtype),
+        shared_bytes=aligned_bytes(groups * outputs * vertical.number * horizontal.number * channels, kernel.dtype),
+        strip_bytes=strip_bytes,
+        line_bytes=line_bytes,
+        own_bytes=strip_bytes + line_bytes + aligned_bytes(tile, kernel.dtype),
     )

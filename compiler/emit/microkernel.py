@@ -135,9 +135,10 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
     return f.binary("add", f.binary("mul", a, b), c)
 
 
-def prefetch(f: Function, at: Value) -> None:
-    """Ask for the cache line at an address, which need not be valid, to be read."""
-    f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(3, "i32"), integer(1, "i32"))
+def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
+    """Ask for the cache line at an address, which need not be valid, to be read: into the first cache, or the second
+    where it is not needed ``near`` at hand."""
+    f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(2 + near, "i32"), integer(1, "i32"))
 
 
 _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
