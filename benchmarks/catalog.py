@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import numpy as np
 import workloads as w
-from workloads import Activation, Adam, Convolution, Momentum, Optimizer, Random, Workload
+from models import Activation, Adam, Momentum, Optimizer
+from workloads import Convolution, Random, Workload
 
 MNIST = (784, 512, 256, 10)
 

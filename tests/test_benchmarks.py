@@ -22,8 +22,8 @@ from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
 TOOLS = (
-    "answers", "catalog", "chart", "kernel_cases", "kernels", "measure", "peers", "report", "run", "systems", "turns",
-    "workloads",
+    "answers", "catalog", "chart", "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "systems",
+    "turns", "workloads",
 )  # fmt: skip
 
 

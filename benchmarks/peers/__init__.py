@@ -12,21 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workloads import (
-    BlackScholes,
-    Chain,
-    ConvNet,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Perceptron,
-    Product,
-    Recurrent,
-    ResNet,
-    Softmax,
-    Squares,
-    Workload,
-)
+import models
+from workloads import Workload
 
 Call = Callable[..., Sequence[Any]]
 
@@ -70,19 +57,19 @@ def _everything(_: Workload) -> bool:
 
 def _whole_steps(workload: Workload) -> bool:
     """Training, but that ``torch.compile`` cannot put PyTorch's recurrent layers into one graph with their backward."""
-    return workload.kind == "train" and not isinstance(workload.model, Recurrent)
+    return workload.kind == "train" and not isinstance(workload.model, models.Recurrent)
 
 
 def _by_hand(workload: Workload) -> bool:
     """What somebody would derive on paper; gelu needs an error function, which NumPy has not."""
     model = workload.model
-    if isinstance(model, Perceptron):
+    if isinstance(model, models.Perceptron):
         return model.activation != "gelu"
-    return isinstance(model, Squares | Logistic | BlackScholes | Product | Softmax | LayerNorm | Chain | Copy)
+    return isinstance(model, models.Function)
 
 
 def _images(workload: Workload) -> bool:
-    return isinstance(workload.model, ConvNet | ResNet)
+    return isinstance(workload.model, models.ConvNet | models.ResNet)
 
 
 def _no_images(workload: Workload) -> bool:
@@ -94,7 +81,9 @@ def _forward(workload: Workload) -> bool:
     """Runtimes for inference derive nothing."""
     if workload.dtype != "float32":
         return False
-    return workload.kind == "infer" or isinstance(workload.model, Product | Softmax | LayerNorm | Chain)
+    return workload.kind == "infer" or isinstance(
+        workload.model, models.Product | models.Softmax | models.LayerNorm | models.Chain
+    )
 
 
 PEERS: dict[str, Peer] = {

@@ -9,28 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import models
 import numpy as np
 from jax import lax
-from workloads import (
-    Activation,
-    Adam,
-    Array,
-    BlackScholes,
-    Chain,
-    ConvNet,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Perceptron,
-    Product,
-    Recurrent,
-    ResNet,
-    Softmax,
-    Squares,
-    Transformer,
-    Workload,
-)
+from models import Activation
+from workloads import Array, Workload
 
 from peers import Program, Settings
 
@@ -44,7 +27,7 @@ ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
 # -- functions --------------------------------------------------------------------------------------------------------
 
 
-def squares(_: Squares, x: Any) -> Any:
+def squares(_: models.Squares, x: Any) -> Any:
     def z(x: Any) -> Any:
         return 4 * (x * x)
 
@@ -53,7 +36,7 @@ def squares(_: Squares, x: Any) -> Any:
     return mean, total, by_mean, by_total
 
 
-def logistic(model: Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
+def logistic(model: models.Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
     def loss(w: Any, b: Any) -> Any:
         z = x @ w + b
         return (jax.nn.softplus(z) - y * z).mean() + 0.5 * model.l2 * (w @ w)
@@ -62,7 +45,7 @@ def logistic(model: Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
     return value, *gradients
 
 
-def black_scholes(_: BlackScholes, *inputs: Any) -> Any:
+def black_scholes(_: models.BlackScholes, *inputs: Any) -> Any:
     def price(s: Any, k: Any, t: Any, rate: Any, sigma: Any) -> Any:
         def cdf(x: Any) -> Any:
             return 0.5 * (1 + lax.erf(x / math.sqrt(2)))
@@ -76,25 +59,25 @@ def black_scholes(_: BlackScholes, *inputs: Any) -> Any:
     return value, *gradients
 
 
-def layer_norm(_: LayerNorm, x: Any, weight: Any, bias: Any) -> Any:
+def layer_norm(_: models.LayerNorm, x: Any, weight: Any, bias: Any) -> Any:
     y = x - x.mean(1, keepdims=True)
     return (y * lax.rsqrt(jnp.mean(y * y, 1, keepdims=True) + 1e-5) * weight + bias,)
 
 
-def chain(_: Chain, x: Any) -> Any:
+def chain(_: models.Chain, x: Any) -> Any:
     y = jnp.minimum(jnp.maximum(x * 1.5 + 0.25, -1.0), 2.0)
     return (-(jnp.abs(y * y + x) * 0.5 - x),)
 
 
 FUNCTIONS: dict[type, Callable[..., Any]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Product: lambda _, a, b: (a @ b,),
-    Softmax: lambda _, x: (jax.nn.softmax(x, 1),),
-    LayerNorm: layer_norm,
-    Chain: chain,
-    Copy: lambda _, x: (jnp.copy(x),),
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Product: lambda _, a, b: (a @ b,),
+    models.Softmax: lambda _, x: (jax.nn.softmax(x, 1),),
+    models.LayerNorm: layer_norm,
+    models.Chain: chain,
+    models.Copy: lambda _, x: (jnp.copy(x),),
 }
 
 
@@ -119,14 +102,14 @@ def pooled(x: Any) -> Any:
     return x.reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
 
 
-def convnet(model: ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def convnet(model: models.ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     for number, padding in enumerate(model.paddings, 1):
         x = convolution(p[f"c{number}.w"], x, padding) + p[f"c{number}.b"]
         x = pooled(ACTIVATIONS[model.activation](x))
     return dense(p, x.reshape(len(x), -1), model.depth, model.activation), buffers
 
 
-def resnet(model: ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def resnet(model: models.ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     new: Tree = {}
 
     def normalized(name: str, x: Any, stride: int = 1) -> Any:
@@ -147,7 +130,7 @@ def resnet(model: ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     return dense(p, x.mean((1, 2)), 1), new
 
 
-def transformer(model: Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def transformer(model: models.Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     def layer(name: str, x: Any) -> Any:
         return x @ p[f"{name}.w"] + p[f"{name}.b"]
 
@@ -167,7 +150,7 @@ def transformer(model: Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any
     return layer("head", x).reshape(n * s, -1), buffers
 
 
-def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def lstm(_: models.Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     """A scan; the inputs' part of the gates is one product before it."""
     batch, hidden = len(x), p["wh"].shape[0]
     rows = x.swapaxes(0, 1) @ p["wx"] + p["b"]
@@ -185,11 +168,11 @@ def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
 
 
 NETWORKS: dict[type, Callable[[Any, Tree, Tree, Any], tuple[Any, Tree]]] = {
-    Perceptron: lambda model, p, buffers, x: (dense(p, x, model.depth, model.activation), buffers),
-    ConvNet: convnet,
-    ResNet: resnet,
-    Transformer: transformer,
-    Recurrent: lstm,
+    models.Perceptron: lambda model, p, buffers, x: (dense(p, x, model.depth, model.activation), buffers),
+    models.ConvNet: convnet,
+    models.ResNet: resnet,
+    models.Transformer: transformer,
+    models.Recurrent: lstm,
 }
 
 
@@ -210,7 +193,7 @@ def _parameters(workload: Workload) -> Tree:
         if array.ndim == 4:
             array = array.transpose(2, 3, 1, 0)
             channels = array.shape[-1]
-        elif isinstance(model, ConvNet) and name == "fc1.w":
+        elif isinstance(model, models.ConvNet) and name == "fc1.w":
             array = array.reshape(channels, -1, array.shape[1]).swapaxes(0, 1).reshape(array.shape)
         made[name] = jnp.array(array)
     return made
@@ -221,7 +204,7 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
 
     def momentum(p: Tree, g: Tree, state: Any) -> tuple[Tree, Any]:
         rule = workload.optimizer
-        assert isinstance(rule, Momentum)
+        assert isinstance(rule, models.Momentum)
         if not rule.momentum:
             return jax.tree.map(lambda p, g: p - rule.lr * g, p, g), state
         velocity = jax.tree.map(lambda v, g: rule.momentum * v + g, state[0], g)
@@ -229,7 +212,7 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
 
     def adam(p: Tree, g: Tree, state: Any) -> tuple[Tree, Any]:
         rule = workload.optimizer
-        assert isinstance(rule, Adam)
+        assert isinstance(rule, models.Adam)
         first, second, step = state
         step = step + 1
         first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, g)
@@ -239,7 +222,7 @@ def _update(workload: Workload) -> Callable[[Tree, Tree, Any], tuple[Tree, Any]]
         p = jax.tree.map(lambda p, m, v: p * keep - size * m / (jnp.sqrt(v * scale) + 1e-8), p, first, second)
         return p, (first, second, step)
 
-    return momentum if isinstance(workload.optimizer, Momentum) else adam
+    return momentum if isinstance(workload.optimizer, models.Momentum) else adam
 
 
 def build(workload: Workload, settings: Settings) -> Program:
@@ -285,8 +268,8 @@ def _training(workload: Workload) -> Program:
     zeros = partial(jax.tree.map, jnp.zeros_like)
     buffers = {name: jnp.array(array) for name, array in workload.buffers.items()}
     rule = workload.optimizer
-    first = zeros(p) if isinstance(rule, Adam) or (rule is not None and rule.momentum) else ()
-    second = zeros(p) if isinstance(rule, Adam) else ()
+    first = zeros(p) if isinstance(rule, models.Adam) or (rule is not None and rule.momentum) else ()
+    second = zeros(p) if isinstance(rule, models.Adam) else ()
     state = (p, buffers, (first, second, jnp.zeros((), jnp.float32)))
 
     def call(x: Array, labels: Array) -> list[Any]:

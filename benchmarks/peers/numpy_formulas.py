@@ -10,36 +10,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import models
 import numpy as np
-from workloads import (
-    Activation,
-    Adam,
-    Array,
-    BlackScholes,
-    Chain,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Perceptron,
-    Product,
-    Softmax,
-    Squares,
-    Workload,
-)
+from models import Activation
+from workloads import Array, Workload
 
 from peers import Call, Program, Settings
 
 # -- functions --------------------------------------------------------------------------------------------------------
 
 
-def squares(_: Squares, x: Array) -> list[Array]:
+def squares(_: models.Squares, x: Array) -> list[Array]:
     z = 4 * (x * x)
     by_total = 8 * x
     return [z.mean(), z.sum(), by_total / x.size, by_total]
 
 
-def logistic(model: Logistic, x: Array, y: Array, w: Array, b: Array) -> list[Any]:
+def logistic(model: models.Logistic, x: Array, y: Array, w: Array, b: Array) -> list[Any]:
     z = x @ w + b
     loss = np.mean(np.logaddexp(0, z) - y * z) + 0.5 * model.l2 * (w @ w)
     dz = (1 / (1 + np.exp(-z)) - y) / len(y)
@@ -51,7 +38,7 @@ def _cdf(x: Array) -> Array:
     return 0.5 * (1 + np.fromiter(map(math.erf, (x / math.sqrt(2)).tolist()), np.float64, x.size))
 
 
-def black_scholes(_: BlackScholes, s: Array, k: Array, t: Array, rate: Array, sigma: Array) -> list[Array]:
+def black_scholes(_: models.BlackScholes, s: Array, k: Array, t: Array, rate: Array, sigma: Array) -> list[Array]:
     root = np.sqrt(t)
     d1 = (np.log(s / k) + (rate + 0.5 * sigma * sigma) * t) / (sigma * root)
     n1, n2 = _cdf(d1), _cdf(d1 - sigma * root)
@@ -63,14 +50,14 @@ def black_scholes(_: BlackScholes, s: Array, k: Array, t: Array, rate: Array, si
     return [s * n1 - strike * n2, n1, -discount * n2, theta, t * strike * n2, vega]
 
 
-def softmax(_: Softmax, x: Array) -> list[Array]:
+def softmax(_: models.Softmax, x: Array) -> list[Array]:
     e = np.subtract(x, x.max(1, keepdims=True))
     np.exp(e, out=e)
     e /= e.sum(1, keepdims=True)
     return [e]
 
 
-def layer_norm(_: LayerNorm, x: Array, weight: Array, bias: Array) -> list[Array]:
+def layer_norm(_: models.LayerNorm, x: Array, weight: Array, bias: Array) -> list[Array]:
     y = x - x.mean(1, keepdims=True)
     y /= np.sqrt(np.mean(y * y, axis=1, keepdims=True) + 1e-5)
     y *= weight
@@ -78,7 +65,7 @@ def layer_norm(_: LayerNorm, x: Array, weight: Array, bias: Array) -> list[Array
     return [y]
 
 
-def chain(_: Chain, x: Array) -> list[Array]:
+def chain(_: models.Chain, x: Array) -> list[Array]:
     y = x * 1.5
     y += 0.25
     np.maximum(y, -1.0, out=y)
@@ -92,23 +79,23 @@ def chain(_: Chain, x: Array) -> list[Array]:
     return [y]
 
 
-def product(_: Product, a: Array, b: Array) -> list[Array]:
+def product(_: models.Product, a: Array, b: Array) -> list[Array]:
     return [a @ b]
 
 
-def _copy(_: Copy, x: Array) -> list[Array]:
+def _copy(_: models.Copy, x: Array) -> list[Array]:
     return [x.copy()]
 
 
 FUNCTIONS: dict[type, Callable[..., list[Any]]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Product: product,
-    Softmax: softmax,
-    LayerNorm: layer_norm,
-    Chain: chain,
-    Copy: _copy,
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Product: product,
+    models.Softmax: softmax,
+    models.LayerNorm: layer_norm,
+    models.Chain: chain,
+    models.Copy: _copy,
 }
 
 
@@ -152,7 +139,7 @@ def slope(activation: Activation, x: Array, y: Array) -> Any:
 class DenseNetwork:
     """Dense layers with an activation between, softmax cross-entropy, and an optimizer; parameters change in place."""
 
-    def __init__(self, workload: Workload, model: Perceptron, double: bool) -> None:
+    def __init__(self, workload: Workload, model: models.Perceptron, double: bool) -> None:
         dtype = np.float64 if double else np.float32
         self.p = {name: array.astype(dtype) for name, array in workload.parameters.items()}
         self.depth, self.activation = model.depth, model.activation
@@ -202,11 +189,11 @@ class DenseNetwork:
         for name, g in gradients.items():
             p, m, v = self.p[name], self.first[name], self.second[name]
             match self.optimizer:
-                case Momentum(lr, momentum):
+                case models.Momentum(lr, momentum):
                     m *= momentum
                     m += g
                     np.subtract(p, lr * m, out=p)
-                case Adam(lr, decay):
+                case models.Adam(lr, decay):
                     p *= 1 - lr * decay
                     m *= 0.9
                     m += 0.1 * g
@@ -220,7 +207,7 @@ class DenseNetwork:
 def build(workload: Workload, settings: Settings) -> Program:
     model = workload.model
     call: Call
-    if isinstance(model, Perceptron):
+    if isinstance(model, models.Perceptron):
         network = DenseNetwork(workload, model, settings.double)
         call = network.step if workload.kind == "train" else network.infer
     else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import models
 import onnx
+from models import Activation
 from onnx import TensorProto, helper, numpy_helper
-from workloads import Activation, Chain, LayerNorm, Perceptron, Product, Softmax, Workload
+from workloads import Workload
 
 OPSET = 20  # the first with Gelu
 ACTIVATIONS: dict[Activation, str] = {"relu": "Relu", "tanh": "Tanh", "sigmoid": "Sigmoid", "gelu": "Gelu"}
@@ -23,7 +25,7 @@ def _chain() -> tuple[list[Any], list[Any], str]:
     return nodes, [helper.make_tensor(x, TensorProto.FLOAT, (), [float(x)]) for x in numbers], "j"
 
 
-def _perceptron(workload: Workload, model: Perceptron) -> tuple[list[Any], list[Any], str]:
+def _perceptron(workload: Workload, model: models.Perceptron) -> tuple[list[Any], list[Any], str]:
     constants = [numpy_helper.from_array(array, name) for name, array in workload.parameters.items()]
     nodes, x = [], "x0"
     for layer in range(1, model.depth + 1):
@@ -43,16 +45,16 @@ def _perceptron(workload: Workload, model: Perceptron) -> tuple[list[Any], list[
 def _nodes(workload: Workload) -> tuple[list[Any], list[Any], str]:
     """Nodes, constants and the name of the result."""
     match workload.model:
-        case Perceptron() as model:
+        case models.Perceptron() as model:
             return _perceptron(workload, model)
-        case Product():
+        case models.Product():
             return [helper.make_node("MatMul", ["x0", "x1"], ["y"])], [], "y"
-        case Softmax():
+        case models.Softmax():
             return [helper.make_node("Softmax", ["x0"], ["y"], axis=1)], [], "y"
-        case LayerNorm():
+        case models.LayerNorm():
             node = helper.make_node("LayerNormalization", ["x0", "x1", "x2"], ["y"], axis=-1, epsilon=1e-5)
             return [node], [], "y"
-        case Chain():
+        case models.Chain():
             return _chain()
     raise ValueError(f"{workload.name} is not an ONNX graph")
 
@@ -61,9 +63,9 @@ def _shape(workload: Workload) -> tuple[int, ...]:
     """Of the result."""
     first, *rest = workload.feeds[0]
     match workload.model:
-        case Perceptron(depth):
+        case models.Perceptron(depth):
             return len(first), workload.parameters[f"fc{depth}.b"].size
-        case Product():
+        case models.Product():
             return len(first), rest[0].shape[1]
     return first.shape
 

@@ -6,26 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import models
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from workloads import (
-    Activation,
-    Adam,
-    BlackScholes,
-    Chain,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Perceptron,
-    Product,
-    Recurrent,
-    Softmax,
-    Squares,
-    Transformer,
-    Workload,
-)
+from models import Activation
+from workloads import Workload
 
 from peers import Call, Program, Settings
 
@@ -46,20 +32,20 @@ ACTIVATIONS: dict[Activation, Callable[[Any], Any]] = {
 # -- functions: the results of a call ---------------------------------------------------------------------------------
 
 
-def squares(_: Squares, x: Any) -> list[Any]:
+def squares(_: models.Squares, x: Any) -> list[Any]:
     z = F(4) * (x * x)
     mean, total = z.mean(dtype=x.dtype), z.sum(dtype=x.dtype)
     return [mean, total, pt.grad(mean, x), pt.grad(total, x)]
 
 
-def logistic(model: Logistic, x: Any, y: Any, w: Any, b: Any) -> list[Any]:
+def logistic(model: models.Logistic, x: Any, y: Any, w: Any, b: Any) -> list[Any]:
     kind = np.dtype(x.dtype).type
     z = x @ w + b
     loss = (pt.softplus(z) - y * z).mean(dtype=x.dtype) + kind(0.5 * model.l2) * pt.dot(w, w)
     return [loss, *pt.grad(loss, [w, b])]
 
 
-def black_scholes(_: BlackScholes, s: Any, k: Any, t: Any, rate: Any, sigma: Any) -> list[Any]:
+def black_scholes(_: models.BlackScholes, s: Any, k: Any, t: Any, rate: Any, sigma: Any) -> list[Any]:
     kind = np.dtype(s.dtype).type
 
     def cdf(x: Any) -> Any:
@@ -77,20 +63,20 @@ def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
     return y / pt.sqrt(variance + F(1e-5)) * weight + bias
 
 
-def chain(_: Chain, x: Any) -> list[Any]:
+def chain(_: models.Chain, x: Any) -> list[Any]:
     y = pt.minimum(pt.maximum(x * F(1.5) + F(0.25), F(-1)), F(2))
     return [-(abs(y * y + x) * F(0.5) - x)]
 
 
 FUNCTIONS: dict[type, Callable[..., list[Any]]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Product: lambda _, a, b: [a @ b],
-    Softmax: lambda _, x: [pt.special.softmax(x, axis=1)],
-    LayerNorm: lambda _, x, w, b: [layer_norm(x, w, b)],
-    Chain: chain,
-    Copy: lambda _, x: [x.copy()],
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Product: lambda _, a, b: [a @ b],
+    models.Softmax: lambda _, x: [pt.special.softmax(x, axis=1)],
+    models.LayerNorm: lambda _, x, w, b: [layer_norm(x, w, b)],
+    models.Chain: chain,
+    models.Copy: lambda _, x: [x.copy()],
 }
 
 
@@ -103,7 +89,7 @@ def dense(p: Tree, x: Any, depth: int, activation: Activation = "relu") -> Any:
     return x @ p[f"fc{depth}.w"] + p[f"fc{depth}.b"]
 
 
-def transformer(model: Transformer, p: Tree, x: Any) -> Any:
+def transformer(model: models.Transformer, p: Tree, x: Any) -> Any:
     n, s, width = x.type.shape
 
     def layer(name: str, x: Any) -> Any:
@@ -124,7 +110,7 @@ def transformer(model: Transformer, p: Tree, x: Any) -> Any:
     return layer("head", x)
 
 
-def lstm(_: Recurrent, p: Tree, x: Any) -> Any:
+def lstm(_: models.Recurrent, p: Tree, x: Any) -> Any:
     """A scan; the inputs' part of the gates is one product before it."""
     batch, steps, inputs = x.type.shape
     hidden = p["wh"].type.shape[0]
@@ -145,9 +131,9 @@ def lstm(_: Recurrent, p: Tree, x: Any) -> Any:
 
 
 NETWORKS: dict[type, Callable[[Any, Tree, Any], Any]] = {
-    Perceptron: lambda model, p, x: dense(p, x, model.depth, model.activation),
-    Transformer: transformer,
-    Recurrent: lstm,
+    models.Perceptron: lambda model, p, x: dense(p, x, model.depth, model.activation),
+    models.Transformer: transformer,
+    models.Recurrent: lstm,
 }
 
 
@@ -169,13 +155,13 @@ def _updates(workload: Workload, p: Tree, loss: Any) -> dict[Any, Any]:
     variables, new = list(p.values()), {}
     gradients = pt.grad(loss, variables)
     match workload.optimizer:
-        case Momentum(lr, momentum):
+        case models.Momentum(lr, momentum):
             for v, g in zip(variables, gradients, strict=True):
                 if momentum:
                     velocity = zeros(v)
                     g = new[velocity] = F(momentum) * velocity + g
                 new[v] = v - F(lr) * g
-        case Adam(lr, decay):
+        case models.Adam(lr, decay):
             count = pytensor.shared(F(0))
             steps = new[count] = count + F(1)
             size, scale = F(lr) / (1 - F(0.9) ** steps), 1 / (1 - F(0.999) ** steps)
@@ -203,7 +189,7 @@ def build(workload: Workload, settings: Settings) -> Program:
 
     def compile() -> Call:
         taken = [pytensor.In(x, borrow=True) for x in inputs]
-        given = [pytensor.Out(y, borrow=not isinstance(model, Copy)) for y in outputs]
+        given = [pytensor.Out(y, borrow=not isinstance(model, models.Copy)) for y in outputs]
         function: Any = pytensor.function(taken, given, updates=updates)
         function.trust_input = True
         call: Call = function

@@ -6,26 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from workloads import (
-    Activation,
-    Adam,
-    Array,
-    BlackScholes,
-    Chain,
-    ConvNet,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Perceptron,
-    Product,
-    Recurrent,
-    ResNet,
-    Softmax,
-    Squares,
-    Transformer,
-    Workload,
-)
+import models
+from models import Activation
+from workloads import Array, Workload
 
 import staticgrad as sg
 from peers import Call, Program, Settings
@@ -40,19 +23,19 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 # -- functions --------------------------------------------------------------------------------------------------------
 
 
-def squares(_: Squares, x: Tensor) -> list[Tensor]:
+def squares(_: models.Squares, x: Tensor) -> list[Tensor]:
     z = 4 * (x * x)
     mean, total = sg.mean(z), sg.sum(z)
     return [mean, total, *sg.gradients(mean, [x]), *sg.gradients(total, [x])]
 
 
-def logistic(model: Logistic, x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
+def logistic(model: models.Logistic, x: Tensor, y: Tensor, w: Tensor, b: Tensor) -> list[Tensor]:
     z = x @ w + b
     loss = sg.mean(sg.nn.softplus(z) - y * z) + 0.5 * model.l2 * (w @ w)
     return [loss, *sg.gradients(loss, [w, b])]
 
 
-def black_scholes(_: BlackScholes, s: Tensor, k: Tensor, t: Tensor, rate: Tensor, sigma: Tensor) -> list[Tensor]:
+def black_scholes(_: models.BlackScholes, s: Tensor, k: Tensor, t: Tensor, rate: Tensor, sigma: Tensor) -> list[Tensor]:
     def cdf(x: Tensor) -> Tensor:
         return 0.5 * (1 + sg.erf(x / math.sqrt(2)))
 
@@ -62,20 +45,20 @@ def black_scholes(_: BlackScholes, s: Tensor, k: Tensor, t: Tensor, rate: Tensor
     return [price, *sg.gradients(price, [s, k, t, rate, sigma])]
 
 
-def chain(_: Chain, x: Tensor) -> list[Tensor]:
+def chain(_: models.Chain, x: Tensor) -> list[Tensor]:
     y = sg.minimum(sg.maximum(x * 1.5 + 0.25, -1.0), 2.0)
     return [-(sg.abs(y * y + x) * 0.5 - x)]
 
 
 FUNCTIONS: dict[type, Callable[..., list[Tensor]]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Product: lambda _, a, b: [a @ b],
-    Softmax: lambda _, x: [sg.nn.softmax(x, 1)],
-    LayerNorm: lambda _, x, w, b: [sg.nn.layer_norm(x, w.shape, w, b)],
-    Chain: chain,
-    Copy: lambda _, x: [sg.identity(x)],
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Product: lambda _, a, b: [a @ b],
+    models.Softmax: lambda _, x: [sg.nn.softmax(x, 1)],
+    models.LayerNorm: lambda _, x, w, b: [sg.nn.layer_norm(x, w.shape, w, b)],
+    models.Chain: chain,
+    models.Copy: lambda _, x: [sg.identity(x)],
 }
 
 
@@ -88,14 +71,14 @@ def dense(p: Parameters, x: Tensor, depth: int, activation: Activation = "relu")
     return x @ p[f"fc{depth}.w"] + p[f"fc{depth}.b"]
 
 
-def convnet(model: ConvNet, p: Parameters, x: Tensor) -> Tensor:
+def convnet(model: models.ConvNet, p: Parameters, x: Tensor) -> Tensor:
     for number, padding in enumerate(model.paddings, 1):
         x = sg.nn.conv2d(x, p[f"c{number}.w"], p[f"c{number}.b"], padding=padding)
         x = sg.nn.max_pool2d(ACTIVATIONS[model.activation](x), 2)
     return dense(p, x.reshape((x.shape[0], -1)), model.depth, model.activation)
 
 
-def resnet(model: ResNet, p: Parameters, x: Tensor) -> Tensor:
+def resnet(model: models.ResNet, p: Parameters, x: Tensor) -> Tensor:
     def normalized(name: str, x: Tensor, stride: int = 1) -> Tensor:
         y = sg.nn.conv2d(x, p[f"{name}.w"], stride=stride, padding=1)
         mean, var = p[f"{name}.mean"], p[f"{name}.var"]
@@ -111,7 +94,7 @@ def resnet(model: ResNet, p: Parameters, x: Tensor) -> Tensor:
     return dense(p, sg.mean(x, axis=(2, 3)), 1)
 
 
-def transformer(model: Transformer, p: Parameters, x: Tensor) -> Tensor:
+def transformer(model: models.Transformer, p: Parameters, x: Tensor) -> Tensor:
     def layer(name: str, x: Tensor) -> Tensor:
         return x @ p[f"{name}.w"] + p[f"{name}.b"]
 
@@ -128,7 +111,7 @@ def transformer(model: Transformer, p: Parameters, x: Tensor) -> Tensor:
     return logits.reshape((n * s, logits.shape[2]))
 
 
-def lstm(_: Recurrent, p: Parameters, x: Tensor) -> Tensor:
+def lstm(_: models.Recurrent, p: Parameters, x: Tensor) -> Tensor:
     """As ``sg.nn.LSTM`` composes it, with one bias."""
     batch, steps, inputs = x.shape
     hidden = p["wh"].shape[0]
@@ -147,19 +130,19 @@ def lstm(_: Recurrent, p: Parameters, x: Tensor) -> Tensor:
 
 
 NETWORKS: dict[type, Callable[[Any, Parameters, Tensor], Tensor]] = {
-    Perceptron: lambda model, p, x: dense(p, x, model.depth, model.activation),
-    ConvNet: convnet,
-    ResNet: resnet,
-    Transformer: transformer,
-    Recurrent: lstm,
+    models.Perceptron: lambda model, p, x: dense(p, x, model.depth, model.activation),
+    models.ConvNet: convnet,
+    models.ResNet: resnet,
+    models.Transformer: transformer,
+    models.Recurrent: lstm,
 }
 
 
 def _update(workload: Workload, loss: Tensor) -> Any:
     match workload.optimizer:
-        case Momentum(lr, momentum):
+        case models.Momentum(lr, momentum):
             return sg.optim.SGD(lr=lr, momentum=momentum).minimize(loss)
-        case Adam(lr, decay):
+        case models.Adam(lr, decay):
             return sg.optim.AdamW(lr=lr, weight_decay=decay).minimize(loss)
     raise ValueError(f"{workload.name} has no optimizer")
 

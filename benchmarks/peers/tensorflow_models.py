@@ -6,24 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import models
 import numpy as np
 import tensorflow as tf
-from workloads import (
-    Activation,
-    Array,
-    Chain,
-    ConvNet,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Perceptron,
-    Product,
-    Recurrent,
-    ResNet,
-    Softmax,
-    Transformer,
-    Workload,
-)
+from models import Activation
+from workloads import Array, Workload
 
 Tree = dict[str, Any]
 Gradients = Callable[[Any, list[Any]], list[Any]]
@@ -41,7 +28,7 @@ def squares(x: Any) -> tuple[Any, Any]:
     return tf.reduce_mean(z), tf.reduce_sum(z)
 
 
-def logistic(model: Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
+def logistic(model: models.Logistic, x: Any, y: Any, w: Any, b: Any) -> Any:
     z = tf.linalg.matvec(x, w) + b
     return tf.reduce_mean(tf.nn.softplus(z) - y * z) + 0.5 * model.l2 * tf.reduce_sum(w * w)
 
@@ -68,15 +55,15 @@ def chain(x: Any) -> Any:
 def forward(model: Any, inputs: list[Any]) -> list[Any]:
     """The functions that nobody differentiates."""
     match model:
-        case Product():
+        case models.Product():
             return [tf.matmul(*inputs)]
-        case Softmax():
+        case models.Softmax():
             return [tf.nn.softmax(inputs[0])]
-        case LayerNorm():
+        case models.LayerNorm():
             return [layer_norm(*inputs)]
-        case Chain():
+        case models.Chain():
             return [chain(inputs[0])]
-        case Copy():
+        case models.Copy():
             return [tf.identity(inputs[0])]
     raise ValueError(f"{type(model).__name__} is not one of the functions")
 
@@ -95,7 +82,7 @@ def convolution(w: Any, x: Any, padding: int, stride: int = 1) -> Any:
     return tf.nn.conv2d(x, w, stride, around)
 
 
-def convnet(model: ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def convnet(model: models.ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     x = tf.transpose(x, (0, 2, 3, 1))
     for number, padding in enumerate(model.paddings, 1):
         x = tf.nn.bias_add(convolution(p[f"c{number}.w"], x, padding), p[f"c{number}.b"])
@@ -103,7 +90,7 @@ def convnet(model: ConvNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     return dense(p, tf.reshape(x, (x.shape[0], -1)), model.depth, model.activation), {}
 
 
-def resnet(model: ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def resnet(model: models.ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     new: Tree = {}
 
     def normalized(name: str, x: Any, stride: int = 1) -> Any:
@@ -124,7 +111,7 @@ def resnet(model: ResNet, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     return dense(p, tf.reduce_mean(x, (1, 2)), 1), new
 
 
-def transformer(model: Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def transformer(model: models.Transformer, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     """Layers read their rows as one matrix."""
     n, s, width = x.shape
     x = tf.reshape(x, (n * s, width))
@@ -152,7 +139,7 @@ def lstm_step(p: Tree, row: Any, h: Any, c: Any) -> tuple[Any, Any]:
     return tf.sigmoid(o) * tf.tanh(c), c
 
 
-def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def lstm(_: models.Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     """The steps one after the other in the graph: no loop's bookkeeping in a session."""
     batch, steps, inputs = x.shape
     rows = tf.reshape(tf.transpose(x, (1, 0, 2)), (steps * batch, inputs))
@@ -166,11 +153,11 @@ def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
 
 
 NETWORKS: dict[type, Callable[[Any, Tree, Tree, Any], tuple[Any, Tree]]] = {
-    Perceptron: lambda model, p, buffers, x: (dense(p, x, model.depth, model.activation), {}),
-    ConvNet: convnet,
-    ResNet: resnet,
-    Transformer: transformer,
-    Recurrent: lstm,
+    models.Perceptron: lambda model, p, buffers, x: (dense(p, x, model.depth, model.activation), {}),
+    models.ConvNet: convnet,
+    models.ResNet: resnet,
+    models.Transformer: transformer,
+    models.Recurrent: lstm,
 }
 
 
@@ -187,7 +174,7 @@ def parameters_of(workload: Workload) -> dict[str, Array]:
         if array.ndim == 4:
             array = array.transpose(2, 3, 1, 0)
             channels = array.shape[-1]
-        elif isinstance(workload.model, ConvNet) and name == "fc1.w":
+        elif isinstance(workload.model, models.ConvNet) and name == "fc1.w":
             array = array.reshape(channels, -1, array.shape[1]).swapaxes(0, 1).reshape(array.shape)
         made[name] = np.ascontiguousarray(array)
     return made

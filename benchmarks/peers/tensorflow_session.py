@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import models
 import tensorflow as tf
-from workloads import Adam, BlackScholes, Logistic, Momentum, Optimizer, Squares, Workload
+from workloads import Workload
 
 from peers import Call, Program, Settings
 from peers.tensorflow_models import (
@@ -23,25 +24,25 @@ v1 = tf.compat.v1
 
 def _function(workload: Workload, inputs: list[Any]) -> list[Any]:
     match workload.model:
-        case Squares():
+        case models.Squares():
             mean, total = squares(inputs[0])
             return [mean, total, *tf.gradients(mean, inputs), *tf.gradients(total, inputs)]
-        case Logistic() as model:
+        case models.Logistic() as model:
             loss = logistic(model, *inputs)
             return [loss, *tf.gradients(loss, inputs[2:])]
-        case BlackScholes():
+        case models.BlackScholes():
             price = call_price(*inputs)
             return [price, *tf.gradients(price, inputs)]
     return forward(workload.model, inputs)
 
 
-def _optimizer(rule: Optimizer | None) -> Any:
+def _optimizer(rule: models.Optimizer | None) -> Any:
     match rule:
-        case Momentum(lr, 0.0):
+        case models.Momentum(lr, 0.0):
             return v1.train.GradientDescentOptimizer(lr)
-        case Momentum(lr, momentum):
+        case models.Momentum(lr, momentum):
             return v1.train.MomentumOptimizer(lr, momentum)
-        case Adam(lr):
+        case models.Adam(lr):
             return v1.train.AdamOptimizer(lr)
     raise ValueError("no optimizer")
 
@@ -54,7 +55,7 @@ def _training(workload: Workload, inputs: list[Any]) -> list[Any]:
     rule, variables = workload.optimizer, list(p.values())
     gradients = tf.gradients(loss, variables)
     before: list[Any] = [loss]
-    if isinstance(rule, Adam) and rule.decay:  # decoupled: from the parameter as it was before the step
+    if isinstance(rule, models.Adam) and rule.decay:  # decoupled: from the parameter as it was before the step
         with tf.control_dependencies(gradients):
             before += [v1.assign(v, v * (1 - rule.lr * rule.decay)) for v in variables]
     with tf.control_dependencies(before):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import models
 import numpy as np
 import tensorflow as tf
-from workloads import Adam, Array, BlackScholes, Logistic, Momentum, Recurrent, Squares, Workload
+from workloads import Array, Workload
 
 from peers import Call, Program, Settings
 from peers.tensorflow_models import (
@@ -26,22 +27,22 @@ from peers.tensorflow_models import (
 
 def _function(workload: Workload, inputs: list[Any]) -> list[Any]:
     model = workload.model
-    if not isinstance(model, Squares | Logistic | BlackScholes):
+    if not isinstance(model, models.Squares | models.Logistic | models.BlackScholes):
         return forward(model, inputs)
-    wanted = inputs[2:] if isinstance(model, Logistic) else inputs
+    wanted = inputs[2:] if isinstance(model, models.Logistic) else inputs
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(wanted)
         match model:
-            case Squares():
+            case models.Squares():
                 values = list(squares(inputs[0]))
-            case Logistic():
+            case models.Logistic():
                 values = [logistic(model, *inputs)]
-            case BlackScholes():
+            case models.BlackScholes():
                 values = [call_price(*inputs)]
     return [*values, *(gradient for value in values for gradient in tape.gradient(value, wanted))]
 
 
-def lstm(_: Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
+def lstm(_: models.Recurrent, p: Tree, buffers: Tree, x: Any) -> tuple[Any, Tree]:
     """A loop: XLA compiles unrolled steps for minutes."""
     batch, steps, inputs = x.shape
     hidden = p["wh"].shape[0]
@@ -67,10 +68,10 @@ def _updates(workload: Workload, variables: list[Any]) -> Callable[[list[Any]], 
 
     def apply(gradients: list[Any]) -> None:
         match workload.optimizer:
-            case Momentum(lr, momentum):
+            case models.Momentum(lr, momentum):
                 for v, g, m in zip(variables, gradients, first, strict=True):
                     v.assign_sub(lr * (m.assign(momentum * m + g) if momentum else g))
-            case Adam(lr, decay):
+            case models.Adam(lr, decay):
                 count.assign_add(1.0)
                 size, scale = lr / (1 - 0.9**count), 1 / (1 - 0.999**count)
                 for v, g, m, s in zip(variables, gradients, first, second, strict=True):
@@ -83,7 +84,7 @@ def _updates(workload: Workload, variables: list[Any]) -> Callable[[list[Any]], 
 def _training(workload: Workload) -> Callable[..., list[Any]]:
     p = {name: tf.Variable(array) for name, array in parameters_of(workload).items()}
     buffers = {name: tf.Variable(array, trainable=False) for name, array in workload.buffers.items()}
-    networks: dict[type, Callable[..., Any]] = {**NETWORKS, Recurrent: lstm}
+    networks: dict[type, Callable[..., Any]] = {**NETWORKS, models.Recurrent: lstm}
     network = networks[type(workload.model)]
     variables = list(p.values())
     apply = _updates(workload, variables)

@@ -10,30 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import models
 import torch
 import torch.nn.functional as F
-from workloads import (
-    Adam,
-    Array,
-    BlackScholes,
-    Chain,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Product,
-    Recurrent,
-    Softmax,
-    Squares,
-    Workload,
-)
+from workloads import Array, Workload
 
 from peers import Call, Program, Settings
 from peers.torch_eager import NETWORKS, Parameters, T, call_price, logistic_loss, parameters_of, training
 from peers.torch_eager import lstm as eager_lstm
 
 
-def squares(_: Squares, x: T) -> list[T]:
+def squares(_: models.Squares, x: T) -> list[T]:
     def z(x: T) -> T:
         return 4 * (x * x)
 
@@ -42,7 +29,7 @@ def squares(_: Squares, x: T) -> list[T]:
     return [mean, total, by_mean, by_total]
 
 
-def logistic(model: Logistic, x: T, y: T, w: T, b: T) -> list[T]:
+def logistic(model: models.Logistic, x: T, y: T, w: T, b: T) -> list[T]:
     def loss(w: T, b: T) -> T:
         return logistic_loss(model, w, b, x, y)
 
@@ -50,7 +37,7 @@ def logistic(model: Logistic, x: T, y: T, w: T, b: T) -> list[T]:
     return [value, *gradients]
 
 
-def black_scholes(_: BlackScholes, *inputs: T) -> list[T]:
+def black_scholes(_: models.BlackScholes, *inputs: T) -> list[T]:
     def total(*inputs: T) -> tuple[T, T]:
         price = call_price(*inputs)
         return price.sum(), price
@@ -59,24 +46,24 @@ def black_scholes(_: BlackScholes, *inputs: T) -> list[T]:
     return [price, *gradients]
 
 
-def chain(_: Chain, x: T) -> list[T]:
+def chain(_: models.Chain, x: T) -> list[T]:
     y = (x * 1.5 + 0.25).clamp(-1.0, 2.0)
     return [-((y * y + x).abs() * 0.5 - x)]
 
 
 FUNCTIONS: dict[type, Callable[..., list[T]]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Product: lambda _, a, b: [a @ b],
-    Softmax: lambda _, x: [torch.softmax(x, 1)],
-    LayerNorm: lambda _, x, w, b: [F.layer_norm(x, w.shape, w, b)],
-    Chain: chain,
-    Copy: lambda _, x: [x.clone()],
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Product: lambda _, a, b: [a @ b],
+    models.Softmax: lambda _, x: [torch.softmax(x, 1)],
+    models.LayerNorm: lambda _, x, w, b: [F.layer_norm(x, w.shape, w, b)],
+    models.Chain: chain,
+    models.Copy: lambda _, x: [x.clone()],
 }
 
 
-def lstm(model: Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
+def lstm(model: models.Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
     """PyTorch's own layer, left out of the compiled graph as ``torch.compile`` does with ``torch.nn.LSTM``."""
     y: T = torch.compiler.disable(eager_lstm)(model, p, buffers, x)
     return y
@@ -133,12 +120,12 @@ def _step(workload: Workload, settings: Settings) -> Call:
     def loss_of(parameters: Parameters, x: T, labels: T) -> T:
         return F.cross_entropy(network(model, parameters, buffers, x), labels.flatten())
 
-    def momentum(rule: Momentum, gradients: Parameters) -> None:
+    def momentum(rule: models.Momentum, gradients: Parameters) -> None:
         for name, p in parameters.items():
             g = gradients[name]
             p.sub_(rule.lr * (first[name].mul_(rule.momentum).add_(g) if rule.momentum else g))
 
-    def adam(rule: Adam, gradients: Parameters) -> None:
+    def adam(rule: models.Adam, gradients: Parameters) -> None:
         count.add_(1)
         unbiased, scale = 1 - 0.9**count, 1 - 0.999**count
         for name, p in parameters.items():
@@ -149,9 +136,9 @@ def _step(workload: Workload, settings: Settings) -> Call:
     def step(x: T, labels: T) -> T:
         gradients, loss = torch.func.grad_and_value(loss_of)(parameters, x, labels)
         match workload.optimizer:
-            case Momentum() as rule:
+            case models.Momentum() as rule:
                 momentum(rule, gradients)
-            case Adam() as rule:
+            case models.Adam() as rule:
                 adam(rule, gradients)
         return loss
 
@@ -165,7 +152,7 @@ def build(workload: Workload, settings: Settings) -> Program:
         if settings.variant == "step":
             call = _step(workload, settings)
         else:
-            call = training(workload, settings, {**NETWORKS, Recurrent: lstm}, torch.compile)
+            call = training(workload, settings, {**NETWORKS, models.Recurrent: lstm}, torch.compile)
     elif workload.kind == "infer":
         call = _inference(workload, settings)
     else:

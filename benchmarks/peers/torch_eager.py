@@ -9,28 +9,11 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import models
 import torch
 import torch.nn.functional as F
-from workloads import (
-    Activation,
-    Adam,
-    Array,
-    BlackScholes,
-    Chain,
-    ConvNet,
-    Copy,
-    LayerNorm,
-    Logistic,
-    Momentum,
-    Perceptron,
-    Product,
-    Recurrent,
-    ResNet,
-    Softmax,
-    Squares,
-    Transformer,
-    Workload,
-)
+from models import Activation
+from workloads import Array, Workload
 
 from peers import Call, Program, Settings
 
@@ -44,7 +27,7 @@ ACTIVATIONS: dict[Activation, Callable[[T], T]] = {
 # -- functions --------------------------------------------------------------------------------------------------------
 
 
-def squares(_: Squares, x: T) -> list[T]:
+def squares(_: models.Squares, x: T) -> list[T]:
     x.requires_grad_()
     z = 4 * (x * x)
     mean, total = z.mean(), z.sum()
@@ -53,12 +36,12 @@ def squares(_: Squares, x: T) -> list[T]:
     return [mean.detach(), total.detach(), by_mean, by_total]
 
 
-def logistic_loss(model: Logistic, w: T, b: T, x: T, y: T) -> T:
+def logistic_loss(model: models.Logistic, w: T, b: T, x: T, y: T) -> T:
     z = x @ w + b
     return (F.softplus(z) - y * z).mean() + 0.5 * model.l2 * (w @ w)
 
 
-def logistic(model: Logistic, x: T, y: T, w: T, b: T) -> list[T]:
+def logistic(model: models.Logistic, x: T, y: T, w: T, b: T) -> list[T]:
     loss = logistic_loss(model, w.requires_grad_(), b.requires_grad_(), x, y)
     return [loss.detach(), *torch.autograd.grad(loss, (w, b))]
 
@@ -72,24 +55,24 @@ def call_price(s: T, k: T, t: T, rate: T, sigma: T) -> T:
     return s * cdf(d1) - k * torch.exp(-rate * t) * cdf(d1 - deviation)
 
 
-def black_scholes(_: BlackScholes, *inputs: T) -> list[T]:
+def black_scholes(_: models.BlackScholes, *inputs: T) -> list[T]:
     price = call_price(*(x.requires_grad_() for x in inputs))
     return [price.detach(), *torch.autograd.grad(price.sum(), inputs)]
 
 
-def chain(_: Chain, x: T) -> list[T]:
+def chain(_: models.Chain, x: T) -> list[T]:
     y = (x * 1.5).add_(0.25).clamp_(-1.0, 2.0)
     return [y.mul_(y).add_(x).abs_().mul_(0.5).sub_(x).neg_()]
 
 
 FUNCTIONS: dict[type, Callable[..., list[T]]] = {
-    Squares: squares,
-    Logistic: logistic,
-    BlackScholes: black_scholes,
-    Softmax: lambda _, x: [torch.softmax(x, 1)],
-    LayerNorm: lambda _, x, w, b: [F.layer_norm(x, w.shape, w, b)],
-    Chain: chain,
-    Copy: lambda _, x: [x.clone()],
+    models.Squares: squares,
+    models.Logistic: logistic,
+    models.BlackScholes: black_scholes,
+    models.Softmax: lambda _, x: [torch.softmax(x, 1)],
+    models.LayerNorm: lambda _, x, w, b: [F.layer_norm(x, w.shape, w, b)],
+    models.Chain: chain,
+    models.Copy: lambda _, x: [x.clone()],
 }
 
 
@@ -102,14 +85,14 @@ def dense(p: Parameters, x: T, depth: int, activation: Activation = "relu") -> T
     return F.linear(x, p[f"fc{depth}.w"], p[f"fc{depth}.b"])
 
 
-def convnet(model: ConvNet, p: Parameters, buffers: Parameters, x: T) -> T:
+def convnet(model: models.ConvNet, p: Parameters, buffers: Parameters, x: T) -> T:
     for number, padding in enumerate(model.paddings, 1):
         x = F.conv2d(x, p[f"c{number}.w"], p[f"c{number}.b"], padding=padding)
         x = F.max_pool2d(ACTIVATIONS[model.activation](x), 2)
     return dense(p, x.flatten(1), model.depth, model.activation)
 
 
-def resnet(model: ResNet, p: Parameters, buffers: Parameters, x: T) -> T:
+def resnet(model: models.ResNet, p: Parameters, buffers: Parameters, x: T) -> T:
     def normalized(name: str, x: T, stride: int = 1) -> T:
         y = F.conv2d(x, p[f"{name}.w"], stride=stride, padding=1)
         mean, var = buffers[f"{name}.mean"], buffers[f"{name}.var"]
@@ -125,7 +108,7 @@ def resnet(model: ResNet, p: Parameters, buffers: Parameters, x: T) -> T:
     return dense(p, x.mean((2, 3)), 1)
 
 
-def transformer(model: Transformer, p: Parameters, buffers: Parameters, x: T) -> T:
+def transformer(model: models.Transformer, p: Parameters, buffers: Parameters, x: T) -> T:
     def layer(name: str, x: T) -> T:
         return F.linear(x, p[f"{name}.w"], p[f"{name}.b"])
 
@@ -141,7 +124,7 @@ def transformer(model: Transformer, p: Parameters, buffers: Parameters, x: T) ->
     return layer("head", x).flatten(0, 1)
 
 
-def lstm(_: Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
+def lstm(_: models.Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
     """What ``torch.nn.LSTM`` calls; its second bias is zero."""
     zeros = x.new_zeros(1, len(x), p["wh"].shape[1])
     weights = [p["wx"], p["wh"], p["b"], torch.zeros_like(p["b"])]
@@ -150,11 +133,11 @@ def lstm(_: Recurrent, p: Parameters, buffers: Parameters, x: T) -> T:
 
 
 NETWORKS: dict[type, Callable[[Any, Parameters, Parameters, T], T]] = {
-    Perceptron: lambda model, p, _, x: dense(p, x, model.depth, model.activation),
-    ConvNet: convnet,
-    ResNet: resnet,
-    Transformer: transformer,
-    Recurrent: lstm,
+    models.Perceptron: lambda model, p, _, x: dense(p, x, model.depth, model.activation),
+    models.ConvNet: convnet,
+    models.ResNet: resnet,
+    models.Transformer: transformer,
+    models.Recurrent: lstm,
 }
 
 
@@ -174,11 +157,11 @@ def parameters_of(arrays: dict[str, Array], settings: Settings) -> Parameters:
 
 def optimizer_of(workload: Workload, parameters: Parameters) -> torch.optim.Optimizer:
     match workload.optimizer:
-        case Momentum(lr, momentum):
+        case models.Momentum(lr, momentum):
             return torch.optim.SGD(parameters.values(), lr=lr, momentum=momentum, fused=True)
-        case Adam(lr, 0.0):
+        case models.Adam(lr, 0.0):
             return torch.optim.Adam(parameters.values(), lr=lr, fused=True)
-        case Adam(lr, decay):
+        case models.Adam(lr, decay):
             return torch.optim.AdamW(parameters.values(), lr=lr, weight_decay=decay, fused=True)
     raise ValueError(f"{workload.name} has no optimizer")
 
@@ -254,7 +237,7 @@ def build(workload: Workload, settings: Settings) -> Program:
         call = training(workload, settings)
     elif workload.kind == "infer":
         call = _inference(workload, settings)
-    elif isinstance(workload.model, Product):
+    elif isinstance(workload.model, models.Product):
         call = _product()
     else:
         call = _function(workload)
