@@ -17,6 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from staticgrad.compiler.emit.elementary import piecewise
 from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
@@ -521,3 +522,17 @@ def test_units_are_below_one(compiled: Program) -> None:
     whole = (words >> 5).astype(np.uint64) * np.uint64(2**26) + (other >> 6)
     same(double, whole / np.float64(2**53))
     assert double.max() < 1
+
+
+def test_tables_in_registers_hold_what_the_function_is() -> None:
+    """Between the intervals, where the polynomials of two meet, and in the last one, which is constant."""
+    for form, reference in ((piecewise.ERF, mpmath.erf), (piecewise.TANH, mpmath.tanh)):
+        table = piecewise.coefficients(form)
+        assert table.shape == (form.degree + 1, piecewise.INTERVALS)
+        for i in range(1, piecewise.INTERVALS - 1):
+            for d in (-form.step / 2, 0.0, form.step / 2):
+                value = float(np.polynomial.polynomial.polyval(d, table[:, i]))
+                exact = float(reference(i * form.step + d))
+                assert abs(value / exact - 1) < 2.0**-27, (form, i, d)
+        assert reference((piecewise.INTERVALS - 1.5) * form.step) > 1 - 2.0**-23
+        assert table[:, -1].tolist() == [1.0] + [0.0] * form.degree

@@ -20,6 +20,7 @@ from staticgrad.compiler.emit.elementary.number import (
     two_product,
     two_sum,
 )
+from staticgrad.compiler.emit.elementary.piecewise import ERF, is_piecewise, piecewise
 
 # erf(t)/t - 1 in t^2: t <= 3/4, 2^-29.2; t <= 1, 2^-56.0
 ERF_SMALL = {
@@ -64,7 +65,10 @@ ERFCX = (
 
 
 def erf(x: Num) -> Num:
-    """t + t·P(t²) for small t = |x|, else 1 - erfc(t), erfc(t) as exp of a polynomial (float) or times one (double)."""
+    """t + t·P(t²) for small t = |x|, else 1 - erfc(t), erfc(t) as exp of a polynomial (float) or times one (double).
+    Or piece by piece."""
+    if is_piecewise(x):
+        return piecewise(abs(x), ERF).copysign(x)
     form = x.format
     t = abs(x).at_most(4.0 if form is FLOAT else 6.0)
     square = t * t

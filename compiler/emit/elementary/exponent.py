@@ -15,19 +15,19 @@ def has_scale(x: Num) -> bool:
     return x.f.target.name == "avx512"
 
 
-def _per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num]) -> Num:
+def per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num], shortest: int = 128) -> Num:
     """Apply ``write(operands, bits)`` to pieces of at most one 512-bit register and put the results together; what is
-    shorter than the shortest register is the beginning of one."""
+    shorter than the ``shortest`` register that will do is the beginning of one. All have as many bits as ``x``."""
     width = x.lanes * (32 if x.element == "float" else 64)
-    if width < 128:
-        return _first(write([_extended(v, 128 // width) for v in (x, *others)], 128), x.lanes)
+    if width < shortest:
+        return _first(write([_extended(v, shortest // width) for v in (x, *others)], shortest), x.lanes)
     if width <= 512:
         return write((x, *others), width)
     half = x.lanes // 2
     parts = []
     for lanes in (range(half), range(half, 2 * half)):
         low, *rest = (Num(x.f, x.f.shuffle(v.value, None, lanes)) for v in (x, *others))
-        parts.append(_per_register(low, rest, write).value)
+        parts.append(per_register(low, rest, write, shortest).value)
     return Num(x.f, x.f.shuffle(parts[0], parts[1], range(2 * half)))
 
 
@@ -58,6 +58,21 @@ def _avx512(name: str, operands: Sequence[Num], bits: int, immediate: int | None
     return Num(first.f, first.f.intrinsic(name, first.value.type, *values))
 
 
+def inverse(x: Num) -> Num:
+    """1/x within one unit in the last place, for positive finite x whose inverse is normal. Float on AVX-512 by a step
+    of Newton's on the instruction's 14 bits: the divider would be held up for longer than the step takes."""
+    if not has_scale(x) or x.format is not FLOAT:
+        return 1.0 / x
+
+    def estimate(operands: Sequence[Num], bits: int) -> Num:
+        (v,) = operands
+        zero, mask = Value("zeroinitializer", v.value.type), Value("-1", f"i{max(8, v.lanes)}")
+        return Num(x.f, x.f.intrinsic(f"llvm.x86.avx512.rcp14.ps.{bits}", v.value.type, v.value, zero, mask))
+
+    found = per_register(x, [], estimate)
+    return (-x).fma(found, 1.0).fma(found, found)
+
+
 def power_of_two(n: Num) -> Num:
     """2^n of integral n in the range of normal numbers."""
     form = n.format
@@ -67,7 +82,7 @@ def power_of_two(n: Num) -> Num:
 def scaled(x: Num, n: Num) -> Num:
     """x·2^n for integral n and x near 1: rounded once also where the result is denormal, infinite on overflow."""
     if has_scale(x):
-        return _per_register(x, [n], lambda operands, bits: _avx512("scalef", operands, bits))
+        return per_register(x, [n], lambda operands, bits: _avx512("scalef", operands, bits))
     half = n.fma(0.5, n.format.magic) - n.format.magic
     return x * power_of_two(half) * power_of_two(n - half)
 
@@ -80,8 +95,8 @@ def mantissa_and_exponent(x: Num) -> tuple[Num, Num]:
     form = x.format
     if has_scale(x):
         # interval [3/4, 3/2), NaN for negative operands
-        mantissa = _per_register(x, [], lambda operands, bits: _avx512("getmant", operands, bits, 0b1011))
-        exponent = _per_register(x, [], lambda operands, bits: _avx512("getexp", operands, bits))
+        mantissa = per_register(x, [], lambda operands, bits: _avx512("getmant", operands, bits, 0b1011))
+        exponent = per_register(x, [], lambda operands, bits: _avx512("getexp", operands, bits))
         return mantissa, (mantissa < 1.0).where(exponent + 1.0, exponent)
     tiny = x < form.smallest_normal
     lift = form.mantissa + 2

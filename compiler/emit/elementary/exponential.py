@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.elementary.exponent import power_of_two, scaled
-from staticgrad.compiler.emit.elementary.number import FLOAT, Num, fast_two_sum, polynomial, quotient
+from staticgrad.compiler.emit.elementary.exponent import inverse, power_of_two, scaled
+from staticgrad.compiler.emit.elementary.number import FLOAT, Num, polynomial
+from staticgrad.compiler.emit.elementary.piecewise import TANH as TANH_PIECES
+from staticgrad.compiler.emit.elementary.piecewise import is_piecewise, piecewise
 
 # (e^r - 1 - r) / r^2 on |r| <= ln2/2, relative to e^r - 1: 2^-26.1 and 2^-61.3
 EXP = {
@@ -91,8 +93,10 @@ SINH = {
 
 
 def tanh(x: Num) -> Num:
-    """x + x³·P(x²) where |x| < 5/8, else 1 - 2/(1 + exp(2|x|)): neither cancels."""
+    """x + x³·P(x²) where |x| < 5/8, else 1 - 2/(1 + exp(2|x|)): neither cancels. Or piece by piece."""
     t = abs(x)
+    if is_piecewise(x):
+        return piecewise(t, TANH_PIECES).copysign(x)
     square = t * t
     small = polynomial(square, TANH[x.element]).fma(square * t, t)
     twice = (t + t).at_most(19.0 if x.format is FLOAT else 40.0)
@@ -102,11 +106,13 @@ def tanh(x: Num) -> Num:
 
 
 def sigmoid(x: Num) -> Num:
-    """With z = exp(-|x|): 1 / (1 + z), or z / (1 + z) for negative x, the rounding of 1 + z put right."""
-    n, r = reduce_exp((-abs(x)).at_least(x.format.exp_low))
-    z = scaled(expm1_reduced(r) + 1.0, n)
-    total, rest = fast_two_sum(z.const(1.0), z)
-    return quotient((x < 0.0).where(z, 1.0), 0.0, total, rest)
+    """s / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that s + s·2^n is exact where it matters. The factor s,
+    a power of two, keeps the sum finite where the result is denormal."""
+    form = x.format
+    small = 32 if form is FLOAT else 64
+    n, r = reduce_exp((-x).at_least(-(form.mantissa + 2) * math.log(2.0)).at_most(-form.exp_low))
+    scale = (((n + form.magic).bits() << form.mantissa) + (form.one - (small << form.mantissa))).real()
+    return inverse(expm1_reduced(r).fma(scale, scale + 2.0**-small)) * 2.0**-small
 
 
 def sinh(x: Num) -> Num:

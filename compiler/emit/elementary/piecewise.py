@@ -1,0 +1,95 @@
+"""Odd functions that grow to 1, in float: a polynomial on each of 32 intervals, coefficients looked up in registers.
+
+Comes in: |x|; goes out: the function of it. One AVX-512 instruction picks each lane's coefficient out of two registers,
+so that a short polynomial serves where one for the whole range would be long and would need an exponential besides.
+Coefficients are those of interpolation at Chebyshev's points, found in double when they are first needed.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from staticgrad.compiler.emit.elementary.exponent import has_scale, per_register
+from staticgrad.compiler.emit.elementary.number import FLOAT, Num
+from staticgrad.compiler.emit.llvm import Value, float_literal, vector
+from staticgrad.frozen import frozen
+
+INTERVALS = 32
+REGISTER_BITS = 512
+
+
+@frozen
+class Piecewise:
+    """``function`` on [0, ∞): intervals of length ``step`` around its multiples, the last one reaches to infinity, and
+    there the function is 1 in float. Around 0 the polynomial is d + d·P(d), elsewhere c + d·P(d)."""
+
+    function: Callable[[float], float]
+    step: float
+    degree: int
+
+
+ERF = Piecewise(math.erf, 0.125, 5)  # 1.2 ULP
+TANH = Piecewise(math.tanh, 0.28125, 6)  # 1.4 ULP
+
+
+def is_piecewise(x: Num) -> bool:
+    """Whether the target looks coefficients up in registers, and ``x`` is of a format that they are for."""
+    return has_scale(x) and x.format is FLOAT
+
+
+@functools.cache
+def coefficients(form: Piecewise) -> NDArray[np.float64]:
+    """The polynomials by power and interval."""
+    half, count = form.step / 2, form.degree + 1
+    found = np.zeros((count, INTERVALS))
+    for i in range(1, INTERVALS - 1):
+        found[:, i] = _interpolated(form.function, i * form.step, half, count)
+    found[1:, 0] = _interpolated(lambda d: form.function(d) / d - 1.0, 0.0, half, count - 1)
+    found[0, -1] = 1.0
+    return found
+
+
+def _interpolated(function: Callable[[float], float], center: float, half: float, count: int) -> NDArray[np.float64]:
+    """Coefficients by power of the distance from ``center``, exact at ``count`` Chebyshev points within ``half``."""
+    points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    points[np.abs(points) < 1e-9] = 1e-9  # the middle one, where a quotient has no value
+    values = np.array([function(center + half * point) for point in points])
+    scaled: NDArray[np.float64] = np.linalg.solve(np.vander(points, increasing=True), values)
+    return scaled / half ** np.arange(count)
+
+
+def piecewise(t: Num, form: Piecewise) -> Num:
+    """The function of ``t`` >= 0; NaN stays."""
+    near = t.at_most((INTERVALS - 1) * form.step)
+    biased = near.fma(1.0 / form.step, near.format.magic)
+    d = (biased - near.format.magic).fma(-form.step, near)
+    index = biased.bits()
+    constant, *rest = (_looked_up(index, t, row) for row in coefficients(form).tolist())
+    result = rest[-1]
+    for coefficient in reversed(rest[:-1]):
+        result = result.fma(d, coefficient)
+    # around 0, where the constant is 0, d takes its place; elsewhere it is smaller
+    return result.fma(d, (constant > d).where(constant, d))
+
+
+def _looked_up(index: Num, like: Num, row: Sequence[float]) -> Num:
+    """Of each lane the element of ``row`` whose number are the five lowest bits of ``index``."""
+    half = INTERVALS // 2
+    low, high = (_constants(part) for part in (row[:half], row[half:]))
+
+    def write(operands: Sequence[Num], bits: int) -> Num:
+        name = f"llvm.x86.avx512.vpermi2var.ps.{bits}"
+        value = like.f.intrinsic(name, low.type, low, operands[1].value, high)
+        return Num(like.f, value)
+
+    return per_register(like, [index], write, REGISTER_BITS)
+
+
+def _constants(values: Sequence[float]) -> Value:
+    items = ", ".join(f"float {float_literal(value, 'float')}" for value in values)
+    return Value(f"<{items}>", vector("float", len(values)))
