@@ -430,7 +430,7 @@ class Session:
         Raises:
             FetchError: ``x`` is no tensor of this graph.
         """
-        from staticgrad.compiler.tapes.plan import gradient_key
+        from staticgrad.ops.effects import gradient_key
 
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
             raise FetchError(f"{x!r} is no tensor of this graph")

@@ -33,9 +33,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
@@ -43,21 +42,18 @@ from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
-from staticgrad.errors import GradientError, GraphError, SourceLine, at_source
+from staticgrad.compiler.tapes.reads import Derived, Reads
+from staticgrad.compiler.tapes.store import REMADE, Store
+from staticgrad.errors import GradientError, SourceLine, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
-from staticgrad.ops.effects import BOUNDS_CHECK, gradient_key
+from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind
 
-__all__ = ["BackwardPlan", "SavedTensor", "TapePlan", "gradient_key", "plan_tape"]
-
-REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
-
 _APART = 8  # so many outputs are derived each by itself when a tape is planned
 _BISECTIONS = 6  # of where in the graph repeating ends; each costs a minimum cut
-_BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
 
 Origin = Literal["fetched", "fed"]
 
@@ -115,14 +111,6 @@ class BackwardPlan:
     variables: tuple[str, ...]
 
 
-@frozen(eq=False)
-class _Derived:
-    """The cotangent graph of some outputs: where it begins and what it is for."""
-
-    cotangents: tuple[Tensor, ...]
-    sinks: tuple[Node, ...]  # accumulate_grad nodes
-
-
 def plan_tape(
     graph: Graph,
     outputs: Sequence[Tensor],
@@ -175,10 +163,10 @@ class TapePlan:
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
-        self._known: dict[tuple[Tensor, ...], _Derived] = {}
+        self._known: dict[tuple[Tensor, ...], Derived] = {}
         derived = self._derive_all()
         self._written = self._written_variables(feeds)
-        self._reads = _Reads(self._graph, self._owners, self._drawn)
+        self._reads = Reads(self._graph, self._owners, self._drawn)
         wanted = self._reads.of(derived)
         store = self._choose(wanted, memory_budget)
         fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
@@ -237,7 +225,7 @@ class TapePlan:
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
         return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
 
-    def _variables(self, derived: _Derived, feeds: Collection[Tensor]) -> tuple[str, ...]:
+    def _variables(self, derived: Derived, feeds: Collection[Tensor]) -> tuple[str, ...]:
         """The variables whose values a backward takes to be those of the forward. What a hook itself reads is no such
         variable: hooks belong to the backward, and may count in one."""
         found: dict[str, None] = {}
@@ -259,7 +247,7 @@ class TapePlan:
         with self._lock:
             return frozenset(self._bases(self._known.get(ys) or self._derive(ys)).values())
 
-    def _bases(self, derived: _Derived) -> dict[Tensor, SavedTensor]:
+    def _bases(self, derived: Derived) -> dict[Tensor, SavedTensor]:
         """The tensors where a backward begins, each with what is saved of it."""
         found = {}
         for x in self._store.base_of(self._reads.of([derived]), strict=False):
@@ -274,7 +262,7 @@ class TapePlan:
 
     # -- deriving -------------------------------------------------------------------------------------------------
 
-    def _derive_all(self) -> list[_Derived]:
+    def _derive_all(self) -> list[Derived]:
         """What backwards of any of the outputs can read: each is derived by itself, as it is most often asked for, so
         that its hooks need not run again; very many are derived together. Where an op has no derivative a backward
         will say so, if one is asked for."""
@@ -288,7 +276,7 @@ class TapePlan:
                 derived.append(self._derive((y,)))
         return derived
 
-    def _derive(self, outputs: tuple[Tensor, ...]) -> _Derived:
+    def _derive(self, outputs: tuple[Tensor, ...]) -> Derived:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
         graph = self._graph
         passed = self._passed(outputs)
@@ -312,7 +300,7 @@ class TapePlan:
             backpropagate(
                 graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule, always=seen
             )
-        derived = self._known[outputs] = _Derived(cotangents, tuple(sinks))
+        derived = self._known[outputs] = Derived(cotangents, tuple(sinks))
         return derived
 
     def _cotangent(self, y: Tensor) -> Tensor:
@@ -357,16 +345,16 @@ class TapePlan:
                     stack.append(before)
         return frozenset(n.attrs.key for n in seen if n.op.name == "assign")
 
-    def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> _Store:
+    def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> Store:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
         those that come first in the graph before later ones, since their values would be kept longest."""
 
-        def store(level: int, before: int) -> _Store:
-            made = _Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level, before)
+        def store(level: int, before: int) -> Store:
+            made = Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level, before)
             made.choose(wanted, self.nbytes)
             return made
 
-        def fits(made: _Store) -> bool:
+        def fits(made: Store) -> bool:
             return budget is None or sum(map(self.nbytes, made.saved)) <= budget
 
         everything = self._graph.first
@@ -394,7 +382,7 @@ class TapePlan:
 
     def _place(
         self,
-        store: _Store,
+        store: Store,
         wanted: Mapping[Tensor, set[Node | None]],
         fetched: Sequence[Tensor],
         feeds: Mapping[Tensor, TensorType],
@@ -428,206 +416,3 @@ def _with_ones(region: Region, first: int, given: Sequence[bool]) -> Region:
     made = rebuild(region, visit)
     feeds = tuple(x for x in made.feeds if x.op.op is not FULL)
     return Region(made.graph, feeds, made.fetches, made.effects)
-
-
-class _Reads:
-    """Which values backwards read that do not depend on a cotangent, and which of them are the same value."""
-
-    def __init__(self, graph: Derivation, owners: Mapping[Node, Node | None], drawn: Collection[Node]) -> None:
-        self._graph = graph
-        self._owners = owners
-        self._drawn = drawn
-        self._canonical: dict[Tensor, Tensor] = {}
-        self._values: dict[object, tuple[Tensor, ...]] = {}
-        self._active: set[Node] = set()
-        self._next = graph.first
-
-    def of(self, backwards: Iterable[_Derived]) -> dict[Tensor, set[Node | None]]:
-        """The values that these backwards read, each with the declared nodes that do (None: a hook)."""
-        starts = {ct.op for b in backwards for ct in b.cotangents}
-        self._classify()
-        stack = [node for b in backwards for node in b.sinks]
-        seen = set(stack)
-        found: dict[Tensor, set[Node | None]] = {}
-        while stack:
-            node = stack.pop()
-            before = [c for c in node.control if c.serial >= self._graph.first]
-            for x in node.inputs:
-                if x.op in self._active:
-                    before.append(x.op)
-                else:
-                    found.setdefault(x, set()).add(self._owners.get(node))
-            for other in before:
-                if other not in seen and other not in starts:
-                    seen.add(other)
-                    stack.append(other)
-        return dict(sorted(found.items(), key=lambda item: (item[0].op.serial, item[0].index)))
-
-    def same(self, x: Tensor) -> Tensor:
-        """The first tensor that has this value, as far as derived nodes repeat each other."""
-        return self._canonical.get(x, x)
-
-    def _classify(self) -> None:
-        """Which derived nodes depend on a cotangent; number the values of the others."""
-        for node in self._graph.nodes[self._next :]:
-            before = (*(x.op for x in node.inputs), *node.control)
-            if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
-                self._active.add(node)
-            elif not node.op.effect and not node.control:
-                key = (node.op, node.attrs, tuple(self.same(x) for x in node.inputs))
-                known = self._values.setdefault(key, node.outputs)
-                self._canonical.update(zip(node.outputs, known, strict=True))
-        self._next = len(self._graph.nodes)
-
-
-class _Store:
-    """Which values to keep so that everything that is read can be had: a minimum cut between what exists in the
-    forward and what backwards read, over the ops that a backward may repeat.
-
-    Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
-    is if ``x`` isn't needed otherwise). Of the declared ops before node number ``before``, level 1 repeats the
-    elementwise ones too, level 2 everything without an effect, a draw or a graph of its own.
-    """
-
-    def __init__(
-        self,
-        graph: Derivation,
-        reads: _Reads,
-        fed: Mapping[Tensor, int],
-        outputs: set[Tensor],
-        written: frozenset[str],
-        level: int,
-        before: int,
-    ) -> None:
-        self._graph = graph
-        self._reads = reads
-        self._fed = fed
-        self._outputs = outputs
-        self._written = written
-        self._level = level
-        self._before = before
-        self.saved: dict[Tensor, None] = {}
-
-    def is_free(self, x: Tensor) -> bool:
-        """Whether a backward has it without anything being kept."""
-        node = x.op
-        if x in self._fed or self._is_bound_to_forward(node):
-            return False
-        return node.op.name in REMADE or (node.op.name == "variable" and node.attrs.key not in self._written)
-
-    def _is_bound_to_forward(self, node: Node) -> bool:
-        """Declared after other nodes: repeating it would repeat those."""
-        return bool(node.control)
-
-    def _is_repeatable(self, x: Tensor) -> bool:
-        node = x.op
-        if x in self._fed or not node.inputs or node.op.effect or self._is_bound_to_forward(node):
-            return False
-        if node.op.view or (node.op.elementwise and node.serial >= self._graph.first):
-            return True
-        if self._level == 0 or self._before <= node.serial < self._graph.first:
-            return False
-        return node.op.elementwise or (self._level >= 2 and not _draws(node) and not _holds_graph(node.attrs))
-
-    def choose(self, wanted: Iterable[Tensor], nbytes: Any) -> None:
-        """Fill ``saved``, in the order of the graph."""
-        edges: dict[Tensor, tuple[Tensor, ...]] = {}
-        stack = [self._reads.same(x) for x in wanted]
-        sinks = set(stack)
-        while stack:
-            x = stack.pop()
-            if x in edges or self.is_free(x):
-                continue
-            operands = [self._reads.same(y) for y in x.op.inputs] if self._is_repeatable(x) else []
-            edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
-            stack.extend(edges[x])
-        sources = {x for x in edges if not self._is_repeatable(x)}
-        chosen: set[Tensor] = set()
-        for part in _components(edges):
-            cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in part}
-            chosen |= _minimum_cut({x: edges[x] for x in part}, sources, sinks, cost)
-        self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
-
-    def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
-        """The tensors where the computation of ``wanted`` begins: saved ones and free ones. Unless ``strict``, also
-        those that are neither and can't be repeated."""
-        stack, seen = list(wanted), set(wanted)
-        found = []
-        while stack:
-            x = stack.pop()
-            if self._reads.same(x) in self.saved or not self._is_repeatable(x):
-                if strict and self._reads.same(x) not in self.saved and not self.is_free(x):
-                    raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
-                found.append(x)
-                continue
-            for y in x.op.inputs:
-                if y not in seen:
-                    seen.add(y)
-                    stack.append(y)
-        return sorted(found, key=lambda x: (x.op.serial, x.index))
-
-    def readers(self, wanted: Mapping[Tensor, set[Node | None]]) -> dict[Tensor, set[Node | None]]:
-        """For each saved tensor, who reads it or what is computed from it."""
-        result: dict[Tensor, set[Node | None]] = {x: set() for x in self.saved}
-        for x, who in wanted.items():
-            for base in self.base_of([x]):
-                same = self._reads.same(base)
-                if same in result:
-                    result[same] |= who
-        return result
-
-
-def _draws(node: Node) -> bool:
-    return node.op.name.startswith("random")
-
-
-def _holds_graph(attrs: Any) -> bool:
-    """Whether an op runs a graph of its own (control flow), in which there may be draws and effects."""
-    values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
-    return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)
-
-
-def _components(edges: Mapping[Tensor, Sequence[Tensor]]) -> list[list[Tensor]]:
-    """The tensors that hang together, each in order."""
-    root: dict[Tensor, Tensor] = {x: x for x in edges}
-
-    def find(x: Tensor) -> Tensor:
-        while root[x] is not x:
-            root[x] = root[root[x]]
-            x = root[x]
-        return x
-
-    for x, operands in edges.items():
-        for y in operands:
-            root[find(x)] = find(y)
-    parts: dict[Tensor, list[Tensor]] = {}
-    for x in edges:
-        parts.setdefault(find(x), []).append(x)
-    return list(parts.values())
-
-
-def _minimum_cut(
-    edges: Mapping[Tensor, Sequence[Tensor]], sources: set[Tensor], sinks: set[Tensor], cost: Mapping[Tensor, int]
-) -> set[Tensor]:
-    """The cheapest set of tensors that every way from a source to a sink meets; ``edges`` lead to operands."""
-    here = [x for x in edges if x in sources]
-    if len(here) == len(edges):
-        return {x for x in edges if x in sinks}
-    if not here:
-        return set()
-    if len(here) == 1 and (here[0] in sinks or all(cost[x] >= cost[here[0]] for x in edges)):
-        return {here[0]}
-    import networkx as nx
-
-    number = {x: 2 * index for index, x in enumerate(edges)}  # even: where a tensor begins, odd: where it is read
-    network = nx.DiGraph()
-    for x, operands in edges.items():
-        network.add_edge(number[x], number[x] + 1, capacity=cost[x])
-        if x in sources:
-            network.add_edge("source", number[x])
-        if x in sinks:
-            network.add_edge(number[x] + 1, "sink")
-        for y in operands:
-            network.add_edge(number[y] + 1, number[x])
-    _, (near, _far) = nx.minimum_cut(network, "source", "sink")
-    return {x for x in edges if number[x] in near and number[x] + 1 not in near}

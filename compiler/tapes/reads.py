@@ -1,0 +1,72 @@
+"""Reads: what derived backwards read of the forward.
+
+Comes in: the private continuation of a graph into which backwards were derived. Goes out: the values that they read and
+that do not depend on a cotangent, with the declared nodes whose rules read them; and which of them are the same value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from staticgrad.frozen import frozen
+from staticgrad.graph import Derivation, Node, Tensor
+
+_BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
+
+
+@frozen(eq=False)
+class Derived:
+    """The cotangent graph of some outputs: where it begins and what it is for."""
+
+    cotangents: tuple[Tensor, ...]
+    sinks: tuple[Node, ...]  # accumulate_grad nodes
+
+
+class Reads:
+    """Which values backwards read that do not depend on a cotangent, and which of them are the same value."""
+
+    def __init__(self, graph: Derivation, owners: Mapping[Node, Node | None], drawn: Collection[Node]) -> None:
+        self._graph = graph
+        self._owners = owners
+        self._drawn = drawn
+        self._canonical: dict[Tensor, Tensor] = {}
+        self._values: dict[object, tuple[Tensor, ...]] = {}
+        self._active: set[Node] = set()
+        self._next = graph.first
+
+    def of(self, backwards: Iterable[Derived]) -> dict[Tensor, set[Node | None]]:
+        """The values that these backwards read, each with the declared nodes that do (None: a hook)."""
+        starts = {ct.op for b in backwards for ct in b.cotangents}
+        self._classify()
+        stack = [node for b in backwards for node in b.sinks]
+        seen = set(stack)
+        found: dict[Tensor, set[Node | None]] = {}
+        while stack:
+            node = stack.pop()
+            before = [c for c in node.control if c.serial >= self._graph.first]
+            for x in node.inputs:
+                if x.op in self._active:
+                    before.append(x.op)
+                else:
+                    found.setdefault(x, set()).add(self._owners.get(node))
+            for other in before:
+                if other not in seen and other not in starts:
+                    seen.add(other)
+                    stack.append(other)
+        return dict(sorted(found.items(), key=lambda item: (item[0].op.serial, item[0].index)))
+
+    def same(self, x: Tensor) -> Tensor:
+        """The first tensor that has this value, as far as derived nodes repeat each other."""
+        return self._canonical.get(x, x)
+
+    def _classify(self) -> None:
+        """Which derived nodes depend on a cotangent; number the values of the others."""
+        for node in self._graph.nodes[self._next :]:
+            before = (*(x.op for x in node.inputs), *node.control)
+            if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
+                self._active.add(node)
+            elif not node.op.effect and not node.control:
+                key = (node.op, node.attrs, tuple(self.same(x) for x in node.inputs))
+                known = self._values.setdefault(key, node.outputs)
+                self._canonical.update(zip(node.outputs, known, strict=True))
+        self._next = len(self._graph.nodes)

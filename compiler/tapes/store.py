@@ -1,0 +1,170 @@
+"""The store: which values a tape keeps, so that everything its backwards read can be had.
+
+Comes in: what backwards read, and how much may be computed again. Goes out: the values to keep, and for each of them
+who reads it or what is computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from staticgrad.compiler.tapes.reads import Reads
+from staticgrad.errors import GraphError
+from staticgrad.graph import Derivation, Graph, Node, Tensor
+
+REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
+
+
+class Store:
+    """Which values to keep so that everything that is read can be had: a minimum cut between what exists in the
+    forward and what backwards read, over the ops that a backward may repeat.
+
+    Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
+    is if ``x`` isn't needed otherwise). Of the declared ops before node number ``before``, level 1 repeats the
+    elementwise ones too, level 2 everything without an effect, a draw or a graph of its own.
+    """
+
+    def __init__(
+        self,
+        graph: Derivation,
+        reads: Reads,
+        fed: Mapping[Tensor, int],
+        outputs: set[Tensor],
+        written: frozenset[str],
+        level: int,
+        before: int,
+    ) -> None:
+        self._graph = graph
+        self._reads = reads
+        self._fed = fed
+        self._outputs = outputs
+        self._written = written
+        self._level = level
+        self._before = before
+        self.saved: dict[Tensor, None] = {}
+
+    def is_free(self, x: Tensor) -> bool:
+        """Whether a backward has it without anything being kept."""
+        node = x.op
+        if x in self._fed or self._is_bound_to_forward(node):
+            return False
+        return node.op.name in REMADE or (node.op.name == "variable" and node.attrs.key not in self._written)
+
+    def _is_bound_to_forward(self, node: Node) -> bool:
+        """Declared after other nodes: repeating it would repeat those."""
+        return bool(node.control)
+
+    def _is_repeatable(self, x: Tensor) -> bool:
+        node = x.op
+        if x in self._fed or not node.inputs or node.op.effect or self._is_bound_to_forward(node):
+            return False
+        if node.op.view or (node.op.elementwise and node.serial >= self._graph.first):
+            return True
+        if self._level == 0 or self._before <= node.serial < self._graph.first:
+            return False
+        return node.op.elementwise or (self._level >= 2 and not _draws(node) and not _holds_graph(node.attrs))
+
+    def choose(self, wanted: Iterable[Tensor], nbytes: Callable[[Tensor], int]) -> None:
+        """Fill ``saved``, in the order of the graph."""
+        edges: dict[Tensor, tuple[Tensor, ...]] = {}
+        stack = [self._reads.same(x) for x in wanted]
+        sinks = set(stack)
+        while stack:
+            x = stack.pop()
+            if x in edges or self.is_free(x):
+                continue
+            operands = [self._reads.same(y) for y in x.op.inputs] if self._is_repeatable(x) else []
+            edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
+            stack.extend(edges[x])
+        sources = {x for x in edges if not self._is_repeatable(x)}
+        chosen: set[Tensor] = set()
+        for part in _components(edges):
+            cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in part}
+            chosen |= _minimum_cut({x: edges[x] for x in part}, sources, sinks, cost)
+        self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
+
+    def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
+        """The tensors where the computation of ``wanted`` begins: saved ones and free ones. Unless ``strict``, also
+        those that are neither and can't be repeated."""
+        stack, seen = list(wanted), set(wanted)
+        found = []
+        while stack:
+            x = stack.pop()
+            if self._reads.same(x) in self.saved or not self._is_repeatable(x):
+                if strict and self._reads.same(x) not in self.saved and not self.is_free(x):
+                    raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
+                found.append(x)
+                continue
+            for y in x.op.inputs:
+                if y not in seen:
+                    seen.add(y)
+                    stack.append(y)
+        return sorted(found, key=lambda x: (x.op.serial, x.index))
+
+    def readers(self, wanted: Mapping[Tensor, set[Node | None]]) -> dict[Tensor, set[Node | None]]:
+        """For each saved tensor, who reads it or what is computed from it."""
+        result: dict[Tensor, set[Node | None]] = {x: set() for x in self.saved}
+        for x, who in wanted.items():
+            for base in self.base_of([x]):
+                same = self._reads.same(base)
+                if same in result:
+                    result[same] |= who
+        return result
+
+
+def _draws(node: Node) -> bool:
+    return node.op.name.startswith("random")
+
+
+def _holds_graph(attrs: Any) -> bool:
+    """Whether an op runs a graph of its own (control flow), in which there may be draws and effects."""
+    values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
+    return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)
+
+
+def _components(edges: Mapping[Tensor, Sequence[Tensor]]) -> list[list[Tensor]]:
+    """The tensors that hang together, each in order."""
+    root: dict[Tensor, Tensor] = {x: x for x in edges}
+
+    def find(x: Tensor) -> Tensor:
+        while root[x] is not x:
+            root[x] = root[root[x]]
+            x = root[x]
+        return x
+
+    for x, operands in edges.items():
+        for y in operands:
+            root[find(x)] = find(y)
+    parts: dict[Tensor, list[Tensor]] = {}
+    for x in edges:
+        parts.setdefault(find(x), []).append(x)
+    return list(parts.values())
+
+
+def _minimum_cut(
+    edges: Mapping[Tensor, Sequence[Tensor]], sources: set[Tensor], sinks: set[Tensor], cost: Mapping[Tensor, int]
+) -> set[Tensor]:
+    """The cheapest set of tensors that every way from a source to a sink meets; ``edges`` lead to operands."""
+    here = [x for x in edges if x in sources]
+    if len(here) == len(edges):
+        return {x for x in edges if x in sinks}
+    if not here:
+        return set()
+    if len(here) == 1 and (here[0] in sinks or all(cost[x] >= cost[here[0]] for x in edges)):
+        return {here[0]}
+    import networkx as nx
+
+    number = {x: 2 * index for index, x in enumerate(edges)}  # even: where a tensor begins, odd: where it is read
+    network = nx.DiGraph()
+    for x, operands in edges.items():
+        network.add_edge(number[x], number[x] + 1, capacity=cost[x])
+        if x in sources:
+            network.add_edge("source", number[x])
+        if x in sinks:
+            network.add_edge(number[x] + 1, "sink")
+        for y in operands:
+            network.add_edge(number[y] + 1, number[x])
+    _, (near, _far) = nx.minimum_cut(network, "source", "sink")
+    return {x for x in edges if number[x] in near and number[x] + 1 not in near}
