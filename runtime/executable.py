@@ -135,7 +135,11 @@ class Executable:
         self.session.check_open()
         if len(values) != len(self.feeds):
             names = ", ".join(repr(x.name) for x in self.feeds) or "none"
-            raise FeedError(f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}")
+            missing = self.feeds[len(values) :]
+            raise FeedError(
+                f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}",
+                source=missing[0].source if missing else None,
+            )
         return [
             value
             if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape

@@ -172,9 +172,9 @@ class Session:
         """
         fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
         try:
-            key = (self.graph.version, structure_of(fetches), tuple(map(id, fed)))
+            key = (self.graph.version, structure_of(fetches), tuple(map(id, fed.keys())))
             executable = self._executables.get(key)
-        except TypeError:  # something that can't be part of a key: said below
+        except (AttributeError, TypeError):  # something that can't be part of a key: said below
             key, executable = None, None
         if executable is None:
             self.check_open()
@@ -432,12 +432,14 @@ class Session:
         """
         from staticgrad.ops.effects import gradient_key
 
+        self.check_open()
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
-            raise FetchError(f"{x!r} is no tensor of this graph")
+            raise FetchError(f"{x!r} is no tensor of this graph", source=getattr(x, "source", None))
         return self.store.gradient(gradient_key(x))
 
     def zero_grad(self) -> None:
         """Forget all accumulated gradients: ``grad`` gives None until the next backward."""
+        self.check_open()
         self.store.zero_gradients()
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -465,7 +467,7 @@ class Session:
     def _variable(self, variable: Tensor) -> str:
         key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
         if key is None:
-            raise FetchError(f"{variable!r} is no variable of this graph")
+            raise FetchError(f"{variable!r} is no variable of this graph", source=getattr(variable, "source", None))
         return key
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -249,7 +249,8 @@ class Tape:
         self._check_open()
         if not isinstance(output, Tensor) or output not in self._outputs:
             names = ", ".join(repr(x.name) for x in self._outputs)
-            raise FetchError(f"the tape holds no value of {output!r}, only of its outputs {names}")
+            source = getattr(output, "source", None)
+            raise FetchError(f"the tape holds no value of {output!r}, only of its outputs {names}", source=source)
         return self._outputs[output].copy()
 
     # -- backward ---------------------------------------------------------------------------------------------------
@@ -326,14 +327,15 @@ class Tape:
         if isinstance(output, Tensor):
             outputs, given = [output], [grad]
         else:
-            outputs = list(output)
+            outputs = list(output) if isinstance(output, Sequence) else [output]
             given = [None] * len(outputs) if grad is None else list(grad)
             if len(given) != len(outputs):
                 raise GradientError(f"grad: expected {len(outputs)} of them, actual {len(given)}")
         for y in outputs:
             if not isinstance(y, Tensor) or y not in self._outputs:
                 names = ", ".join(repr(x.name) for x in self._outputs)
-                raise FetchError(f"backward of {y!r}: the tape was made for {names}")
+                source = getattr(y, "source", None)
+                raise FetchError(f"backward of {y!r}: the tape was made for {names}", source=source)
         grads: list[Array | None] = []
         for y, value in zip(outputs, given, strict=True):
             grads.append(None if value is None else _cotangent(y, value))

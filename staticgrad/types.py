@@ -33,9 +33,9 @@ DTypeLike = npt.DTypeLike
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype:
-    """The dtype that ``np.dtype`` understands, if programs can hold it."""
+    """The dtype that ``np.dtype`` understands, in the machine's order of bytes, if programs can hold it."""
     try:
-        result = np.dtype(dtype)
+        result = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
         raise GraphError(f"{dtype!r} is not a dtype") from error
     if result not in DTYPES:

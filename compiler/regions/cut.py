@@ -48,7 +48,7 @@ def cut(
     """
     for fetch in fetches:
         if not isinstance(fetch, (Tensor, Node)) or not graph.holds(fetch):
-            raise FetchError(f"{fetch!r} is no tensor or op of this graph")
+            raise FetchError(f"{fetch!r} is no tensor or op of this graph", source=getattr(fetch, "source", None))
     bindings = bind_feeds(graph, feeds, known)
     if without is not None:
         fetches = [f if isinstance(f, Node) else without.standing_for(f) for f in fetches if f not in without.nodes]

@@ -33,7 +33,6 @@ from staticgrad.ops.elementwise import (
     silu,
     softplus,
     softsign,
-    tanh,
 )
 from staticgrad.ops.indexing import one_hot, take
 from staticgrad.ops.losses import (
@@ -64,7 +63,12 @@ from staticgrad.types import Dim
 logsigmoid = log_sigmoid
 
 PadMode = Literal["constant", "reflect", "replicate", "circular"]
-InterpolationMode = Literal["nearest", "linear", "bilinear", "trilinear", "area"]
+InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
+
+
+def tanh(input: Any) -> Tensor:
+    """The hyperbolic tangent, elementwise."""
+    return FUNCTIONS.tanh(input)  # type: ignore[no-any-return]
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
@@ -148,14 +152,30 @@ def _pad_by_elements(x: Tensor, axis: int, low: int, high: int, mode: str) -> Te
 # -- resizing -----------------------------------------------------------------------------------------------------
 
 
+def _source_places(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
+    """Where the centres of ``count`` elements lie on an axis of ``size``."""
+    if align_corners:
+        return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    return (np.arange(count) + 0.5) * (size / count if scale is None else 1 / scale) - 0.5
+
+
+def _cubic_weights(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
+    """(count, size) weights of cubic convolution (Keys 1981), a = -3/4; what lies outside is the nearest element."""
+    a = -0.75
+    source = _source_places(size, count, align_corners, scale)
+    low = np.floor(source).astype(int)
+    weights = np.zeros((count, size))
+    for neighbour in range(-1, 3):
+        t = np.abs(source - low - neighbour)
+        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
+        np.add.at(weights, (np.arange(count), np.clip(low + neighbour, 0, size - 1)), np.where(t <= 1, near, far))
+    return weights
+
+
 def _linear_weights(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
     """(count, size) weights of linear interpolation between neighbours; what lies outside is the nearest element."""
     places = np.arange(count)
-    if align_corners:
-        source = places * ((size - 1) / (count - 1) if count > 1 else 0.0)
-    else:
-        ratio = size / count if scale is None else 1 / scale
-        source = np.maximum((places + 0.5) * ratio - 0.5, 0)
+    source = np.maximum(_source_places(size, count, align_corners, scale), 0)
     low = np.minimum(np.floor(source).astype(int), size - 1)
     high = np.minimum(low + 1, size - 1)
     fraction = np.minimum(source - low, 1.0)
@@ -207,30 +227,33 @@ def interpolate(
         input: (N, C, \\*) with one to three more axes of known size.
         size: new sizes, or one for all.
         scale_factor: instead of sizes: by what the old ones are multiplied (rounded down).
-        mode: ``"nearest"``, ``"linear"`` (also called ``"bilinear"``, ``"trilinear"``) or ``"area"``.
-        align_corners: for linear modes: the centres of the corner elements stay where they are.
+        mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (of images ``"bilinear"``, of volumes ``"trilinear"``),
+            ``"bicubic"`` (of images) or ``"area"``.
+        align_corners: for linear and cubic modes: the centres of the corner elements stay where they are.
 
     Raises:
         GraphError: sizes that are not known or empty, or an unknown mode.
     """
     x = lift(input, get_default_graph())
     new, factors = _resized(x, size, scale_factor)
-    linear_modes = {3: "linear", 4: "bilinear", 5: "trilinear"}
-    if mode not in ("nearest", "area", linear_modes.get(x.ndim)):
+    modes = {3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}
+    if mode not in ("nearest", "nearest-exact", "area", *modes.get(x.ndim, ())):
         raise GraphError(f"interpolate: mode={mode!r} for an input of {x.ndim} dimensions")
-    if align_corners is not None and mode in ("nearest", "area"):
+    if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise GraphError(f"interpolate: align_corners has no meaning with mode={mode!r}")
     for axis, (count, factor) in enumerate(zip(new, factors, strict=True), 2):
         old = int(x.shape[axis])
         if old == count and factor in (None, 1.0):
             continue
-        if mode == "nearest":
+        if mode in ("nearest", "nearest-exact"):
             ratio = old / count if factor is None else 1 / factor
-            x = take(x, np.minimum(np.floor(np.arange(count) * ratio).astype(np.int64), old - 1), axis=axis)
+            places = (np.arange(count) + (0.5 if mode == "nearest-exact" else 0.0)) * ratio
+            x = take(x, np.minimum(np.floor(places).astype(np.int64), old - 1), axis=axis)
         elif mode == "area":
             x = _along(x, axis, averaging_matrix(old, count))
         else:
-            x = _along(x, axis, _linear_weights(old, count, bool(align_corners), factor))
+            weights = _cubic_weights if mode == "bicubic" else _linear_weights
+            x = _along(x, axis, weights(old, count, bool(align_corners), factor))
     return _own(x, input)
 
 

@@ -600,19 +600,28 @@ class MultiheadAttention(Module):
         """The attended values, and the weights (averaged over heads) where they are asked for.
 
         Args:
-            query: (L, N, E), or (N, L, E) with ``batch_first``.
+            query: (L, N, E), or (N, L, E) with ``batch_first``; (L, E) of one example.
             key: (S, N, E), likewise.
             value: (S, N, E), likewise.
-            key_padding_mask: (N, S); True (or a number that is added to scores) hides a key from all queries.
+            key_padding_mask: (N, S), or (S,) of one example; True (or a number that is added to scores) hides a key
+                from all queries.
             attn_mask: (L, S) or (N·heads, L, S); True hides, numbers are added to scores.
             is_causal: query i sees the keys 0 … i.
 
         Raises:
-            GraphError: operands that are not of three dimensions.
+            GraphError: operands that are not all of three dimensions, or all of two.
         """
         o = FUNCTIONS
         graph = self.in_proj_weight.graph
         operands = [lift(x, graph) for x in (query, key, value)]
+        if all(x.ndim == 2 for x in operands):
+            batch = 0 if self.batch_first else 1
+            padding = None if key_padding_mask is None else o.expand_dims(lift(key_padding_mask, graph), 0)
+            result, weights = self.forward(
+                *(o.expand_dims(x, batch) for x in operands),
+                padding, need_weights, attn_mask, average_attn_weights, is_causal,
+            )  # fmt: skip
+            return o.squeeze(result, batch), None if weights is None else o.squeeze(weights, 0)
         if any(x.ndim != 3 for x in operands):
             raise GraphError(f"MultiheadAttention: expected three dimensions, actual {[str(x.type) for x in operands]}")
         if not self.batch_first:

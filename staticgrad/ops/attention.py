@@ -200,6 +200,16 @@ ATTENTION = register(
 )
 
 
+def _shared_heads(x: Tensor, query: Tensor, what: str) -> Tensor:
+    """Keys or values with each head repeated for the group of queries' heads that share it."""
+    if min(x.ndim, query.ndim) < 3:
+        raise GraphError(f"{what}: enable_gqa needs an axis of heads, the third from the end, actual {x!r}, {query!r}")
+    own, wanted = x.shape[-3], query.shape[-3]
+    if isinstance(own, Dim) or isinstance(wanted, Dim) or own == 0 or wanted % own:
+        raise GraphError(f"{what}: enable_gqa: the {wanted} heads of {query!r} are no multiple of the {own} of {x!r}")
+    return x if own == wanted else FUNCTIONS.repeat(x, wanted // own, axis=-3)
+
+
 @public
 def scaled_dot_product_attention(
     query: Any,
@@ -209,6 +219,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query·keyᵀ·scale + mask)·value (Vaswani et al. 2017).
 
@@ -220,6 +231,8 @@ def scaled_dot_product_attention(
         dropout_p: probability that a weight is dropped.
         is_causal: query i sees the keys 0 … i; not together with a mask.
         scale: default 1 / sqrt(E).
+        enable_gqa: groups of queries share a key and a value (Ainslie et al. 2023, arXiv:2305.13245): heads, the third
+            axis from the end, may be fewer in ``key`` and ``value``, by a whole factor.
 
     Returns:
         (\\*, L, V); zeros for a query that sees no key.
@@ -232,6 +245,8 @@ def scaled_dot_product_attention(
     floating(q, what)
     if attn_mask is not None and is_causal:
         raise GraphError(f"{what}: give attn_mask or is_causal, not both")
+    if enable_gqa:
+        k, v = _shared_heads(k, q, what), _shared_heads(v, q, what)
     mask: tuple[Tensor, ...] = ()
     if attn_mask is not None:
         given = lift(attn_mask, q.graph)

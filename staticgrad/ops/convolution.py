@@ -444,9 +444,18 @@ def conv_transpose2d(
     )
     if any(isinstance(s, int) and s < 0 for s in size):
         raise GraphError(f"{what}: the padding {zeros} is larger than the result of an input {y.type}")
-    padding2 = ((zeros[0], zeros[0]), (zeros[1], zeros[1]))
-    attrs = ConvolutionAttributes(steps, padding2, spread, groups, (size[0], size[1]), kernel)
-    return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, *operands[1:]), attrs).outputs[0], added)
+    # Rows added beyond the stride are rows that less padding at the end leaves, and beyond those of zeros.
+    padding2 = tuple((z, z if e < s else max(z - e, 0)) for z, e, s in zip(zeros, extra, steps, strict=True))
+    behind = tuple(max(e - z, 0) if e >= s else 0 for z, e, s in zip(zeros, extra, steps, strict=True))
+    attrs = ConvolutionAttributes(
+        steps, (padding2[0], padding2[1]), spread, groups, (size[0] - behind[0], size[1] - behind[1]), kernel
+    )
+    if behind == (0, 0):
+        return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, *operands[1:]), attrs).outputs[0], added)
+    o = FUNCTIONS
+    plain = y.graph.add(CONV_TRANSPOSE2D, (y, w), attrs).outputs[0]
+    (result,) = _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), operands[2:])
+    return _unbatched(result, added)
 
 
 @public
@@ -497,7 +506,7 @@ def conv3d(
     weight: Any,
     bias: Any = None,
     stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
+    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
 ) -> Tensor:
@@ -520,13 +529,16 @@ def conv3d(
     w = operands[1]
     if w.ndim != 5 or not isinstance(w.shape[2], int):
         raise GraphError(f"{what}: expected a weight of 5 dimensions and known depth, actual {w.type}")
-    (sd, *steps), (pd, *zeros), (dd, *spread) = (
-        _triple(value, f"{what}: {name}")
-        for value, name in ((stride, "stride"), (padding, "padding"), (dilation, "dilation"))
-    )
+    (sd, *steps), (dd, *spread) = _triple(stride, f"{what}: stride", 1), _triple(dilation, f"{what}: dilation", 1)
+    if isinstance(padding, str):
+        zeros: Any = padding
+        before, after = _padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
+    else:
+        before, *zeros = _triple(padding, f"{what}: padding")
+        after = before
     n, channels = x.shape[:2]
-    if pd:
-        x = o.pad(x, ((0, 0), (0, 0), (pd, pd), (0, 0), (0, 0)))
+    if before or after:
+        x = o.pad(x, ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)))
     depth = window_count(x.shape[2], w.shape[2], sd, (0, 0), dd)
     total: Any = None
     for k in range(w.shape[2]):
@@ -540,8 +552,8 @@ def conv3d(
     return _unbatched(y, added)
 
 
-def _triple(value: Any, what: str) -> tuple[int, int, int]:
+def _triple(value: Any, what: str, least: int = 0) -> tuple[int, int, int]:
     items = (value,) * 3 if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(items) != 3 or not all(isinstance(v, (int, np.integer)) and v >= 0 for v in items):
-        raise GraphError(f"{what}: expected one or three ints, actual {value!r}")
+    if len(items) != 3 or not all(isinstance(v, (int, np.integer)) and v >= least for v in items):
+        raise GraphError(f"{what}: expected one or three ints of at least {least}, actual {value!r}")
     return int(items[0]), int(items[1]), int(items[2])

@@ -328,8 +328,9 @@ def unary(
     result: np.dtype | None = None,
     grad_name: str = "",
     tolerance: float = 1.0,
+    activation: bool = False,
 ) -> Callable[[Any], Tensor]:
-    """An op of one operand and its public function."""
+    """An op of one operand and its public function, whose argument an activation calls ``input``, as PyTorch does."""
     rules = None if isinstance(rule, str) else (rule,)
     op = elementwise(
         name, doc, scalar, lambda attrs, x: reference(x), accepts, rules, unary_cases(values),
@@ -339,7 +340,10 @@ def unary(
     def function(x: Any) -> Tensor:
         return declare(op, accepted(name, accepts, x))
 
-    return publish(function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())
+    def of_input(input: Any) -> Tensor:
+        return function(input)
+
+    return publish(of_input if activation else function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())
 
 
 def binary(

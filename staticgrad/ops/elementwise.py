@@ -356,11 +356,13 @@ def _scalar_asinh(b: Any, attrs: Any, x: Any) -> Any:
 
 
 def _scalar_acosh(b: Any, attrs: Any, x: Any) -> Any:
-    """log1p(t + sqrt(2t + t²)) with t = x - 1; log(2x) where t² would overflow."""
+    """log1p(t + sqrt(2t + t²)) with t = x - 1; log(2x) where t² would overflow; NaN below 1, the root of t."""
     t = b.sub(x, b.const(1, x.dtype))
     large = b.gt(x, b.const(1e10, x.dtype))
     bounded = b.select(large, b.const(1, x.dtype), t)
-    near = b.log1p(b.add(bounded, b.sqrt(b.add(b.add(bounded, bounded), b.mul(bounded, bounded)))))
+    squared = b.add(b.add(bounded, bounded), b.mul(bounded, bounded))
+    root = b.sqrt(b.select(b.lt(t, b.const(0, x.dtype)), t, squared))
+    near = b.log1p(b.add(bounded, root))
     return b.select(large, b.add(b.log(x), b.const(math.log(2), x.dtype)), near)
 
 
@@ -441,7 +443,7 @@ def _exact_erfinv(x: float) -> float:
 
 sigmoid = unary(
     "sigmoid", "1 / (1 + exp(-x)).", "sigmoid", _reference_sigmoid, FLOAT,
-    scaled(lambda o, y, x: y * (1.0 - y)), WIDE,
+    scaled(lambda o, y, x: y * (1.0 - y)), WIDE, activation=True,
 )  # fmt: skip
 
 erf = unary("erf", "The error function.", "erf", _math_erf, FLOAT, scaled(lambda o, y, x: _bell(o, x)))
@@ -724,7 +726,7 @@ ACTIVATIONS = (
 relu = unary(
     "relu", "max(input, 0); its derivative at 0 is 0.",
     lambda b, attrs, x: b.maximum(x, b.const(0, x.dtype)), lambda x: np.maximum(x, 0), NUMERIC,
-    lambda o, t, y, x: o.where(o.less_equal(y, 0), 0, t), AWAY_FROM_ZERO,
+    lambda o, t, y, x: o.where(o.less_equal(y, 0), 0, t), AWAY_FROM_ZERO, activation=True,
 )  # fmt: skip
 
 
@@ -905,7 +907,7 @@ def gelu(input: Any, approximate: str = "none") -> Tensor:
 
 silu = unary(
     "silu", "input * sigmoid(input).", lambda b, attrs, x: b.mul(x, b.sigmoid(x)),
-    lambda x: x * _reference_sigmoid(x), FLOAT, scaled(lambda o, y, x: _silu_slope(o, x)), WIDE,
+    lambda x: x * _reference_sigmoid(x), FLOAT, scaled(lambda o, y, x: _silu_slope(o, x)), WIDE, activation=True,
 )  # fmt: skip
 
 
@@ -960,6 +962,7 @@ log_sigmoid = unary(
     "log_sigmoid", "log(sigmoid(input)), without overflow.",
     lambda b, attrs, x: b.sub(b.minimum(x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(x))))),
     lambda x: -np.logaddexp(0, -x), FLOAT, scaled(lambda o, y, x: o.sigmoid(o.negative(x))), WIDE, tolerance=2.0,
+    activation=True,
 )  # fmt: skip
 
 
@@ -974,13 +977,14 @@ hardsigmoid = unary(
     "hardsigmoid", "input / 6 + 1/2, limited to [0, 1].", lambda b, attrs, x: _scalar_hardsigmoid(b, x),
     lambda x: np.clip(x / 6 + 0.5, 0, 1), FLOAT,
     lambda o, t, y, x: o.where(o.logical_and(o.greater(x, -3), o.less(x, 3)), t * (1 / 6), 0), _HARD, tolerance=2.0,
+    activation=True,
 )  # fmt: skip
 
 hardswish = unary(
     "hardswish", "input * hardsigmoid(input).", lambda b, attrs, x: b.mul(x, _scalar_hardsigmoid(b, x)),
     lambda x: x * np.clip(x / 6 + 0.5, 0, 1), FLOAT,
     scaled(lambda o, y, x: o.where(o.less_equal(x, -3), 0, o.where(o.greater_equal(x, 3), 1, x * (1 / 3) + 0.5))),
-    _HARD, tolerance=2.0,
+    _HARD, tolerance=2.0, activation=True,
 )  # fmt: skip
 
 

@@ -193,7 +193,7 @@ def _cross_entropy_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     rows = _row_cotangent(o, node, ct, parts.share)
     check = checked(index, x.shape[attrs.axis], "cross_entropy: label", attrs.ignore_index)
     if not attrs.label_smoothing:
-        factor = o.multiply(rows, parts.share)
+        factor = o.where(parts.valid, rows if parts.weight is None else o.multiply(rows, parts.share), 0)
         with control_dependencies(check):  # a program may need the gradient alone
             dx = o.multiply(o.where(parts.hit, o.subtract(probability, 1), probability), factor)
         return [dx, None, *(_weight_vjp(o, node, ct, parts, o.where(parts.hit, rows, 0)) for _ in weight)]

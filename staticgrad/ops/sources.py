@@ -192,8 +192,9 @@ def constant(value: Any, dtype: DTypeLike | None = None, *, name: str | None = N
         kinds = {type(item) for item in _leaves(value)}
         if kinds and kinds <= {bool, int, float} and array.dtype == np.float64:
             dtype = float32
-    array = np.asarray(value) if dtype is None else np.asarray(value).astype(dtype_of(dtype))
-    attrs = ConstantAttributes(dtype_of(array.dtype), array.shape, np.ascontiguousarray(array).tobytes())
+    array = np.asarray(value)
+    array = array.astype(dtype_of(array.dtype if dtype is None else dtype))
+    attrs = ConstantAttributes(array.dtype, array.shape, array.tobytes())
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
 

@@ -103,8 +103,7 @@ def _array(value: Any, dtype: DTypeLike | None) -> Array:
     array = np.array(value, copy=True)
     if isinstance(value, list | tuple) and array.dtype == np.float64:
         array = array.astype(float32)  # nests of Python floats, as the factories make them
-    dtype_of(array.dtype)
-    return array
+    return array.astype(dtype_of(array.dtype), copy=False)
 
 
 class Fixed:

@@ -783,13 +783,34 @@ def tile(x: Any, repetitions: int | tuple[int, ...]) -> Tensor:
     return reshape(broadcast_to(reshape(x, apart), repeated), whole)
 
 
+def _repeated(repeats: Any, x: Tensor, axis: int) -> Array:
+    """Which element of an axis stands at each place when the n-th is repeated ``repeats[n]`` times."""
+    size = x.shape[axis]
+    if isinstance(repeats, Tensor) or isinstance(size, Dim):
+        culprit = repeats if isinstance(repeats, Tensor) else x
+        raise GraphError(f"repeat: the size of the result is not known from {culprit!r}", source=culprit.source)
+    counts = np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or counts.size not in (1, size) or (counts < 0).any():
+        raise GraphError(f"repeat: expected one or {size} counts for axis {axis} of {x!r}, actual {repeats!r}")
+    return np.repeat(np.arange(size), counts)
+
+
 @public
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Tensor:
-    """Each element ``repeats`` times in a row along ``axis``, or of the flattened tensor."""
+def repeat(x: Any, repeats: int | Sequence[int] | Array, axis: int | None = None) -> Tensor:
+    """Each element ``repeats`` times in a row along ``axis``, or of the flattened tensor.
+
+    Args:
+        repeats: a number, or one for each element along the axis.
+
+    Raises:
+        GraphError: a negative number, a tensor, or another number of numbers than the axis has elements.
+    """
     x = _lifted(x)
     if axis is None:
         return repeat(reshape(x, -1), repeats, 0)
     i = normalize_axis(axis, x.ndim, "repeat")
+    if not isinstance(repeats, (int, np.integer, Dim)):
+        return FUNCTIONS.take(x, _repeated(repeats, x, i), axis=i)  # type: ignore[no-any-return]
     before, size, after = x.shape[:i], x.shape[i], x.shape[i + 1 :]
     spread = broadcast_to(reshape(x, (*before, size, 1, *after)), (*before, size, repeats, *after))
     return reshape(spread, (*before, size * repeats, *after))

@@ -1,0 +1,215 @@
+"""What users saw go wrong, one test a symptom, on the compiled backend and the interpreter.
+
+Values that PyTorch gave are written down where a hand would compute them badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.compiler.emit.target import TARGETS, runs_here
+
+pytestmark = pytest.mark.usefixtures("backend", "g")
+
+Array = np.ndarray[Any, Any]
+HERE = [name for name, target in TARGETS.items() if runs_here(target)]
+
+
+def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:
+    return sg.Session(sg.get_default_graph(), **options).run(fetches, feeds)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_acosh_of_a_large_negative_number_is_nan(
+    target: str, dtype: type[np.floating[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    x = sg.placeholder((8,), dtype)
+    values = np.array([-np.inf, -3e38, -1e10, -4e4, -1, 0.5, 1, np.inf], dtype)
+    got = run(sg.acosh(x), {x: values})
+    np.testing.assert_array_equal(got, np.array([np.nan] * 6 + [0, np.inf], dtype))
+
+
+# -- what is declared -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">i8"])
+def test_arrays_of_the_other_byte_order_are_lifted(dtype: str) -> None:
+    a = np.arange(4).astype(dtype)
+    native = a.dtype.newbyteorder("=")
+    x = sg.placeholder((4,), dtype)
+    results = [sg.constant(a), sg.Variable(a, name="v"), x + a, sg.zeros((4,), dtype=dtype)]
+    assert all(y.dtype == native for y in results)
+    got = run(results, {x: a})
+    assert [y.tolist() for y in got] == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 4, 6], [0, 0, 0, 0]]
+
+
+def test_repeat_takes_a_count_for_each_element() -> None:
+    a = normal(3, 4)
+    x = sg.placeholder((3, 4), sg.float64)
+    for counts in ([2, 0, 1], np.array([1, 1, 3]), (2,), np.array(2)):
+        np.testing.assert_array_equal(run(sg.repeat(x, counts, axis=0), {x: a}), np.repeat(a, counts, axis=0))
+    np.testing.assert_array_equal(run(sg.repeat(x, range(12)), {x: a}), np.repeat(a, range(12)))
+    (grad,) = sg.gradients(sg.repeat(x, [2, 0, 1], axis=0), [x])
+    np.testing.assert_array_equal(run(grad, {x: a}), np.repeat([[2.0], [0.0], [1.0]], 4, axis=1))
+    for wrong in ([1, 2], [1, -1, 1], [0.5, 1, 1], sg.constant(np.array([1, 2, 3]))):
+        with pytest.raises(sg.GraphError, match="repeat"):
+            sg.repeat(x, wrong, axis=0)
+
+
+# -- neural functions -------------------------------------------------------------------------------------------------
+
+ACTIVATIONS = (
+    "relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh", "tanh",
+    "hardsigmoid", "hardswish", "logsigmoid", "sigmoid", "softmax", "log_softmax",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_the_argument_of_an_activation_is_called_input(name: str) -> None:
+    function: Callable[..., Any] = getattr(sg.nn, name)
+    a = normal(5)
+    np.testing.assert_array_equal(*run([function(input=a), function(a)]))
+
+
+def test_cross_entropy_where_every_label_is_ignored_has_zero_gradients() -> None:
+    x = sg.placeholder((2, 3), sg.float64)
+    labels = np.array([-100, -100])
+    for options in ({}, {"label_smoothing": 0.1}, {"weight": np.array([0.5, 1, 2])}):
+        loss = sg.nn.cross_entropy(x, labels, **options)
+        value, grad = run([loss, *sg.gradients(loss, [x])], {x: normal(2, 3)})
+        assert np.isnan(value)
+        np.testing.assert_array_equal(grad, np.zeros((2, 3)))
+
+
+INTERPOLATED = {
+    "nearest-exact": ((3, 5), None, [0, 0, 1, 4, 4, 9, 9, 16, 25, 25, 9, 9, 16, 25, 25]),
+    "bicubic": (
+        (3, 4), None,
+        [-0.8156433105, -0.7471211751, 0.643931071, 2.3550313314, 4.212890625, 6.3994140625, 11.1015625, 14.9306640625,
+         9.2414245605, 13.5459493001, 21.559193929, 27.5062967936],
+    ),
+    "bicubic corners": (
+        (3, 4), True,
+        [0, 0.3518518519, 2.0555555556, 4, 4.5, 6.5740740741, 10.8333333333, 14.5, 9, 12.7962962963, 19.6111111111, 25],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INTERPOLATED)
+def test_interpolate_knows_all_of_pytorchs_modes(name: str) -> None:
+    size, align_corners, want = INTERPOLATED[name]
+    image = (np.arange(6.0) ** 2).reshape(1, 1, 2, 3)
+    got = run(sg.nn.interpolate(image, size, mode=name.split()[0], align_corners=align_corners))
+    np.testing.assert_allclose(got.ravel(), want, atol=1e-9)
+    with pytest.raises(sg.GraphError, match="6 dimensions"):
+        sg.nn.interpolate(np.zeros((1,) * 6), 2, mode="bicubic")
+
+
+def test_attention_shares_keys_among_groups_of_heads() -> None:
+    q, k, v = normal(2, 6, 5, 4), normal(2, 2, 7, 4, seed=1), normal(2, 2, 7, 3, seed=2)
+    attention = sg.nn.scaled_dot_product_attention
+    shared = attention(q, k, v, enable_gqa=True)
+    np.testing.assert_allclose(*run([shared, attention(q, np.repeat(k, 3, 1), np.repeat(v, 3, 1))]), rtol=1e-12)
+    with pytest.raises(sg.GraphError, match="multiple"):
+        attention(q, k[:, [0, 0, 1, 1]], v, enable_gqa=True)
+    with pytest.raises(sg.GraphError):
+        attention(q, k, v)
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_multihead_attention_takes_a_single_example(batch_first: bool) -> None:
+    layer = sg.nn.MultiheadAttention(6, 2, batch_first=batch_first, dtype=sg.float64)
+    layer.eval()
+    q, k, hidden = normal(5, 6), normal(4, 6, seed=1), np.array([False, True, False, False])
+    batch = 0 if batch_first else 1
+    many = layer(np.expand_dims(q, batch), np.expand_dims(k, batch), np.expand_dims(k, batch), hidden[None])
+    (one, weights), (same, many_weights) = run([layer(q, k, k, hidden), many])
+    assert one.shape == (5, 6)
+    assert weights.shape == (5, 4)
+    np.testing.assert_allclose(one, same.reshape(5, 6), rtol=1e-12)
+    np.testing.assert_allclose(weights, many_weights[0], rtol=1e-12)
+    with pytest.raises(sg.GraphError, match="three dimensions"):
+        layer(q, k[None], k[None])
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_conv3d_takes_the_words_for_paddings(padding: str) -> None:
+    x, w = normal(1, 2, 5, 4, 6), normal(3, 2, 2, 3, 4)
+    got = run(sg.nn.conv3d(x, w, padding=padding))
+    pads = [((size - 1) // 2, size - 1 - (size - 1) // 2) if padding == "same" else (0, 0) for size in w.shape[2:]]
+    padded = np.pad(x, [(0, 0), (0, 0), *pads])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3, 4))
+    np.testing.assert_allclose(got, np.einsum("ncijkdhw,ocdhw->noijk", windows, w), rtol=1e-10)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("extra", [1, 2])
+def test_a_transposed_convolution_whose_output_padding_is_not_below_its_stride(padding: int, extra: int) -> None:
+    x, w, b = normal(2, 4, 5, 4), normal(4, 3, 3, 2), normal(3)
+    got = run(sg.nn.conv_transpose2d(x, w, b, 1, padding, extra, 1, 3))
+    full = np.zeros((2, 3, 5 + 6 + extra, 4 + 3 + extra))
+    for i, j in np.ndindex(3, 2):
+        full[:, :, 3 * i : 3 * i + 5, 3 * j : 3 * j + 4] += np.einsum("nchw,co->nohw", x, w[:, :, i, j])
+    inner = full[:, :, padding : full.shape[2] - padding, padding : full.shape[3] - padding]
+    np.testing.assert_allclose(got, inner + b[:, None, None], rtol=1e-10, atol=1e-12)
+
+
+# -- errors -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_foreign_or_missing_is_named_with_its_line() -> None:
+    x = sg.placeholder((1,), name="mine", requires_grad=True)
+    y = x * 2
+    with sg.Graph():
+        other = sg.placeholder((1,), name="theirs")
+    sess = sg.Session(sg.get_default_graph())
+    tape = sess.forward(y, {x: [1.0]})
+    calls: dict[str, tuple[Callable[[], Any], str]] = {
+        "run": (lambda: sess.run(other), "theirs"),
+        "grad": (lambda: sess.grad(other), "theirs"),
+        "get": (lambda: sess.get(other), "theirs"),
+        "tape": (lambda: tape[other], "theirs"),
+        "backward": (lambda: tape.backward(other), "theirs"),
+        "call": (lambda: sess.compile(y, [x])(), "mine"),
+    }
+    for what, (call, name) in calls.items():
+        with pytest.raises((sg.FetchError, sg.FeedError)) as caught:
+            call()
+        assert repr(name) in str(caught.value), what
+        assert f"declared at {__file__}" in str(caught.value), what
+
+
+def test_wrong_kinds_of_arguments_are_refused_by_name() -> None:
+    x = sg.placeholder((1,), requires_grad=True)
+    y = x * 2
+    sess = sg.Session(sg.get_default_graph())
+    with pytest.raises(sg.FeedError, match="expected a dict"):
+        sess.run(y, [x])  # type: ignore[arg-type]
+    sess.run(y, {x: [1.0]})
+    with pytest.raises(sg.FeedError, match="expected a dict"):
+        sess.run(y, [x])  # type: ignore[arg-type]
+    with pytest.raises(sg.FetchError, match="backward of 3"):
+        sess.forward(y, {x: [1.0]}).backward(3)  # type: ignore[arg-type]
+
+
+def test_gradients_of_a_closed_session_are_refused() -> None:
+    x = sg.placeholder((1,), requires_grad=True)
+    sess = sg.Session(sg.get_default_graph())
+    sess.close()
+    for call in (lambda: sess.grad(x), sess.zero_grad):
+        with pytest.raises(sg.StaticGradError, match="closed"):
+            call()
