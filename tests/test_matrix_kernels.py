@@ -450,6 +450,11 @@ def plane_cases() -> list[Case]:
         case(1, 3, (120, 118), 40, (3, 3), padding=(1, 1), weights="HWIO", epilogue=True),
         case(6, 24, (7, 7), 24, (3, 3), padding=(1, 1), groups=6),  # several images at a time
         case(3, 7, (1, 300), 3, (1, 5), padding=(0, 2), epilogue=True, store_raw=False),
+        case(5, 17, (7, 6), 33, (3, 3), padding=(1, 1), images="NHWC", epilogue=True, store_raw=False),
+        case(2, 60, (82, 101), 70, (3, 3), padding=(1, 1), stride=(2, 2), images="NHWC", epilogue=True),
+        case(1, 41, (31, 33), 70, (5, 3), padding=(2, 2), dilation=(3, 2), images="NHWC", outputs="NCHW"),
+        case(3, 11, (9, 3), 20, (3, 3), padding=(1, 1), images="NHWC"),  # narrower than a square of a transpose
+        case(2, 24, (40, 39), 40, (3, 3), padding=(1, 1), groups=2, images="NHWC", dtype=F64),
         case(2, 9, (10, 11), 20, (3, 3), padding=(1, 1), dtype=np.dtype("int64")),
         case(2, 9, (10, 70), 20, (3, 3), padding=(1, 1), stride=(2, 2), dtype=np.dtype("int16")),
     ]

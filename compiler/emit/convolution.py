@@ -2,11 +2,12 @@
 
     void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
-All three directions are batch-reduce products of the one microkernel over channels-last images (Georganas et al.,
-"High-performance deep learning via a single building block", IPDPS 2020): ``convolution_forward`` has the convolution
-and its transpose by data, ``convolution_weights`` the transpose by weights, ``convolution_images`` how images are
-brought into the form that is read. For a pixel the taps of one filter row and their channels are one contiguous run
-(without dilation), and the filter's rows are the blocks of the batch.
+All three directions are batch-reduce products of the one microkernel (Georganas et al., "High-performance deep learning
+via a single building block", IPDPS 2020). ``convolution_forward`` has the convolution and its transpose by data over
+channels-last images: for a pixel the taps of one filter row and their channels are one contiguous run (without
+dilation), and the filter's rows are the blocks of the batch. ``convolution_weights_planes`` has the transpose by
+weights, over planes moved by the taps. ``convolution_images`` and ``convolution_planes`` are how images are brought
+into the form that is read.
 
 This module chooses the plan of a kernel and asks it.
 """

@@ -1,12 +1,12 @@
 """The planes of an image as the taps of a filter see them: ``[channel][class][j][image][row][column]``.
 
-Comes in: some channels of some images, in any order of axes, of which a block of output rows is worked on. Goes out:
-for each tap column j a copy of each plane, moved by the tap, as wide as the output and with zeros for what lies outside
-the image, so that what one tap reads for all pixels of the block is one contiguous run. Tap rows i read the same copy
-some rows further on; where the stride lets them reach other rows of the image, there is a copy for each *class* of
-them. This is the unfolding of an image (im2col; Chellapilla, Puri and Simard, "High performance convolutional neural
-networks for document processing", IWFHR 2006), less the copies that differ by whole rows; ``unfolded`` keeps these too,
-so that all taps of a channel are evenly spaced.
+Comes in: some channels of some images, plane by plane or channels last, of which a block of output rows is worked on.
+Goes out: for each tap column j a copy of each plane, moved by the tap, as wide as the output and with zeros for what
+lies outside the image, so that what one tap reads for all pixels of the block is one contiguous run. Tap rows i read
+the same copy some rows further on; where the stride lets them reach other rows of the image, there is a copy for each
+*class* of them. This is the unfolding of an image (im2col; Chellapilla, Puri and Simard, "High performance
+convolutional neural networks for document processing", IWFHR 2006), less the copies that differ by whole rows;
+``unfolded`` keeps these too, so that all taps of a channel are evenly spaced.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Planes:
     kernel: Convolution
     images: int  # at a time
     rows: int  # of the output at a time
+    unfolded: bool  # each tap is a row of tiles
     classes: int
     jump: int  # rows between two taps of a class
 
@@ -85,12 +86,22 @@ class Planes:
         stride, dilation, taps = kernel.stride[0], kernel.dilation[0], kernel.kernel[0]
         common = math.gcd(stride, dilation)
         classes = taps if unfolded else min(taps, stride // common)
-        return Planes(kernel, segments.together, segments.rows, classes, dilation // common)
+        return Planes(kernel, segments.together, segments.rows, unfolded, classes, dilation // common)
 
     @property
     def each(self) -> int:
         """Planes of one channel."""
         return self.classes * self.kernel.kernel[1]
+
+    @property
+    def of_row(self) -> int:
+        """Planes of a row of tiles."""
+        return 1 if self.unfolded else self.each
+
+    @property
+    def by_pixel(self) -> bool:
+        """Whether the channels of a pixel are next to each other, and are copied together."""
+        return self.kernel.x_strides[1] == 1 and self.kernel.x_strides[3] != 1 and not self.unfolded
 
     @property
     def further(self) -> int:
@@ -121,34 +132,62 @@ class Planes:
             place = f.add(f.mul(class_value, kw * self.pitch), f.mul(later_value, self.jump * width))
         return f.add(place, f.mul(j, self.pitch))
 
-    def bring(self, writer: Writer, to: Value, numbers: Range, first: Index, segment: Segment) -> None:
-        """Copy the planes of some ``numbers``, counted over channels, classes and columns of taps, for a segment.
-        ``first`` is the first channel; plane ``numbers[0]`` goes to ``to``."""
-        f, kernel, images, block = writer.f, self.kernel, segment.images, segment.rows
-        (stride, across), (down, right) = kernel.stride, kernel.padding
-        _, s_c, s_h, s_w = kernel.x_strides
-        height = f.add(f.sub(block[1], block[0]), self.further)
+    def bring(self, writer: Writer, to: Value, rows: Range, first: Index, segment: Segment, fewest: int = 0) -> None:
+        """Copy the planes of some rows of tiles for a segment; ``first`` is the first channel of the group. The planes
+        of row ``rows[0]`` go to ``to``. There are at least ``fewest`` rows."""
+        f, kw = writer.f, self.kernel.kernel[1]
+        if self.by_pixel:
+            channels = f.sub(rows[1], rows[0])
+            widths = (f.sub(high, low) for low, high in (self._columns(f, j) for j in range(kw)))
+            squares = all(isinstance(width, int) and width >= fewest for width in widths)
+            with span(f, 0, self.classes) as of_class, span(f, 0, kw) as j:
+                start = writer.at(to, (f.add(f.mul(of_class, kw), j), self.pitch))
+                self._bring(
+                    writer, start, f.add(first, rows[0]), channels, of_class, j, segment, fewest if squares else 0
+                )
+            return
+        numbers = (f.mul(rows[0], self.of_row), f.mul(rows[1], self.of_row))
         with span(f, *numbers) as number:
-            channel, of_class, j = unravel(f, number, (0, self.classes, kernel.kernel[1]))
-            top = f.add(f.mul(block[0], stride), f.sub(f.mul(of_class, kernel.dilation[0]), down))
-            left = f.sub(f.mul(j, kernel.dilation[1]), right)
-            rows = _reach(f, top, stride, kernel.height, height)
-            columns = _reach(f, left, across, kernel.width, kernel.out_width)
-            down_rows, wide = f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0])
-            all_of_it = f.mul(height, kernel.out_width)
-            plane = writer.at(to, (f.sub(number, numbers[0]), self.pitch))
-            source = writer.at(writer.first, (f.add(first, channel), s_c))
-            source = writer.at(source, (f.add(f.mul(rows[0], stride), top), s_h))
-            source = writer.at(source, (f.add(f.mul(columns[0], across), left), s_w))
-            covered = f.mul(down_rows, wide)
-            with span(f, *images) as image:
-                target = writer.at(plane, (f.sub(image, images[0]), self.image))
-                if covered != all_of_it:
-                    with f.when(f.compare("icmp slt", _value(covered), _value(all_of_it))):
-                        fill_zero(f, writer.dtype, target, all_of_it)
-                inside = writer.at(target, (rows[0], kernel.out_width), (columns[0], 1))
-                origin = writer.at(source, (image, kernel.x_strides[0]))
-                _copy(writer, inside, origin, stride * s_h, across * s_w, down_rows, wide, kernel.out_width)
+            channel, of_class, j = unravel(f, number, (0, self.classes, kw))
+            start = writer.at(to, (f.sub(number, numbers[0]), self.pitch))
+            self._bring(writer, start, f.add(first, channel), 1, of_class, j, segment)
+
+    def _columns(self, f: Function, j: Index) -> Range:
+        """The columns of a plane that tap column j finds in the image."""
+        left = f.sub(f.mul(j, self.kernel.dilation[1]), self.kernel.padding[1])
+        return _reach(f, left, self.kernel.stride[1], self.kernel.width, self.kernel.out_width)
+
+    def _bring(
+        self, writer: Writer, to: Value, channel: Index, channels: Index, of_class: Index, j: Index, segment: Segment,
+        fewest: int = 0,
+    ) -> None:  # fmt: skip
+        """Copy the plane of one class and column of taps, of some channels: where there are several, through register
+        transposes, which need ``fewest`` channels."""
+        f, kernel, images = writer.f, self.kernel, segment.images
+        (down, across), (above, before), (s_n, s_c, s_h, s_w) = kernel.stride, kernel.padding, kernel.x_strides
+        top = f.add(f.mul(segment.rows[0], down), f.sub(f.mul(of_class, kernel.dilation[0]), above))
+        left = f.sub(f.mul(j, kernel.dilation[1]), before)
+        height = f.add(f.sub(segment.rows[1], segment.rows[0]), self.further)
+        rows, columns = _reach(f, top, down, kernel.height, height), self._columns(f, j)
+        high, wide = f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0])
+        whole, covered = f.mul(height, kernel.out_width), f.mul(high, wide)
+        source = writer.at(writer.first, (channel, s_c), (f.add(f.mul(rows[0], down), top), s_h))
+        source = writer.at(source, (f.add(f.mul(columns[0], across), left), s_w))
+        apart = self.each * self.pitch
+        with span(f, *images) as image:
+            target = writer.at(to, (f.sub(image, images[0]), self.image))
+            if covered != whole:
+                with f.when(f.compare("icmp slt", _value(covered), _value(whole))), span(f, 0, channels) as c:
+                    fill_zero(f, writer.dtype, writer.at(target, (c, apart)), whole)
+            inside = writer.at(target, (rows[0], kernel.out_width), (columns[0], 1))
+            origin = writer.at(source, (image, s_n))
+            if channels == 1:
+                _copy(writer, inside, origin, down * s_h, across * s_w, high, wide, kernel.out_width)
+            else:
+                with f.loop(0, high) as row:
+                    line = writer.at(inside, (row.index, kernel.out_width))
+                    pixels = Matrix(writer.at(origin, (row.index, down * s_h)), s_c, across * s_w)
+                    writer.copy(Matrix(line, apart, 1), pixels, channels, wide, fewest)
 
 
 def _value(index: Index) -> Value:

@@ -257,11 +257,10 @@ def _add_unit(
     """The sums over some segments of a panel of channels, stored to ``result``."""
     f, planes, taps = writer.f, plan.planes, writer.kernel.kernel[0] * writer.kernel.kernel[1]
     group, panel = divide(f, unit, plan.channels.number)
-    low, high = plan.channels.range(f, panel)
-    numbers = (f.mul(low, planes.each), f.mul(high, planes.each))
+    channels = plan.channels.range(f, panel)
     with span(f, *segments) as number:
         segment = plan.segments.at(f, number)
-        planes.bring(writer, own[0], numbers, f.mul(group, plan.channels.count), segment)
+        planes.bring(writer, own[0], channels, f.mul(group, plan.channels.count), segment)
         upcoming = _upcoming(f, plan, unit, number, segments)
         with span(f, 0, plan.filters.number) as rows, span(f, 0, taps) as tap:
             if plan.segments.together == 1:

@@ -1,10 +1,11 @@
-"""The transpose of a convolution by weights where x is read plane by plane, in the layout of users' images.
+"""The transpose of a convolution by weights where several taps read each pixel of x: plane by plane, tap by tap.
 
-Rows of tiles are channels (where there are few, channels and taps), columns are filters, terms are the output pixels of
-a block, blocks of the sum are images; a tile is added up for each tap. What is read of x are copies of its planes moved
-by the taps (``convolution_planes``), of y the pixels of a panel of filters: ``[panel][image][pixel][filter]``, packed
-through register transposes, or y itself where that is channels last. Sums lie as ``[panel][c][i][j][filter]``; when a
-panel of channels is complete, they are transposed to the weights.
+Rows of tiles are channels (where there are few, channels and taps), columns are filters, terms are output pixels of a
+block, blocks of the sum are images; a tile is added up for each tap. What is read of x are copies of its planes moved
+by the taps (``convolution_planes``), of y the pixels of a panel of filters, packed as ``[panel][image][pixel][filter]``,
+or y itself where that is channels last and few channels read it. Sums lie as ``[panel][c][i][j][filter]``; when a panel
+of channels is complete, they are transposed to the weights. So images may be in the layout of users, plane by plane, or
+channels last: all that differs is how panels are made.
 
 The work is a sequence of *segments*, some images or a block of rows of one, such that a panel of each operand stays in
 the second cache; all taps of a tile read what was brought there. Where there is only one, a tile's sums never leave the
@@ -43,6 +44,7 @@ SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the sec
 Y_BYTES = 4 << 20  # of all panels of y
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end
+FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
 PACK_CYCLES = 0.25  # for an element of y
 SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
 
@@ -80,11 +82,6 @@ class PlaneWeights:
         """Sums of a row of tiles."""
         kh, kw = self.planes.kernel.kernel
         return 1 if self.unfolded else kh * kw
-
-    @property
-    def tile_rows_planes(self) -> int:
-        """Planes of a row of tiles."""
-        return 1 if self.unfolded else self.planes.each
 
     @property
     def y_panel(self) -> int:
@@ -127,10 +124,12 @@ class PlaneWeights:
 
 
 def reads_planes(kernel: Convolution) -> bool:
-    """Whether the pixels of a row of x are next to each other, and several taps read each."""
+    """Whether several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
+    or the channels of a pixel are."""
     pixels = kernel.batch * kernel.out_height * kernel.out_width
     by_row = kernel.x_strides[3] == 1 or kernel.width == 1
-    return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and by_row and pixels > 0
+    by_pixel = kernel.x_strides[1] == 1 and kernel.channels // kernel.groups >= USUAL_ROWS
+    return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and (by_row or by_pixel) and pixels > 0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -142,7 +141,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     _, s_o, s_p, s_q = kernel.y_strides
     pixels_run = (s_o == 1 or kernel.filters == 1) and (s_p == width * s_q or height == 1)
     lanes = tile_lanes(target, kernel.dtype)
-    y_in_place = pixels_run and (target.masked or filters % lanes == 0)
+    y_in_place = pixels_run and (target.masked or filters % lanes == 0) and channels <= FEW_CHANNELS
     columns = filters if y_in_place else round_up(filters, lanes)
     m = channels * (kh * kw if unfolded else 1)
     tiling = choose_tiling(target, kernel.dtype, m, columns, height * width)
@@ -348,12 +347,10 @@ def _add_tiles(
 ) -> None:
     """Add what a segment gives to the tiles of some panels of channels. The sums begin where ``later`` is 0."""
     f, planes, tiling = writer.f, plan.planes, plan.tiling
-    each = plan.tile_rows_planes
     with span(f, *units) as unit:
         group, row_panel = divide(f, unit, tiling.row_panels)
         rows = _rows_of(f, plan, row_panel)
-        numbers = (f.mul(rows[0], each), f.mul(rows[1], each))
-        planes.bring(writer, x, numbers, f.mul(group, plan.channels), segment)
+        planes.bring(writer, x, rows, f.mul(group, plan.channels), segment, min(tiling.heights()))
         with span(f, 0, tiling.column_panels) as panel:
             to = _sums_at(writer, plan, sums, group, panel, rows[0]) if plan.kept else sums
             with span(f, 0, plan.taps) as tap:
@@ -381,7 +378,7 @@ def _add_tile(
         number = f.add(f.mul(group, tiling.column_panels), panel)
         b, b_step, b_image = writer.at(y, (number, plan.y_panel)), tiling.width, plan.pixels * tiling.width
     at = TileOperands(
-        a, plan.tile_rows_planes * planes.pitch, 1, b, b_step,
+        a, planes.of_row * planes.pitch, 1, b, b_step,
         writer.at(sums, (tap, tiling.width)), plan.taps * tiling.width,
         segment.pixels(f, kernel.out_width), later, segment.count(f), planes.image, b_image,
     )  # fmt: skip
