@@ -5,7 +5,7 @@ Tiles are written with contiguous rows, which C or its transpose may have. Cᵀ 
 that is lower: where C is contiguous along m, where B would be packed for few rows of A, where n fills no vector. Both
 are an ``Orientation``, and everything else here speaks of one.
 
-B is read in place if its rows are contiguous and few row panels use it, else packed. A is read in place, whichever of
+B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
 its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
 would drive each other out of the few sets of the first cache into which they fall. Results of up to ``DOT_COLUMNS``
 columns cannot fill a register with them: where A is contiguous along k they are dot products instead. A few more are
@@ -34,11 +34,13 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.target import Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
-IN_PLACE_BYTES = 96 << 10  # of B that is read where it lies, strided, by any number of row panels
+IN_PLACE_BYTES = 512 << 10  # of B that is read where it lies, strided, by any number of rows of A
+IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS = 192, 64  # of A at most that read a longer B, or one of lines pages apart, so
 PAGE = 4096
-# Cycles an element: of copies by vectors, of transposing ones, and of results that come out transposed.
-COPIED, TURNED, TURNED_BACK = 0.4, 0.8, 2.5
-WORTH_TURNING = 1.1  # how much faster Cᵀ must seem where C lies as it is given
+# Cycles a byte: of copies by vectors, of transposing ones, and of results that are copied transposed.
+COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
+READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
+WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 DOT_COLUMNS = 3  # of B at most: with more, broadcasts of A and masked vectors of columns are as fast
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
@@ -208,14 +210,13 @@ def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 
 
 def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
-    """B is packed unless its rows are contiguous and reading them strided is cheaper than a copy."""
+    """B is packed unless its rows are contiguous and reading them strided is cheaper than a copy: by few rows of A."""
     if _must_pack(tiling, b):
         return True
     size = tiling.dtype.itemsize
-    if tiling.row_panels <= 2:
-        return False
-    aliased = b[0] * size % PAGE == 0 and k > 64
-    return aliased or k * tiling.n * size > IN_PLACE_BYTES
+    if b[0] * size % PAGE == 0 and k > 64:
+        return tiling.m > ALIASED_IN_PLACE_ROWS
+    return tiling.m > IN_PLACE_ROWS and k * tiling.n * size > IN_PLACE_BYTES
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
@@ -246,15 +247,17 @@ def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
 
 def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """About how long a product takes: its tiles, and the copies that it needs."""
-    cycles = tiling_cost(tiling, way.k)
+    cycles, size = tiling_cost(tiling, way.k), way.dtype.itemsize
     if _packs_b(tiling, way.b, way.k):
-        cycles += way.k * way.n * (COPIED if way.b[1] == 1 else TURNED)
+        cycles += way.k * way.n * size * (COPIED if way.b[1] == 1 else TURNED)
     if packs_a(tiling, way.m, way.k, way.a):
-        cycles += way.m * way.k * (COPIED if way.a[1] == 1 else TURNED)
+        cycles += way.m * way.k * size * (COPIED if way.a[1] == 1 else TURNED)
     return cycles + _turning_back(way, turned=turned)
 
 
 def _turning_back(way: Orientation, *, turned: bool) -> float:
     """About how long it takes to bring a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
-    return way.m * way.n * TURNED_BACK * (turned if way.c is None else way.c[1] != 1)
+    if way.c is None:
+        return way.m * way.n * READ_TURNED * turned
+    return way.m * way.n * TURNED_BACK * way.dtype.itemsize * (way.c[1] != 1)
