@@ -68,7 +68,7 @@ InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "b
 
 def tanh(input: Any) -> Tensor:
     """The hyperbolic tangent, elementwise."""
-    return FUNCTIONS.tanh(input)  # type: ignore[no-any-return]
+    return FUNCTIONS.tanh(input)
 
 
 def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -98,29 +98,41 @@ class Embedding(Module):
 # -- convolution --------------------------------------------------------------------------------------------------
 
 
+def _filters(
+    layer: str, scope: Scope, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
+) -> tuple[Tensor, init.Initializer]:
+    """Weights (channels[0], channels[1] / groups, *kernel), and what biases beside them begin with."""
+    first, second = channels
+    if groups < 1 or first % groups or second % groups:
+        raise GraphError(f"{layer}: {first} and {second} channels do not fall into {groups} groups")
+    shape = (first, second // groups, *kernel)
+    return scope.variable("weight", _WEIGHT, shape, dtype), _fan_bound(math.prod(shape[1:]))
+
+
 class _Convolution(Module):
-    """What convolutions share: the shape of weights and their first values."""
+    """What convolutions over one and two axes share: all but the function that computes them."""
+
+    axes = 0
 
     def __init__(
         self,
-        kind: str,
         in_channels: int,
         out_channels: int,
-        kernel: tuple[int, ...],
-        groups: int,
-        bias: bool,
-        dtype: DTypeLike,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Any = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike = float32,
     ) -> None:
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise GraphError(
-                f"{type(self).__name__}: {in_channels} and {out_channels} channels do not fall into {groups} groups"
-            )
-        scope = Scope(kind)
-        shape = (out_channels, in_channels // groups, *kernel)
-        self.weight = scope.variable("weight", _WEIGHT, shape, dtype)
-        fan_in = math.prod(shape[1:])
-        self.bias = scope.variable("bias", _fan_bound(fan_in), (out_channels,), dtype) if bias else None
-        self.in_channels, self.out_channels, self.kernel_size, self.groups = in_channels, out_channels, kernel, groups
+        layer, scope = type(self).__name__, Scope(f"conv{self.axes}d")
+        self.kernel_size = pair(kernel_size, f"{layer}: kernel_size", 1)[: self.axes]
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.weight, first = _filters(layer, scope, (out_channels, in_channels), groups, self.kernel_size, dtype)
+        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, {_repr_of(kernel_size=self.kernel_size)}"
@@ -129,22 +141,7 @@ class _Convolution(Module):
 class Conv1d(_Convolution):
     """One-dimensional convolution of (N, in_channels, L)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Any = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        dtype: DTypeLike = float32,
-    ) -> None:
-        length = pair(kernel_size, "Conv1d: kernel_size", 1)[0]
-        super().__init__("conv1d", in_channels, out_channels, (length,), groups, bias, dtype)
-        self.stride, self.padding, self.dilation = stride, padding, dilation
+    axes = 1
 
     def forward(self, input: Any) -> Tensor:
         return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
@@ -153,22 +150,7 @@ class Conv1d(_Convolution):
 class Conv2d(_Convolution):
     """Two-dimensional convolution of (N, in_channels, H, W)."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Sizes,
-        stride: Sizes = 1,
-        padding: Any = 0,
-        dilation: Sizes = 1,
-        groups: int = 1,
-        bias: bool = True,
-        *,
-        dtype: DTypeLike = float32,
-    ) -> None:
-        kernel = pair(kernel_size, "Conv2d: kernel_size", 1)
-        super().__init__("conv2d", in_channels, out_channels, kernel, groups, bias, dtype)
-        self.stride, self.padding, self.dilation = stride, padding, dilation
+    axes = 2
 
     def forward(self, input: Any) -> Tensor:
         return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
@@ -191,16 +173,12 @@ class ConvTranspose2d(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        kernel = pair(kernel_size, "ConvTranspose2d: kernel_size", 1)
-        if groups < 1 or in_channels % groups or out_channels % groups:
-            raise GraphError(f"ConvTranspose2d: {in_channels} and {out_channels} channels for {groups} groups")
-        scope = Scope("conv_transpose2d")
-        shape = (in_channels, out_channels // groups, *kernel)
-        self.weight = scope.variable("weight", _WEIGHT, shape, dtype)
-        first = _fan_bound(math.prod(shape[1:]))
-        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        layer, scope = type(self).__name__, Scope("conv_transpose2d")
+        kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
         self.groups, self.dilation = groups, dilation
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.weight, first = _filters(layer, scope, (in_channels, out_channels), groups, kernel, dtype)
+        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
 
     def forward(self, input: Any) -> Tensor:
         return F.conv_transpose2d(
@@ -274,6 +252,10 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
+def _shape_of(sizes: Sizes) -> tuple[int, ...]:
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+
+
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes, then weight and bias."""
 
@@ -286,8 +268,8 @@ class LayerNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
+        shape = self.normalized_shape = _shape_of(normalized_shape)
+        self.eps = eps
         scope = Scope("layernorm")
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
         self.bias = scope.variable("bias", init.zeros(), shape, dtype) if elementwise_affine and bias else None
@@ -310,8 +292,8 @@ class RMSNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
+        shape = self.normalized_shape = _shape_of(normalized_shape)
+        self.eps = eps
         self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
 
     def forward(self, input: Any) -> Tensor:
@@ -617,10 +599,8 @@ class MultiheadAttention(Module):
         if all(x.ndim == 2 for x in operands):
             batch = 0 if self.batch_first else 1
             padding = None if key_padding_mask is None else o.expand_dims(lift(key_padding_mask, graph), 0)
-            result, weights = self.forward(
-                *(o.expand_dims(x, batch) for x in operands),
-                padding, need_weights, attn_mask, average_attn_weights, is_causal,
-            )  # fmt: skip
+            q, k, v = (o.expand_dims(x, batch) for x in operands)
+            result, weights = self.forward(q, k, v, padding, need_weights, attn_mask, average_attn_weights, is_causal)
             return o.squeeze(result, batch), None if weights is None else o.squeeze(weights, 0)
         if any(x.ndim != 3 for x in operands):
             raise GraphError(f"MultiheadAttention: expected three dimensions, actual {[str(x.type) for x in operands]}")

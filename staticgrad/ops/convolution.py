@@ -19,7 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, TypeRule, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes
 
 Pair = tuple[int, int]
@@ -156,21 +156,17 @@ def _weight_grad_reference(attrs: ConvolutionAttributes, x: Array, y: Array) -> 
 # -- the entries --------------------------------------------------------------------------------------------------
 
 
-def _with_attrs(function: Callable[..., Any], node: Primal) -> Callable[[Any, Any], Any]:
-    return lambda a, b: function(a, b, node.attrs)
-
-
-def _forward_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _forward_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
     x, w = node.inputs
     return o.convolution_input_grad(ct, w, node.attrs), o.convolution_weight_grad(x, ct, node.attrs)
 
 
-def _input_grad_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _input_grad_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
     y, w = node.inputs
     return o.convolution(ct, w, node.attrs), o.convolution_weight_grad(ct, y, node.attrs)
 
 
-def _weight_grad_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _weight_grad_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
     x, y = node.inputs
     return o.convolution_input_grad(y, ct, node.attrs), o.convolution(x, ct, node.attrs)
 
@@ -196,49 +192,65 @@ def _samples() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
         yield (n, channels, *size), (filters, channels // attrs.groups, *kernel), (n, filters, *out), attrs
 
 
-CONVOLUTION = register(
-    Op(
-        "convolution",
-        "Cross-correlation of images (N, C, H, W) with weights (O, C / groups, KH, KW).",
-        infer=_forward_type,
-        reference=_forward_reference,
-        vjp=_forward_vjp,
-        jvp=lambda o, node, dx, dw: bilinear(o, _with_attrs(o.convolution, node), node, dx, dw),
-        dtypes=(float32, float64),
-        cases=tuple(Case((x, w), attrs) for x, w, _, attrs in _samples()),
-        tolerance=4.0,
-        tags=PRIMITIVE,
+def _primitive(
+    name: str,
+    doc: str,
+    infer: TypeRule,
+    reference: Callable[..., Array],
+    vjp: Callable[[Namespace, Primal, Tensor], Sequence[Tensor]],
+    operands: str,
+) -> Op:
+    """The entry of one of the three; ``operands`` are two of x, w and y."""
+
+    def jvp(o: Namespace, node: Primal, da: Any, db: Any) -> Sequence[Any]:
+        function = getattr(o, name)
+        return bilinear(o, lambda a, b: function(a, b, node.attrs), node, da, db)
+
+    cases = []
+    for x, w, y, attrs in _samples():
+        shapes = {"x": x, "w": w, "y": y}
+        cases.append(Case(tuple(shapes[operand] for operand in operands), attrs))
+    return register(
+        Op(
+            name,
+            doc,
+            infer=infer,
+            reference=reference,
+            vjp=vjp,
+            jvp=jvp,
+            dtypes=(float32, float64),
+            cases=tuple(cases),
+            tolerance=4.0,
+            tags=PRIMITIVE,
+        )
     )
+
+
+CONVOLUTION = _primitive(
+    "convolution",
+    "Cross-correlation of images (N, C, H, W) with weights (O, C / groups, KH, KW).",
+    _forward_type,
+    _forward_reference,
+    _forward_vjp,
+    "xw",
 )
 
-CONVOLUTION_INPUT_GRAD = register(
-    Op(
-        "convolution_input_grad",
-        "The transpose of ``convolution`` in its image: results (N, O, P, Q) back to images.",
-        infer=_input_grad_type,
-        reference=_input_grad_reference,
-        vjp=_input_grad_vjp,
-        jvp=lambda o, node, dy, dw: bilinear(o, _with_attrs(o.convolution_input_grad, node), node, dy, dw),
-        dtypes=(float32, float64),
-        cases=tuple(Case((y, w), attrs) for _, w, y, attrs in _samples()),
-        tolerance=4.0,
-        tags=PRIMITIVE,
-    )
+CONVOLUTION_INPUT_GRAD = _primitive(
+    "convolution_input_grad",
+    "The transpose of ``convolution`` in its image: results (N, O, P, Q) back to images.",
+    _input_grad_type,
+    _input_grad_reference,
+    _input_grad_vjp,
+    "yw",
 )
 
-CONVOLUTION_WEIGHT_GRAD = register(
-    Op(
-        "convolution_weight_grad",
-        "The transpose of ``convolution`` in its weights: images and results to weights.",
-        infer=_weight_grad_type,
-        reference=_weight_grad_reference,
-        vjp=_weight_grad_vjp,
-        jvp=lambda o, node, dx, dy: bilinear(o, _with_attrs(o.convolution_weight_grad, node), node, dx, dy),
-        dtypes=(float32, float64),
-        cases=tuple(Case((x, y), attrs) for x, _, y, attrs in _samples()),
-        tolerance=4.0,
-        tags=PRIMITIVE,
-    )
+CONVOLUTION_WEIGHT_GRAD = _primitive(
+    "convolution_weight_grad",
+    "The transpose of ``convolution`` in its weights: images and results to weights.",
+    _weight_grad_type,
+    _weight_grad_reference,
+    _weight_grad_vjp,
+    "xy",
 )
 
 
@@ -347,13 +359,19 @@ def _padding(
     return (height, height), (width, width)
 
 
-def _batched(x: Tensor, ndim: int, what: str) -> tuple[Tensor, bool]:
-    """The input with a batch axis, and whether it was added."""
-    if x.ndim == ndim - 1:
-        return FUNCTIONS.expand_dims(x, 0), True
-    if x.ndim != ndim:
+def _operands(what: str, ndim: int, input: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, list[Tensor], bool]:
+    """The input with a batch axis, the weight, the bias if there is one, and whether the batch axis was added.
+
+    Raises:
+        GraphError: an input of neither ``ndim`` nor ``ndim`` − 1 dimensions, or a weight of others than ``ndim``.
+    """
+    x, w, *given = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
+    if x.ndim not in (ndim, ndim - 1):
         raise GraphError(f"{what}: expected an input of {ndim} (or {ndim - 1}) dimensions, actual {x.type}")
-    return x, False
+    if w.ndim != ndim:
+        raise GraphError(f"{what}: expected a weight of {ndim} dimensions, actual {w.type}")
+    added = x.ndim == ndim - 1
+    return FUNCTIONS.expand_dims(x, 0) if added else x, w, given, added
 
 
 def _unbatched(y: Tensor, added: bool) -> Tensor:
@@ -390,17 +408,14 @@ def conv2d(
         GraphError: sizes that do not agree.
     """
     what = "conv2d"
-    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
-    x, added = _batched(operands[0], 4, what)
-    w = operands[1]
-    _check_images(what, weight=w.type)
+    x, w, given, added = _operands(what, 4, input, weight, bias)
     _check_groups(groups, what)
     steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
     kernel = (w.shape[2], w.shape[3])
     attrs = ConvolutionAttributes(
         steps, _padding(padding, kernel, steps, spread), spread, groups, (x.shape[2], x.shape[3]), kernel
     )
-    return _unbatched(x.graph.add(CONV2D, (x, *operands[1:]), attrs).outputs[0], added)
+    return _unbatched(x.graph.add(CONV2D, (x, w, *given), attrs).outputs[0], added)
 
 
 @public
@@ -429,10 +444,7 @@ def conv_transpose2d(
         GraphError: sizes that do not agree, or an output padding that is not below the stride or the dilation.
     """
     what = "conv_transpose2d"
-    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
-    y, added = _batched(operands[0], 4, what)
-    w = operands[1]
-    _check_images(what, weight=w.type)
+    y, w, given, added = _operands(what, 4, input, weight, bias)
     _check_groups(groups, what)
     steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
     zeros, extra = pair(padding, f"{what}: padding"), pair(output_padding, f"{what}: output_padding")
@@ -451,10 +463,10 @@ def conv_transpose2d(
         steps, (padding2[0], padding2[1]), spread, groups, (size[0] - behind[0], size[1] - behind[1]), kernel
     )
     if behind == (0, 0):
-        return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, *operands[1:]), attrs).outputs[0], added)
+        return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, w, *given), attrs).outputs[0], added)
     o = FUNCTIONS
     plain = y.graph.add(CONV_TRANSPOSE2D, (y, w), attrs).outputs[0]
-    (result,) = _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), operands[2:])
+    (result,) = _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), given)
     return _unbatched(result, added)
 
 
@@ -482,16 +494,12 @@ def conv1d(
         GraphError: sizes that do not agree.
     """
     o, what = FUNCTIONS, "conv1d"
-    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
-    x, added = _batched(operands[0], 3, what)
-    w = operands[1]
-    if w.ndim != 3:
-        raise GraphError(f"{what}: expected the weight to have 3 dimensions, actual {w.type}")
+    x, w, given, added = _operands(what, 3, input, weight, bias)
     along = padding if isinstance(padding, str) else (0, pair(padding, f"{what}: padding")[1])
     y = conv2d(
         o.expand_dims(x, 2),
         o.expand_dims(w, 2),
-        operands[2] if bias is not None else None,
+        given[0] if given else None,
         (1, pair(stride, f"{what}: stride", 1)[1]),
         along,
         (1, pair(dilation, f"{what}: dilation", 1)[1]),
@@ -524,11 +532,9 @@ def conv3d(
         GraphError: sizes that do not agree, or a kernel whose depth is not known.
     """
     o, what = FUNCTIONS, "conv3d"
-    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what=what)
-    x, added = _batched(operands[0], 5, what)
-    w = operands[1]
-    if w.ndim != 5 or not isinstance(w.shape[2], int):
-        raise GraphError(f"{what}: expected a weight of 5 dimensions and known depth, actual {w.type}")
+    x, w, given, added = _operands(what, 5, input, weight, bias)
+    if not isinstance(w.shape[2], int):
+        raise GraphError(f"{what}: expected a weight of known depth, actual {w.type}")
     (sd, *steps), (dd, *spread) = _triple(stride, f"{what}: stride", 1), _triple(dilation, f"{what}: dilation", 1)
     if isinstance(padding, str):
         zeros: Any = padding
@@ -547,8 +553,8 @@ def conv3d(
         part = conv2d(images, w[:, :, k], None, steps, zeros, spread, groups)
         total = part if total is None else o.add(total, part)
     y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
-    if bias is not None:
-        y = o.add(y, o.reshape(operands[2], (1, w.shape[0], 1, 1, 1)))
+    for b in given:
+        y = o.add(y, o.reshape(b, (1, w.shape[0], 1, 1, 1)))
     return _unbatched(y, added)
 
 

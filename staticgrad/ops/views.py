@@ -810,7 +810,7 @@ def repeat(x: Any, repeats: int | Sequence[int] | Array, axis: int | None = None
         return repeat(reshape(x, -1), repeats, 0)
     i = normalize_axis(axis, x.ndim, "repeat")
     if not isinstance(repeats, (int, np.integer, Dim)):
-        return FUNCTIONS.take(x, _repeated(repeats, x, i), axis=i)  # type: ignore[no-any-return]
+        return FUNCTIONS.take(x, _repeated(repeats, x, i), axis=i)
     before, size, after = x.shape[:i], x.shape[i], x.shape[i + 1 :]
     spread = broadcast_to(reshape(x, (*before, size, 1, *after)), (*before, size, repeats, *after))
     return reshape(spread, (*before, size * repeats, *after))
