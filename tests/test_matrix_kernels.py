@@ -375,6 +375,30 @@ def strip_cases(direction: Direction) -> list[Case]:
     ]
 
 
+def first_layer_cases(direction: Direction) -> list[Case]:
+    """Few channels and many filters, in planes: strides, where a tap has a row of its own, with even and odd padding,
+    rows shorter than a vector and ragged ones, taps beyond the ends, groups."""
+    case = functools.partial(convolution_case, direction)
+    return [
+        *(
+            case(2, 3, size, 20, taps, stride=stride, padding=padding, epilogue=epilogue, store_raw=store_raw)
+            for size in ((21, 37), (9, 64))
+            for taps, stride, padding in (((7, 7), (2, 2), (3, 3)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1)),
+                                          ((4, 2), (1, 2), (2, 0)), ((2, 5), (2, 2), (0, 4)))
+            for epilogue, store_raw in ((False, True), (True, True), (True, False))
+        ),
+        case(1, 4, (12, 34), 17, (3, 4), stride=(2, 2), padding=(2, 3), dilation=(2, 1)),
+        case(1, 4, (12, 40), 17, (3, 3), stride=(2, 2), padding=(2, 2), dilation=(1, 3), epilogue=True),
+        case(1, 4, (12, 40), 17, (3, 3), stride=(1, 2), padding=(4, 4), dilation=(3, 2), weights="HWIO"),
+        case(1, 1, (5, 3), 33, (3, 7), stride=(1, 2), padding=(1, 6)),
+        case(2, 6, (10, 35), 36, (3, 3), stride=(2, 2), padding=(1, 1), groups=3, epilogue=True),
+        case(1, 2, (30, 60), 24, (3, 3), stride=(2, 2), padding=(1, 1), dtype=F64),
+        case(3, 3, (90, 96), 32, (3, 3), stride=(2, 2), padding=(1, 1)),  # many strips, in chunks
+        case(3, 3, (48, 48), 40, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+        case(0, 3, (9, 32), 20, (3, 3), stride=(2, 2)),
+    ]  # fmt: skip
+
+
 def packed_pixel_cases(direction: Direction) -> list[Case]:
     """One tap and many filters, where a weight gradient packs its pixels: several images at a time and large ones in
     blocks, tall and short panels, rows in one piece and rows apart, ends of pixels, chunks of images and of tiles."""
@@ -486,6 +510,7 @@ def convolution_cases() -> list[Case]:
             *depthwise_cases(direction),
             *depthwise_plane_cases(direction),
             *few_channel_cases(direction),
+            *first_layer_cases(direction),
             *strip_cases(direction),
             *packed_pixel_cases(direction),
             *plane_product_cases(direction),
