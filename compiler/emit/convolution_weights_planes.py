@@ -2,10 +2,10 @@
 
 Rows of tiles are channels (where there are few, channels and taps), columns are filters, terms are output pixels of a
 block, blocks of the sum are images; a tile is added up for each tap. What is read of x are copies of its planes moved
-by the taps (``convolution_planes``), of y the pixels of a panel of filters, packed as ``[panel][image][pixel][filter]``,
-or y itself where that is channels last and few channels read it. Sums lie as ``[panel][c][i][j][filter]``; when a panel
-of channels is complete, they are transposed to the weights. So images may be in the layout of users, plane by plane, or
-channels last: all that differs is how panels are made.
+by the taps (``convolution_planes``), of y the pixels of a panel of filters, packed as ``[panel][image][pixel][filter]``
+(or y itself, where that is channels last and few channels read it). Sums lie as ``[panel][c][i][j][filter]``; when a
+panel of channels is complete, they are transposed to the weights. So images may be in the layout of users, plane by
+plane, or channels last: all that differs is how panels are made.
 
 The work is a sequence of *segments*, some images or a block of rows of one, such that a panel of each operand stays in
 the second cache; all taps of a tile read what was brought there. Where there is only one, a tile's sums never leave the
@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     fill_zero,
+    prefetch,
     round_up,
     span,
     tile_lanes,
@@ -354,6 +355,8 @@ def _add_tiles(
         with span(f, 0, tiling.column_panels) as panel:
             to = _sums_at(writer, plan, sums, group, panel, rows[0]) if plan.kept else sums
             with span(f, 0, plan.taps) as tap:
+                if not plan.kept and _spacing(writer) == 1:
+                    _fetch_weights(writer, plan, group, rows, panel, tap)
                 _add_tile(writer, plan, x, y, to, (group, row_panel, panel, tap), later, segment)
             if not plan.kept:
                 _store(writer, plan, to, group, rows, panel)
@@ -430,17 +433,39 @@ def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: 
             _store_panel(writer, plan, sums, first, rows, ragged)
 
 
+def _spacing(writer: Writer) -> int | None:
+    """The stride of a filter's weights (c, i, j), if they have one."""
+    (kh, kw), (_, c, i, j) = writer.kernel.kernel, _result(writer)[1]
+    spacing = j if kw > 1 else i
+    even = kh == 1 or kw == 1 or i == kw * j
+    return spacing if even and c == kh * kw * spacing else None
+
+
+def _fetch_weights(writer: Writer, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index) -> None:
+    """Ask for some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
+    f, size = writer.f, writer.dtype.itemsize
+    result, (o, c, _, _) = _result(writer)
+    share = -(-plan.tiling.width // plan.taps)
+    lines = -(-plan.tiling.rows * plan.taps * size // LINE) + 1
+    first = f.add(f.mul(panel, plan.tiling.width), f.mul(tap, share))
+    start = writer.at(result, (f.add(f.mul(group, plan.filters), first), o), (rows[0], c))
+    with span(f, 0, share) as number:
+        at = writer.at(start, (number, o))
+        for line in range(lines):
+            prefetch(f, f.offset(at, line * LINE, "i8"))
+
+
 def _store_panel(writer: Writer, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int) -> None:
     """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
     f, (kh, kw), width = writer.f, writer.kernel.kernel, plan.tiling.width
     result, (o, c, i, j) = _result(writer)
     to = writer.at(result, (first, o))
     numbers = f.mul(rows[0], plan.taps), f.mul(rows[1], plan.taps)  # of channels and taps
-    spread = j if kw > 1 else i if kh > 1 else c
-    if (kw == 1 or i == kw * j or kh == 1) and c == kh * kw * spread:  # evenly spaced
+    spacing = _spacing(writer)
+    if spacing is not None:
         least = max(1, plan.tiling.rows - 1) * plan.taps
-        at = writer.at(to, (numbers[0], spread))
-        writer.copy(Matrix(at, spread, o), Matrix(sums, width, 1), f.sub(numbers[1], numbers[0]), count, least, False)
+        at = writer.at(to, (numbers[0], spacing))
+        writer.copy(Matrix(at, spacing, o), Matrix(sums, width, 1), f.sub(numbers[1], numbers[0]), count, least, False)
         return
     with span(f, *numbers) as number:
         channel, tap_i, tap_j = unravel(f, number, (0, kh, kw))
