@@ -21,6 +21,7 @@ from staticgrad.compiler.emit.parallel import divide
 from staticgrad.frozen import frozen
 
 LINE = 64  # bytes that a prefetch asks for
+TOGETHER = 4  # lines whose address is computed once
 
 
 @frozen
@@ -102,9 +103,11 @@ class Strip:
         f, image = writer.f, self.image
         if image.in_place:
             return []
-        row = f.max(f.sub(self.frame_rows(f, block)[0], image.offset[0]), 0)
+        shared = max(0, self.reach - self.step)  # rows that the block above asks for as well
+        low = f.sub(self.frame_rows(f, block)[0], image.offset[0])
+        row = f.max(f.add(low, f.min(block[0], shared)), 0)
         base = writer.at(writer.first, (number, image.strides[0]), (row, image.strides[2]))
-        rows = min(self.rows, image.size[0])
+        rows = min(self.rows - shared, image.size[0])
         return Lines.of_rows(writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:])
 
 
@@ -149,13 +152,17 @@ class Lines:
 
     def ask(self, f: Function, element: str, part: Index, parts: int) -> None:
         """Ask for one of ``parts`` parts of all lines."""
-        total = self.count * self.lines
+        together = min(self.lines, TOGETHER)
+        groups = -(-self.lines // together)
+        total = self.count * groups
         share = -(-total // parts)
         low = f.mul(part, share)
         with f.loop(low, f.min(f.add(low, share), total)) as loop:
-            piece, line = divide(f, loop.index, self.lines)
+            piece, group = divide(f, loop.index, groups)
             at = f.offset(self.base, f.mul(piece, self.stride), element)
-            prefetch(f, f.offset(at, f.mul(line, LINE), "i8"))
+            at = f.offset(at, f.mul(group, together * LINE), "i8")
+            for line in range(together):
+                prefetch(f, f.offset(at, line * LINE, "i8"))
 
 
 @frozen

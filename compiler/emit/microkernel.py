@@ -624,13 +624,13 @@ def _transpose(module: Module, dtype: np.dtype, width: int, along_source: bool) 
             with f.loop(0, rows, side) as inner:
                 r = f.min(inner.index, last_row)
                 move(sources, r, lines(to, r, to_row, side), c)
-    else:
-        with f.loop(0, rows, side) as outer:
-            r = f.min(outer.index, last_row)
-            targets = lines(to, r, to_row, side)
-            with f.loop(0, columns, width) as inner:
-                c = f.min(inner.index, last_column)
-                move(lines(source, c, source_column, width), r, targets, c)
+    else:  # a vector of lines of the source is read whole, before the next lines of ``to``
+        with f.loop(0, rows, width) as outer, f.loop(0, columns, width) as middle:
+            c = f.min(middle.index, last_column)
+            sources = lines(source, c, source_column, width)
+            with f.loop(outer.index, f.min(f.add(outer.index, width), rows), side) as inner:
+                r = f.min(inner.index, last_row)
+                move(sources, r, lines(to, r, to_row, side), c)
     return module.share(key, f.finish())
 
 
