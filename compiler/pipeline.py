@@ -118,7 +118,7 @@ def _part(options: Options, region: Region) -> Part:
 def _products(step: Step) -> list[Contraction]:
     """The contractions of a step, those inside of a loop too, without their epilogues."""
     if isinstance(step.kernel, Contraction):
-        return [replace(step.kernel, epilogue=None, packed=False)]
+        return [replace(step.kernel, epilogue=None, packed=None)]
     parts = step.loop.parts if step.loop is not None else ()
     return [product for part in parts for inner in part.steps for product in _products(inner)]
 

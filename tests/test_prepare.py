@@ -55,7 +55,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("groups", "stride", "rows"), [(1, 1, 24), (2, 1, 3), (1, 2, 24), (1, 1, 1)])
+@pytest.mark.parametrize(
+    ("groups", "stride", "rows"), [(1, 1, 24), (2, 1, 3), (1, 2, 24), (1, 1, 1), (1, 1, 2), (1, 1, 9)]
+)
 def test_answers_follow_every_change_of_a_variable(
     target: str, groups: int, stride: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -107,6 +109,23 @@ def test_packed_weights_give_the_bits_of_weights_packed_at_each_call() -> None:
     session = sg.Session(net.graph)
     weights = {p: session.get(v) for p, v in zip(fed, (net.w, net.v), strict=True)}
     np.testing.assert_array_equal(session.run(net.y, {net.x: x}), session.run(other, {net.x: x, **weights}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 33])
+def test_few_rows_by_kept_weights(rows: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The product is computed another way around than with weights that are fed, also where its epilogue reads it."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    with sg.Graph() as graph:
+        x = sg.placeholder((rows, 70))
+        w, v, b = sg.Variable(normal(50, 70)), sg.Variable(normal(50, 30)), sg.Variable(normal(50))
+        hidden = sg.tanh(sg.nn.linear(x, w, b))
+        y = [hidden, hidden @ v, sg.permute_dims(hidden @ v, (1, 0)) * 2.0]
+    session, fed = sg.Session(graph), normal(rows, 70)
+    first = np.tanh(fed @ session.get(w).T + session.get(b))
+    second = first @ session.get(v)
+    for actual, expected in zip(session.run(y, {x: fed}), (first, second, 2 * second.T), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_programs_that_write_or_that_have_a_budget_prepare_nothing() -> None:

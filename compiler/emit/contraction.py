@@ -60,7 +60,7 @@ def emit_contraction(
 
 
 def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
-    """Add ``void @name(ptr B, ptr packed, ptr)``, which packs what ``packed_operand`` says for all blocks."""
+    """Add ``void @name(ptr B, ptr packed, ptr)``, which packs the operand that ``kernel`` is given packed."""
     f = module.function(name, ["ptr"] * 3)
     plan = plan_of(kernel, module.target)
     source, packed, _ = f.params
@@ -94,7 +94,7 @@ class _Emitter:
         self.element = memory_type(kernel.dtype)
         self.a, self.b = pointers[1 - plan.b_number], pointers[plan.b_number]
         scratch = pointers[-1]
-        self.packed_b = self.b if kernel.packed else scratch
+        self.packed_b = self.b if kernel.packed is not None else scratch
         self.packed_a = f.offset(scratch, f.add(plan.b_bytes, own), "i8")
         self.tile = f.offset(self.packed_a, plan.a_bytes, "i8")
         self.c = pointers[2] if kernel.store_raw else self.tile
@@ -152,7 +152,7 @@ class _Emitter:
     def pack_b(self, block: Index, first: Index, end: Index, batch: list[Index]) -> None:
         """Pack column panels ``first`` to ``end`` of the block that begins with panel ``block``."""
         plan = self.plan
-        if plan.kernel.packed:
+        if plan.kernel.packed is not None:
             return
         base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
         to = self._at(self.packed_b, (self._behind(first, block), plan.k * plan.tiling.width))
@@ -160,7 +160,7 @@ class _Emitter:
 
     def _behind(self, panel: Index, block: Index) -> Index:
         """How many panels of the packed B stand before ``panel``."""
-        if self.plan.kernel.packed:
+        if self.plan.kernel.packed is not None:
             return panel
         return 0 if panel is block else self.f.sub(panel, block)
 
@@ -310,7 +310,7 @@ class _Shared:
                 with self.own.column_blocks() as (first, end):
                     self._block(first, end, packing, pieces)
         else:
-            packs = plan.pack_b and not plan.kernel.packed
+            packs = plan.pack_b and plan.kernel.packed is None
             pack, pieces = self._packing() if packs else None, self._pieces()
             with self.own.column_blocks() as (first, end):
                 self._block(first, end, pack, pieces)

@@ -41,6 +41,7 @@ PAGE = 4096
 COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
+WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 DOT_COLUMNS = 3  # of B at most: with more, broadcasts of A and masked vectors of columns are as fast
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
@@ -99,12 +100,43 @@ def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
     return make_tiling(target, way.dtype, way.m, way.n, blocking.rows, blocking.vectors, blocking.folded)
 
 
+# -- given packed -----------------------------------------------------------------------------------------------------
+
+
+def packed_tiling(given: Orientation, target: Target, number: int) -> Tiling:
+    """The tiling of a product whose operand ``number`` is given packed: it is B."""
+    return _packed_way(given, target, number)[1]
+
+
+def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
+    """Whether a product seems faster where operand ``number`` is given packed."""
+    if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
+        return False
+    narrow = narrow_way(given, target)
+    swapped = narrow[0] if narrow is not None else _prefers_swap(given, target)
+    way = given.swap() if swapped else given
+    usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
+    return _packed_way(given, target, number)[0] * WORTH_KEEPING < usual
+
+
+def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
+    """About how long a product takes whose operand ``number`` is given packed, and its tiling."""
+    turned = number == 0
+    way = given.swap() if turned else given
+    tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
+    cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
+    narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a)
+    if narrow is not None and narrow[0] + _turning_back(way, turned=turned) < cycles:
+        return narrow[0] + _turning_back(way, turned=turned), narrow[1]
+    return cycles, tiling
+
+
 # -- measured ---------------------------------------------------------------------------------------------------------
 
 
 def product_text(kernel: Contraction) -> str:
     """What ``Target.measured`` calls the product of a kernel; the epilogue has no part in it."""
-    return repr(replace(kernel, epilogue=None, packed=False))
+    return repr(replace(kernel, epilogue=None, packed=None))
 
 
 def measured_blocking(kernel: Contraction, target: Target) -> Blocking | None:
@@ -245,10 +277,10 @@ def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
     return _tiled_cycles(way, choose_tiling(target, way.dtype, way.m, way.n, way.k), turned=turned)
 
 
-def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
-    """About how long a product takes: its tiles, and the copies that it needs."""
+def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bool = False) -> float:
+    """About how long a product takes: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
     cycles, size = tiling_cost(tiling, way.k), way.dtype.itemsize
-    if _packs_b(tiling, way.b, way.k):
+    if not given_b and _packs_b(tiling, way.b, way.k):
         cycles += way.k * way.n * size * (COPIED if way.b[1] == 1 else TURNED)
     if packs_a(tiling, way.m, way.k, way.a):
         cycles += way.m * way.k * size * (COPIED if way.a[1] == 1 else TURNED)

@@ -21,10 +21,13 @@ import numpy as np
 
 from staticgrad.compiler.emit.contraction_blocking import (
     PAGE,
+    Orientation,
     dots_swap,
     given_orientation,
+    is_worth_packing,
     measured_blocking,
     narrow_way,
+    packed_tiling,
     packs_a,
     tiling_of,
     usual_blocking,
@@ -32,7 +35,7 @@ from staticgrad.compiler.emit.contraction_blocking import (
 from staticgrad.compiler.emit.contraction_narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -108,9 +111,7 @@ class Plan:
 
     @property
     def whole_b_bytes(self) -> int:
-        """Of a B that is packed for all blocks of columns; 0 where none is packed, or one for each point of a batch."""
-        if not self.pack_b or self.kernel.batch:
-            return 0
+        """Of a B that is packed for all blocks of columns."""
         return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
 
 
@@ -132,10 +133,11 @@ def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
     return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
 
 
-def packed_operand(kernel: Contraction, target: Target) -> tuple[int, int] | None:
-    """The number of the operand that can be given packed, and the bytes that it then has."""
-    plan = None if kernel.is_empty else plan_of(kernel, target)
-    return (plan.b_number, plan.whole_b_bytes) if plan is not None and plan.whole_b_bytes else None
+def packed_bytes(kernel: Contraction, target: Target, number: int) -> int:
+    """How many bytes operand ``number`` has packed; 0 where the kernel had better not be given it packed."""
+    if kernel.is_empty or kernel.batch or not is_worth_packing(given_orientation(kernel), target, number):
+        return 0
+    return plan_of(replace(kernel, packed=number), target).whole_b_bytes
 
 
 def is_shared(kernel: Contraction, target: Target) -> bool:
@@ -161,15 +163,16 @@ def plan_of(kernel: Contraction, target: Target) -> Plan:
 def _make_plan(kernel: Contraction, target: Target) -> Plan:
     """Decide everything that depends on sizes, strides and the target alone."""
     given = given_orientation(kernel)
-    by_dots = dots_swap(given, target) is not None
+    by_dots = kernel.packed is None and dots_swap(given, target) is not None
     usual = usual_blocking(given, target)
     blocking = measured_blocking(kernel, target) or usual
     swapped, pack_b = blocking.swapped, blocking.packed
+    if kernel.packed is not None:
+        swapped, pack_b = kernel.packed == 0, True
     way = given.swap() if swapped else given
     m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
     via_scratch = c is not None and c[1] != 1 and not by_dots
-    narrow = narrow_way(given, target)
-    tiling = narrow[1] if narrow is not None else tiling_of(blocking, way, target)
+    tiling = _tiling(kernel, given, blocking, target)
     pack_a = not by_dots and packs_a(tiling, m, k, a)
     depth_block = _depth_block(usual.vectors * tile_lanes(target, way.dtype), way.dtype, k)
     columns = _columns_per_block(tiling, k, pack_a, pack_b)
@@ -209,6 +212,13 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         c_bytes=0,
     )
     return _with_scratch(plan)
+
+
+def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target: Target) -> Tiling:
+    if kernel.packed is not None:
+        return packed_tiling(given, target, kernel.packed)
+    narrow = narrow_way(given, target)
+    return narrow[1] if narrow is not None else tiling_of(blocking, given.swap() if blocking.swapped else given, target)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int) -> int:
@@ -262,7 +272,7 @@ def _with_scratch(plan: Plan) -> Plan:
     """The plan with the sizes of its three scratch areas."""
     dtype, tiling = plan.kernel.dtype, plan.tiling
     rows = min(plan.m, plan.panels_per_group * tiling.rows)
-    packs = plan.pack_b and not plan.kernel.packed
+    packs = plan.pack_b and plan.kernel.packed is None
     b = plan.columns_per_block * packed_elements(tiling, plan.k) if packs else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n

@@ -88,11 +88,11 @@ def scratch_bytes(kernel: Convolution, target: Target, workers: int = 1) -> int:
     return 0 if _empty(kernel) else plan_convolution(kernel, target).scratch_bytes(workers)
 
 
-def packed_operand(kernel: Convolution, target: Target) -> tuple[int, int] | None:
-    """The number of the operand that can be given packed, and the bytes that it then has: the weights of a plan that
-    packs all of them."""
-    plan = None if _empty(kernel) else plan_convolution(kernel, target)
-    return (1, plan.weight_bytes) if isinstance(plan, Forward) and plan.weight_bytes else None
+def packed_bytes(kernel: Convolution, target: Target, number: int) -> int:
+    """How many bytes operand ``number`` has packed; 0 where the kernel cannot be given it packed. It can be given the
+    weights, where the plan packs all of them."""
+    plan = None if _empty(kernel) or number != 1 else plan_convolution(kernel, target)
+    return plan.weight_bytes if isinstance(plan, Forward) else 0
 
 
 def emit_packing(module: Module, kernel: Convolution, name: str) -> None:

@@ -266,8 +266,8 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         tile_pixel=tile_pixel,
         packed_bytes=aligned_bytes(packed, kernel.dtype),
         weight_bytes=weight_bytes,
-        packs=not kernel.packed,
-        shared_bytes=0 if kernel.packed else weight_bytes,
+        packs=kernel.packed is None,
+        shared_bytes=0 if kernel.packed is not None else weight_bytes,
         strip_bytes=strip_bytes,
         own_bytes=strip_bytes + aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype),
     )

@@ -54,11 +54,11 @@ def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int,
     return convolution.raw_strides(kernel, target)
 
 
-def packed_operand(kernel: Contraction | Convolution, target: Target) -> tuple[int, int] | None:
-    """The number of the operand of a matrix kernel that can be given packed, and the bytes that it then has."""
+def packed_bytes(kernel: Contraction | Convolution, target: Target, number: int) -> int:
+    """How many bytes operand ``number`` of a matrix kernel has packed; 0 where it had better be given as it is."""
     if isinstance(kernel, Contraction):
-        return contraction_plan.packed_operand(kernel, target)
-    return convolution.packed_operand(kernel, target)
+        return contraction_plan.packed_bytes(kernel, target, number)
+    return convolution.packed_bytes(kernel, target, number)
 
 
 def is_shared(kernel: Kernel, target: Target) -> bool:

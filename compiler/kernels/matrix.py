@@ -10,7 +10,7 @@ stored, else at the strides of the emitter's ``raw_strides``, which depend on ev
 others are arguments of the kernel.
 
 Emitters pack one operand into the order in which tiles read it. Where that operand stays the same from call to call, a
-``Packing`` does it beforehand, and the kernel is given what that made: it is ``packed``.
+``Packing`` does it beforehand, and the kernel is given what that made: ``packed`` is the operand's number.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Contraction:
     c_strides: tuple[int, ...]  # (*batch, m, n)
     epilogue: Nest | None = None
     store_raw: bool = True
-    packed: bool = False
+    packed: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -80,13 +80,13 @@ class Convolution:
     y_strides: tuple[int, int, int, int]  # n, o, p, q
     epilogue: Nest | None = None
     store_raw: bool = True
-    packed: bool = False
+    packed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
     """One operand of a kernel, brought into the order in which the kernel's emitter reads it. Arguments: the operand,
-    the packed operand. ``of`` is the kernel as it is without, and has no epilogue."""
+    the packed operand. ``of`` is that kernel, without its epilogue."""
 
     of: Contraction | Convolution
 

@@ -15,9 +15,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.entry import packed_operand
+from staticgrad.compiler.emit.entry import packed_bytes, raw_strides
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
+from staticgrad.compiler.kernels.nest import Instr, Load, Nest
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.phases import phase
@@ -70,23 +71,48 @@ def _packed_apart(step: Step, target: Target) -> list[Step] | None:
     if not isinstance(step.kernel, Contraction | Convolution):
         return None
     bare = replace(step.kernel, epilogue=None)
-    found = packed_operand(bare, target)
-    if found is None:
-        return None
-    number, nbytes = found
+    for number, operand in reversed(tuple(enumerate(step.operands[:2]))):
+        nbytes = packed_bytes(bare, target, number) if isinstance(operand.memory, StateSlot) else 0
+        if nbytes:
+            return _packing_and_rest(step, bare, number, nbytes, target)
+    return None
+
+
+def _packing_and_rest(
+    step: Step, bare: Contraction | Convolution, number: int, nbytes: int, target: Target
+) -> list[Step]:
+    assert isinstance(step.kernel, Contraction | Convolution)
     operand = step.operands[number]
-    if not isinstance(operand.memory, StateSlot):
-        return None
+    assert isinstance(operand.memory, StateSlot)
     packed = Temp(f"{operand.memory.name}.packed", nbytes, REASON, step.source)
     others = {o.memory for position, o in enumerate(step.operands) if position != number}
+    kernel = Packing(replace(bare, packed=number))
     packing = Step(
-        f"pack_{step.name}", "pack", Packing(bare), (operand, Operand(packed)), (operand.memory,), (packed,),
+        f"pack_{step.name}", "pack", kernel, (operand, Operand(packed)), (operand.memory,), (packed,),
         source=step.source, serial=step.serial,
     )  # fmt: skip
     operands = (*step.operands[:number], Operand(packed), *step.operands[number + 1 :])
     reads = tuple(m for m in step.reads if m != operand.memory or m in others)
-    kernel = replace(step.kernel, packed=True)
-    return [packing, replace(step, kernel=kernel, operands=operands, reads=(*reads, packed))]
+    given = replace(step.kernel, packed=number, epilogue=_moved(step.kernel.epilogue, bare, kernel.of, target))
+    return [packing, replace(step, kernel=given, operands=operands, reads=(*reads, packed))]
+
+
+def _moved(
+    epilogue: Nest | None, kernel: Contraction | Convolution, other: Contraction | Convolution, target: Target
+) -> Nest | None:
+    """The epilogue of ``kernel`` as that of ``other``, which may hand on its raw result with other strides."""
+    before, after = raw_strides(kernel, target), raw_strides(other, target)
+    if epilogue is None or before == after:
+        return epilogue
+
+    def moved(instr: Instr) -> Instr:
+        if not isinstance(instr, Load) or instr.access.arg != 0:
+            return instr
+        strides = instr.access.strides
+        assert all(a == b or size == 1 for a, b, size in zip(strides, before, epilogue.outer, strict=False))
+        return replace(instr, access=replace(instr.access, strides=(*after, *strides[len(before) :])))
+
+    return replace(epilogue, body=tuple(map(moved, epilogue.body)))
 
 
 def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
