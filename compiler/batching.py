@@ -18,10 +18,20 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from staticgrad import nest
 from staticgrad.compiler.autodiff.reverse import PrimalNode
-from staticgrad.compiler.regions.region import needed_nodes
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, no_grad
+from staticgrad.graph import (
+    Derivation,
+    Graph,
+    Node,
+    Tensor,
+    get_default_graph,
+    graph_of,
+    isolated,
+    lift,
+    needed_nodes,
+    no_grad,
+)
 from staticgrad.ops.indexing import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.reach import reach
 from staticgrad.types import DTypeLike, Shape, Size, TensorType, dtype_of, is_floating, is_weak, scalar_dtype
 
 Hook = Callable[["Tensor"], "Tensor | None"]
@@ -61,8 +62,18 @@ class Node:
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
 
+    @property
+    def before(self) -> list[Node]:
+        """The nodes that must run before this one: those of its operands, and those it was declared to follow."""
+        return [*[x.op for x in self.inputs], *self.control]
+
     def __repr__(self) -> str:
         return f"<op {self.name!r} {self.op.name}>"
+
+
+def needed_nodes(fetches: Iterable[Tensor], effects: Iterable[Node]) -> set[Node]:
+    """Every node that the fetches and effects depend on, through operands and control edges, and their own."""
+    return reach([*(x.op for x in fetches), *effects], lambda node: node.before)
 
 
 class Checkpoint:

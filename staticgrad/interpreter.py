@@ -20,6 +20,7 @@ from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine,
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control import CONDS, LOOPS, Body, bodies_of, run_cond, run_loop
 from staticgrad.optable import Array
+from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
 ReadVariable = Callable[[Any], Array]
@@ -82,15 +83,11 @@ def evaluate(
 
 
 def _needed(fetches: Iterable[Tensor], effects: Iterable[Node], feeds: Mapping[Tensor, Array]) -> set[Node]:
-    stack = [*(x.op for x in fetches if x not in feeds), *effects]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        for before in (*(x.op for x in node.inputs if x not in feeds), *node.control):
-            if before not in seen and not (before.outputs and all(y in feeds for y in before.outputs)):
-                seen.add(before)
-                stack.append(before)
-    return seen
+    def before(node: Node) -> list[Node]:
+        earlier = [*(x.op for x in node.inputs if x not in feeds), *node.control]
+        return [n for n in earlier if not (n.outputs and all(y in feeds for y in n.outputs))]
+
+    return reach([*(x.op for x in fetches if x not in feeds), *effects], before)
 
 
 def draws(node: Node) -> bool:

@@ -22,6 +22,7 @@ from staticgrad.graph import Graph, Node, Tensor, get_default_graph, lift, no_gr
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
+from staticgrad.reach import reach
 from staticgrad.types import float64, int64, is_floating
 
 GradAndVar = tuple[Any, Tensor]
@@ -40,13 +41,8 @@ def _variable(x: Any) -> Tensor:
 
 def depends_on(loss: Tensor) -> list[Tensor]:
     """The trainable variables that a tensor depends on, in order of declaration."""
-    stack, seen = [loss.op], {loss.op}
-    while stack:
-        for x in stack.pop().inputs:
-            if x.op not in seen:
-                seen.add(x.op)
-                stack.append(x.op)
-    found = [node for node in loss.graph.nodes if node in seen and node.op.name == "variable"]
+    needed = reach([loss.op], lambda node: [x.op for x in node.inputs])
+    found = [node for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
     return [node.outputs[0] for node in found if node.attrs.trainable]
 
 

@@ -28,6 +28,7 @@ from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
 from staticgrad.ops.control import LOOPS
 from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.reach import reach
 from staticgrad.types import Size, is_floating
 
 # -- what the user calls ------------------------------------------------------------------------------------------
@@ -166,14 +167,10 @@ def propagate(
 
 
 def _ancestors(ys: Iterable[Tensor], first: int) -> list[Node]:
-    stack = [y.op for y in ys if y.op.serial >= first]
-    seen = set(stack)
-    while stack:
-        for x in stack.pop().inputs:
-            if x.op not in seen and x.op.serial >= first:
-                seen.add(x.op)
-                stack.append(x.op)
-    return sorted(seen, key=lambda n: n.serial)
+    def makers(tensors: Iterable[Tensor]) -> list[Node]:
+        return [x.op for x in tensors if x.op.serial >= first]
+
+    return sorted(reach(makers(ys), lambda node: makers(node.inputs)), key=lambda n: n.serial)
 
 
 # -- the rule of one node -----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
+from staticgrad.reach import reach
 from staticgrad.types import Shape, product
 
 H = TypeVar("H", bound=Hashable)
@@ -25,15 +26,12 @@ H = TypeVar("H", bound=Hashable)
 def passed_nodes(outputs: Iterable[Tensor], ends: Collection[Tensor] = frozenset()) -> list[Node]:
     """The nodes that a backward of ``outputs`` passes, in the order of the graph: all between the outputs and the
     leaves that require a gradient. ``ends`` are further tensors where gradients end (fed ones)."""
-    stack = [y.op for y in outputs if y.requires_grad and not y.is_leaf and y not in ends]
-    seen = set(stack)
-    while stack:
-        for operand in stack.pop().inputs:
-            x = operand.original
-            if x.requires_grad and not x.is_leaf and x not in ends and x.op not in seen:
-                seen.add(x.op)
-                stack.append(x.op)
-    return sorted(seen, key=lambda n: n.serial)
+
+    def passed(tensors: Iterable[Tensor]) -> list[Node]:
+        return [x.op for x in tensors if x.requires_grad and not x.is_leaf and x not in ends]
+
+    nodes = reach(passed(outputs), lambda node: passed(x.original for x in node.inputs))
+    return sorted(nodes, key=lambda n: n.serial)
 
 
 def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:

@@ -25,6 +25,7 @@ from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_depend
 from staticgrad.ops.control import LOOPS
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.reach import reach
 from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]
@@ -223,20 +224,17 @@ def _between(
     ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
 ) -> tuple[list[Node], set[Tensor]]:
     """The nodes from ``targets`` to ``ys`` in order, and the tensors among their outputs that depend on a target."""
-    stack = [y.op for y in ys if y.op.serial >= first or y in targets]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
+
+    def onward(node: Node) -> list[Node]:
         if not passes_gradients(node) or not any(flows(y) for y in node.outputs):
-            continue
-        for operand in node.inputs:
-            x = _summed(operand, first)
-            if x.op not in seen and is_floating(x.dtype) and (x.op.serial >= first or x in targets):
-                seen.add(x.op)
-                stack.append(x.op)
+            return []
+        summed = [_summed(x, first) for x in node.inputs]
+        return [x.op for x in summed if is_floating(x.dtype) and (x.op.serial >= first or x in targets)]
+
+    reached = reach([y.op for y in ys if y.op.serial >= first or y in targets], onward)
     varying = set(targets)
     nodes = []
-    for node in sorted(seen, key=lambda n: n.serial):
+    for node in sorted(reached, key=lambda n: n.serial):
         if passes_gradients(node) and any(_summed(x, first) in varying for x in node.inputs):
             varying.update(y for y in node.outputs if is_floating(y.dtype) and flows(y))
         if any(y in varying for y in node.outputs):
@@ -413,12 +411,4 @@ def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
 
 def _dependencies(x: Tensor, first: int) -> set[Node]:
     """The nodes from number ``first`` on that ``x`` depends on."""
-    stack = [x.op]
-    seen = {x.op}
-    while stack:
-        node = stack.pop()
-        for before in (*(y.op for y in node.inputs), *node.control):
-            if before.serial >= first and before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return seen
+    return reach([x.op], lambda node: [before for before in node.before if before.serial >= first])

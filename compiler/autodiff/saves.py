@@ -21,6 +21,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import Op
+from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
 FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
@@ -100,25 +101,15 @@ def _placeholder(graph: Graph, type_: TensorType) -> Tensor:
 def reads_of(results: Iterable[Tensor], cotangents: set[Tensor]) -> list[Tensor]:
     """The tensors that ops between ``cotangents`` and ``results`` read without depending on a cotangent themselves,
     in a deterministic order."""
-    nodes = sorted(_closure([y.op for y in results]), key=lambda n: n.serial)
+    reached = reach([y.op for y in results], lambda node: [x.op for x in node.inputs])
     depends = set(cotangents)
     reads: dict[Tensor, None] = {}
-    for node in nodes:
+    for node in sorted(reached, key=lambda n: n.serial):
         if any(x in depends for x in node.inputs):
             depends.update(node.outputs)
             reads.update((x, None) for x in node.inputs if x not in depends)
     reads.update((y, None) for y in results if y not in depends)
     return list(reads)
-
-
-def _closure(nodes: Sequence[Node]) -> set[Node]:
-    stack, seen = list(nodes), set(nodes)
-    while stack:
-        for x in stack.pop().inputs:
-            if x.op not in seen:
-                seen.add(x.op)
-                stack.append(x.op)
-    return seen
 
 
 def _classify(reads: Sequence[Tensor], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Saved:

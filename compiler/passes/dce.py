@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from staticgrad.compiler.regions.region import Region, needed_nodes, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.graph import needed_nodes
 
 
 def dce(region: Region) -> Region:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from staticgrad.compiler.kernels.access import VIEWS
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES
-from staticgrad.compiler.regions.region import Region, needed_nodes, rebuild
-from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.ops.control import Body, LoopAttributes, bodies_of
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes

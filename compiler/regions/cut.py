@@ -25,6 +25,7 @@ from staticgrad.ops.control import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
+from staticgrad.reach import reach
 from staticgrad.types import Symbol, TensorType, bind, bind_size, unify
 
 
@@ -111,18 +112,13 @@ def needed_for(graph: Graph, fetches: Sequence[Tensor | Node], feeds: Mapping[Te
 def _needed(
     fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], without: Intervention | None
 ) -> set[Node]:
-    stack = [f if isinstance(f, Node) else f.op for f in fetches if not (isinstance(f, Tensor) and f in feeds)]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
+    def before(node: Node) -> list[Node]:
         operands = node.inputs if without is None else [without.standing_for(x) for x in node.inputs]
-        before = [x.op for x in operands if x not in feeds]
-        before += [other for other in node.control if without is None or other not in without.nodes]
-        for other in before:
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return seen
+        control = [other for other in node.control if without is None or other not in without.nodes]
+        return [*(x.op for x in operands if x not in feeds), *control]
+
+    starts = [f if isinstance(f, Node) else f.op for f in fetches if not (isinstance(f, Tensor) and f in feeds)]
+    return reach(starts, before)
 
 
 def _writes(needed: set[Node], feeds: Mapping[Tensor, TensorType]) -> dict[str, list[Node]]:
@@ -150,12 +146,12 @@ def _check_order_of_writes(writes: Mapping[str, list[Node]]) -> None:
 
 def _comes_after(second: Node, first: Node, writes: Mapping[str, list[Node]]) -> bool:
     stack, seen = [second], {second}
-    while stack:
+    while stack:  # most often the answer is a step away, so that not all that is before is looked at
         node = stack.pop()
         if node is first:
             return True
         latest = _continued(node, writes) if node.op is LATEST_VALUE else None
-        for before in (*(x.op for x in node.inputs), *node.control, *((latest,) if latest is not None else ())):
+        for before in node.before if latest is None else (*node.before, latest):
             if before not in seen:
                 seen.add(before)
                 stack.append(before)
@@ -170,19 +166,8 @@ def _continued(node: Node, writes: Mapping[str, list[Node]]) -> Node | None:
 
 def written_before(node: Node) -> dict[str, Node]:
     """The assigns that ``node`` was declared after, by the variable they write."""
-    found: dict[str, Node] = {}
-    stack, seen = list(node.control), set(node.control)
-    while stack:
-        before = stack.pop()
-        if before.op.name == "assign":
-            key = before.attrs.key
-            if key not in found or before.serial > found[key].serial:
-                found[key] = before
-        for other in before.control:
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return found
+    found = [before for before in reach(node.control, lambda n: n.control) if before.op.name == "assign"]
+    return {before.attrs.key: before for before in sorted(found, key=lambda n: n.serial)}
 
 
 class _Copier:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from staticgrad.errors import at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph import Graph, Node, Tensor, needed_nodes
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
 
@@ -25,19 +25,6 @@ class Region:
     feeds: tuple[Tensor, ...]
     fetches: tuple[Tensor, ...]
     effects: tuple[Node, ...] = ()
-
-
-def needed_nodes(fetches: Sequence[Tensor], effects: Sequence[Node]) -> set[Node]:
-    """Every node that the fetches and effects depend on, through operands and control edges."""
-    stack = [*(x.op for x in fetches), *effects]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        for before in (*(x.op for x in node.inputs), *node.control):
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return seen
 
 
 def rebuild(region: Region, visit: Visit) -> Region:

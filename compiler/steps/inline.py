@@ -29,6 +29,7 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
+from staticgrad.reach import reach
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
@@ -269,14 +270,7 @@ class _Source:
 
 
 def _closure(nest: Nest, root: int) -> list[int]:
-    seen: set[int] = set()
-    stack = [root]
-    while stack:
-        number = stack.pop()
-        if number not in seen:
-            seen.add(number)
-            stack.extend(operands(nest.body[number]))
-    return sorted(seen)
+    return sorted(reach([root], lambda number: operands(nest.body[number])))
 
 
 def _store_of(step: Step, memory: Memory) -> int | None:

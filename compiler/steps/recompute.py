@@ -31,6 +31,7 @@ from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.errors import StaticGradError
+from staticgrad.reach import reach
 
 FLOPS_PER_SECOND = 1e11  # rough rates: what counts is which of two steps takes longer
 BYTES_PER_SECOND = 1e10
@@ -299,15 +300,11 @@ def _repetition(
 ) -> list[Step]:
     """Copies of the steps that make some values; others that they need come with them. ``again`` learns the new ones.
     What is made on the way, or beside them though it is still there, has memory of its own."""
-    times: set[int] = set()
-    stack, seen = list(wanted), set(wanted)
-    while stack:
-        value = problem.value_of[stack.pop()]
-        times.update(value.repeats)
-        for temp in value.reads:
-            if temp in given_up and temp not in again and temp not in seen:
-                seen.add(temp)
-                stack.append(temp)
+
+    def missing(temp: Temp) -> list[Temp]:
+        return [read for read in problem.value_of[temp].reads if read in given_up and read not in again]
+
+    times = {time for temp in reach(wanted, missing) for time in problem.value_of[temp].repeats}
     steps = [problem.steps[time] for time in sorted(times)]
     made = dict.fromkeys(m for s in steps for m in (*s.writes, *s.adds) if isinstance(m, Temp))
     new: dict[Memory, Memory] = {temp: replace(temp, name=f"{temp.name}.again") for temp in made}

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
 from staticgrad.phases import phase
+from staticgrad.reach import reach
 
 
 def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
@@ -59,14 +60,7 @@ def _guard_state(steps: Sequence[Step], before: dict[Step, set[Step]]) -> None:
 
 def ancestors(steps: Sequence[Step], before: Mapping[Step, set[Step]]) -> set[Step]:
     """The steps that must run before one of ``steps``."""
-    seen: set[Step] = set()
-    stack = list(steps)
-    while stack:
-        for other in before[stack.pop()]:
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return seen
+    return reach({other for step in steps for other in before[step]}, before.__getitem__)
 
 
 def unordered(steps: Sequence[Step]) -> set[Step]:

@@ -24,6 +24,7 @@ from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
+from staticgrad.reach import reach
 
 MOST_PARTS = 16
 LONG_PART = 512  # of so many elements and more: then a part is a multiple of the largest block of vectors
@@ -168,15 +169,12 @@ class _Splitter:
 
     def _closure(self, roots: list[int], *, behind: bool = True) -> set[int]:
         """What the roots need; without ``behind`` reductions need nothing."""
-        seen: set[int] = set()
-        stack = list(roots)
-        while stack:
-            n = stack.pop()
-            if n not in seen:
-                seen.add(n)
-                if behind or not isinstance(self.nest.body[n], Reduce):
-                    stack.extend(operands(self.nest.body[n]))
-        return seen
+
+        def needs(number: int) -> Sequence[int]:
+            instr = self.nest.body[number]
+            return operands(instr) if behind or not isinstance(instr, Reduce) else ()
+
+        return reach(roots, needs)
 
     # -- what combines them
 

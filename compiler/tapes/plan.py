@@ -335,15 +335,8 @@ class TapePlan:
     # -- what is kept ---------------------------------------------------------------------------------------------
 
     def _written_variables(self, feeds: Mapping[Tensor, TensorType]) -> frozenset[str]:
-        stack = [y.op for y in self.outputs if y not in feeds]
-        seen = set(stack)
-        while stack:
-            node = stack.pop()
-            for before in (*(x.op for x in node.inputs if x not in feeds), *node.control):
-                if before not in seen:
-                    seen.add(before)
-                    stack.append(before)
-        return frozenset(n.attrs.key for n in seen if n.op.name == "assign")
+        needed = needed_for(self._graph, self.outputs, feeds)
+        return frozenset(n.attrs.key for n in needed if n.op.name == "assign")
 
     def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> Store:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and

@@ -27,7 +27,7 @@ import numpy as np
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, needed_nodes
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import Size, Symbol, TensorType, bind, bind_size, bool_, int64, is_floating, is_weak
@@ -164,15 +164,8 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
 
 def effects_of(nodes: Sequence[Node], fetches: Sequence[Tensor], always: Sequence[Node] = ()) -> tuple[Node, ...]:
     """The effects that ``fetches`` need, and those that happen ``always``."""
-    stack = [*(x.op for x in fetches), *always]
-    seen = set(stack)
-    while stack:
-        node = stack.pop()
-        for before in (*(x.op for x in node.inputs), *node.control):
-            if before not in seen:
-                seen.add(before)
-                stack.append(before)
-    return tuple(node for node in nodes if node in seen and node.op.effect)
+    needed = needed_nodes(fetches, always)
+    return tuple(node for node in nodes if node in needed and node.op.effect)
 
 
 def bodies_of(node: Node) -> tuple[Body, ...]:
