@@ -15,7 +15,7 @@ import math
 
 from staticgrad.compiler.emit.convolution_images import Writer
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
-from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
+from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -150,7 +150,20 @@ class Planes:
         with span(f, *numbers) as number:
             channel, of_class, j = unravel(f, number, (0, self.classes, kw))
             start = writer.at(to, (f.sub(number, numbers[0]), self.pitch))
+            self._fetch(writer, f.add(f.add(first, channel), 1), f.add(f.mul(of_class, kw), j), segment)
             self._bring(writer, start, f.add(first, channel), 1, of_class, j, segment)
+
+    def _fetch(self, writer: Writer, channel: Index, part: Index, segment: Segment) -> None:
+        """Ask for a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
+        f, kernel = writer.f, self.kernel
+        s_n, s_c, s_h, _ = kernel.x_strides
+        lines = -(-self.rows * kernel.stride[0] * s_h * writer.dtype.itemsize // (LINE * self.each))
+        start = writer.at(writer.first, (channel, s_c), (segment.rows[0], kernel.stride[0] * s_h))
+        start = f.offset(start, f.mul(part, lines * LINE), "i8")
+        with span(f, *segment.images) as image:
+            at = writer.at(start, (image, s_n))
+            with span(f, 0, lines) as line:
+                prefetch(f, f.offset(at, f.mul(line, LINE), "i8"))
 
     def _columns(self, f: Function, j: Index) -> Range:
         """The columns of a plane that tap column j finds in the image."""
