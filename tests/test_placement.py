@@ -246,6 +246,13 @@ def test_search_stops_at_once_at_the_bound() -> None:
     assert checked(intervals, seconds=1e9).arena_bytes == 128
 
 
+def test_an_order_that_leaves_a_gap_is_revised() -> None:
+    """Found in the training of a small convolutional net, and reduced: no greedy order places these at the bound."""
+    problem = [(7, 31, 1176), (8, 30, 1176), (29, 31, 4704), (30, 32, 4704), (31, 32, 5793)]
+    plan = place([Interval(f"b{n}", first, last, 64 * lines) for n, (first, last, lines) in enumerate(problem)])
+    assert plan.arena_bytes == plan.lower_bound_bytes
+
+
 def test_small_example() -> None:
     plan = checked(read_csv(DATA / "input.12.csv"), alignment=4)
     assert plan.arena_bytes == plan.lower_bound_bytes == 12

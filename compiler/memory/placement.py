@@ -4,8 +4,10 @@
 
 The problem is dynamic storage allocation (Garey and Johnson 1979, SR2: strongly NP-hard). Buffers are placed one after
 the other, each into the smallest gap that its live range leaves; what matters is the order, so several are tried and
-the best is kept, and none goes on once it is worse than that. Time allowing, a search goes on from there. Of very many
-buffers only two orders are tried, by birth and by death, for which a list of the gaps is enough: n log n steps.
+the best is kept, and none goes on once it is worse than that. Where none reaches the bound, orders are revised a few
+times: what lay above the bound is placed earlier (squeaky wheel optimization, Joslin and Clements 1999). Time allowing,
+a search goes on from there. Of very many buffers only two orders are tried, by birth and by death, for which a list of
+the gaps is enough: n log n steps.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ __all__ = ["Interval", "Placement", "PlanError", "lower_bound", "place"]
 
 SMALL = 512  # up to so many buffers lists of neighbours are quicker than arrays
 LARGE = 4096  # from so many on only what takes n log n steps is tried
+REVISED = 6000  # buffers that all revised orders together may place
 
 
 @frozen
@@ -81,14 +84,19 @@ def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) 
     if len(problem.free) >= LARGE and not problem.fixed:
         return _swept(problem)
     packer: _Packer = _Lists(problem) if len(problem.intervals) <= SMALL else _Arrays(problem)
+    enough = max(target, capacity or 0)
     best: list[int] = []
     best_bytes: int | None = None
     for order in _orders(problem):
         found = packer.pack(order, best_bytes)
         if found is not None:
-            best = found
-            best_bytes = max(offset + size for offset, size in zip(found, problem.sizes, strict=True))
-            if best_bytes <= max(target, capacity or 0):
+            best, best_bytes = found, _end(problem, found)
+            if best_bytes <= enough:
+                return best
+    for found in _revised(problem, packer, target):
+        if _end(problem, found) < _end(problem, best):
+            best, best_bytes = found, _end(problem, found)
+            if best_bytes <= enough:
                 return best
     if seconds > 0 and best_bytes is not None:
         deadline = time.monotonic() + seconds
@@ -97,6 +105,27 @@ def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) 
             ranges, problem.sizes, best, problem.fixed, target, lambda: time.monotonic() > deadline, capacity
         )
     return best
+
+
+def _end(problem: _Problem, offsets: Sequence[int]) -> int:
+    return max(offset + size for offset, size in zip(offsets, problem.sizes, strict=True))
+
+
+def _revised(problem: _Problem, packer: _Packer, target: int) -> Iterator[list[int]]:
+    """Plans by the greedy orders, revised in turn: a buffer that ends above the target moves half-way to the front."""
+    orders = list(_orders(problem))
+    for _ in range(REVISED // (len(orders) * len(problem.free))):
+        for number, order in enumerate(orders):
+            offsets = packer.pack(order, None)
+            if offsets is None:
+                continue
+            yield offsets
+            revised = list(order)
+            for buffer in order:
+                if offsets[buffer] + problem.sizes[buffer] > target:
+                    place_ = revised.index(buffer)
+                    revised.insert(place_ // 2, revised.pop(place_))
+            orders[number] = revised
 
 
 def _orders(problem: _Problem) -> Iterator[list[int]]:
