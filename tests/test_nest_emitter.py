@@ -17,6 +17,7 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
 from staticgrad.compiler.emit.nest_facts import analyse, simplify
 from staticgrad.compiler.emit.nest_plan import plan_nest, spans_of
+from staticgrad.compiler.emit.nest_tiles import Tiles
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.ops.elementwise import AstypeAttributes
@@ -292,6 +293,55 @@ def test_columns_are_reduced_in_blocks_of_several_sizes(columns: int) -> None:
         [normal(20, columns), np.zeros(20 * columns, F32)],
     ]
     check(nests, data, rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 8, 9, 10, 16, 17, 21])
+def test_short_rows_pass_through_tiles(size: int, dtype: np.dtype) -> None:
+    rng = np.random.default_rng(size)
+    nests, data = [], []
+    for rows in (3, 16, 53):
+        for in_place in (False, True):
+            nests.append(softmax(rows, size, dtype, in_place=in_place))
+            data.append([normal(rows, size, dtype=dtype), np.zeros(rows * size, dtype)][: 2 - in_place])
+        nests.append(row_sum(rows, size, "max", I32 if dtype == F32 else I64))
+        data.append([rng.integers(-99, 99, rows * size).astype(nests[-1].args[0]), np.zeros(rows, nests[-1].args[0])])
+    check(nests, data, rtol=3e-6, atol=1e-7)
+    plan = plan_nest(softmax(53, 7, dtype), AVX512)
+    assert plan is not None
+    assert set(plan.staged) == {Access(0, 0, (7, 1)), Access(1, 0, (7, 1))}
+
+
+def test_rows_that_are_also_reached_in_another_way_are_not_transposed() -> None:
+    """A row is stored from its end: what lies in scratch memory would not be what memory holds."""
+    body = (Load(Access(0, 0, (5, 1)), F32), Reduce("sum", 0, F32), op("add", 0, 1), Store(Access(0, 4, (5, -1)), 2))
+    plan = plan_nest(Nest((64,), (5,), (F32,), body), AVX512)
+    assert plan is not None
+    assert not plan.staged
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_tiles_are_turned_and_turned_back(lanes: int) -> None:
+    """Rows of every width; nothing beside them is written."""
+    for size in range(2, 2 * lanes + 3):
+        step = size + 3
+        module = Module(AVX512)
+        f = module.function("main", ["ptr"] * 3, internal=False)
+        tiles = Tiles(f, F32, lanes, size, step)
+        tiles.take(f.params[0], f.params[1])
+        tiles.give(f.params[1], f.params[2])
+        f.finish()
+        rows = np.arange(lanes * step, dtype=F32)
+        columns, back = np.zeros(lanes * size, F32), np.full(lanes * step, -1, F32)
+        if AVX512 not in HERE:
+            continue
+        native = NativeModule(module.text(), AVX512)
+        run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(native.address("main"))
+        run(rows.ctypes.data, columns.ctypes.data, back.ctypes.data)
+        matrix = rows.reshape(lanes, step)[:, :size]
+        np.testing.assert_array_equal(columns.reshape(size, lanes), matrix.T)
+        np.testing.assert_array_equal(back.reshape(lanes, step)[:, :size], matrix)
+        assert (back.reshape(lanes, step)[:, size:] == -1).all()
 
 
 def test_blocks_of_vectors_cover_an_axis_once() -> None:

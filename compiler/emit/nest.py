@@ -175,12 +175,14 @@ class _Emitter:
     def _row(self, scope: Scope) -> None:
         """All sweeps over the inner dimensions; row values follow the reductions they need; row stores come last,
         when everything is loaded."""
+        self.memory.take_rows(scope)
         for number, sweep in enumerate(self.plan.sweeps):
             self._reductions(scope, sweep)
             later = [n for n in self._active() if self._is_row(n, number + 1) and not isinstance(self.body[n], Store)]
             self._instructions(scope, later)
         stores = [n for n in self._active() if isinstance(self.body[n], Store) and not self.plan.facts.element[n]]
         self._instructions(scope, stores)
+        self.memory.give_rows(scope)
 
     def _grouped(self, scope: Scope, level: int, one: Body) -> None:
         """The loop over rows: by groups, and ``one`` by one where less than a group is left."""

@@ -15,6 +15,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import prefetch
 from staticgrad.compiler.emit.nest_plan import AHEAD, FAR_BYTES, NestPlan
+from staticgrad.compiler.emit.nest_tiles import Tiles, turned
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 
@@ -166,12 +167,45 @@ class Memory:
         """Whether the lanes lie side by side, forwards or backwards."""
         return abs(self._step(access)) == 1 and all(self._is_scalar(scope, value) for value, _ in access.terms)
 
+    # -- short rows ---------------------------------------------------------------------------------------------
+
+    def take_rows(self, scope: Scope) -> None:
+        """Transpose the rows of a block that are loaded to scratch memory."""
+        for access, tiles in self._tiles(scope, self.plan.loaded):
+            tiles.take(self._address(scope, access, self._dtype(access), 0), self._staged_root(access))
+
+    def give_rows(self, scope: Scope) -> None:
+        """Transpose the rows of a block that are stored back from scratch memory."""
+        for access, tiles in self._tiles(scope, self.plan.stored):
+            tiles.give(self._staged_root(access), self._address(scope, access, self._dtype(access), 0))
+
+    def _tiles(self, scope: Scope, accesses: frozenset[Access]) -> list[tuple[Access, Tiles]]:
+        if not self._is_staging(scope):
+            return []
+        size, lanes = self.plan.nest.dims[-1], scope.block.lanes
+        chosen = [access for access in self.plan.staged if access in accesses]
+        return [(x, Tiles(self.f, self._dtype(x), lanes, size, self._step(x))) for x in chosen]
+
+    def _is_staging(self, scope: Scope) -> bool:
+        return bool(self.plan.staged) and scope.block.mask is None and scope.block.lanes > 1
+
+    def _dtype(self, access: Access) -> np.dtype:
+        return self.plan.nest.args[access.arg]
+
+    def _staged_root(self, access: Access) -> Value:
+        return self.roots[self.plan.staged[access].arg]
+
+    def _found(self, scope: Scope, access: Access) -> Access:
+        """Where the elements of ``access`` are while a block of rows is worked on."""
+        return self.plan.staged.get(access, access) if self._is_staging(scope) else access
+
     # -- loads --------------------------------------------------------------------------------------------------
 
     def load(
         self, scope: Scope, access: Access, dtype: np.dtype, lanes: int, copy: int = 0, guard: Value | None = None
     ) -> Lane:
         """The element at ``access``, or ``lanes`` of them along the vector axis; zero where ``guard`` is off."""
+        access = self._found(scope, access)
         if lanes == 1:
             return self._load_scalar(scope, access, dtype, copy, guard)
         mask = self._mask(scope, guard)
@@ -196,11 +230,8 @@ class Memory:
             prefetch(self.f, self.f.offset(address, AHEAD * step, memory_type(dtype)))
 
     def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
-        """All copies of a load that is contiguous across the vectors: rows of a square tile, turned in registers.
-
-        The tile is transposed by exchanging off-diagonal blocks of half its size, then of a quarter, and so on. None
-        where the load is of another form.
-        """
+        """All copies of a load that is contiguous across the vectors: rows of a square tile, turned in registers. None
+        where the load is of another form."""
         block = scope.block
         lanes = block.lanes
         if block.across is None or block.copies != lanes or block.mask is not None or access.terms:
@@ -213,15 +244,7 @@ class Memory:
             self.f.load(vector(element, lanes), self.f.offset(first, lane * self._step(access), element))
             for lane in range(lanes)
         ]
-        size = lanes // 2
-        while size:
-            low = [i if not i & size else lanes + i - size for i in range(lanes)]
-            high = [i + size if not i & size else lanes + i for i in range(lanes)]
-            for i in range(lanes):
-                if not i & size:
-                    a, b = rows[i], rows[i + size]
-                    rows[i], rows[i + size] = self.f.shuffle(a, b, low), self.f.shuffle(a, b, high)
-            size //= 2
+        rows = turned(self.f, rows)
         return [from_memory(self.f, row, dtype) for row in rows]
 
     def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, copy: int, guard: Value | None) -> Lane:
@@ -273,6 +296,7 @@ class Memory:
     ) -> None:
         """Write a scalar or a vector, or add it to what is there; where ``guard`` is off memory is not touched."""
         lanes, dtype = lanes_of(value.value.type), value.dtype
+        access = self._found(scope, access)
         if lanes == 1:
             address = self._address(scope, access, dtype, copy)
             if guard is None:

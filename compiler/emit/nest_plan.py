@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.nest_facts import (
     split_outer,
     stores_of,
 )
+from staticgrad.compiler.emit.nest_tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
@@ -45,7 +46,12 @@ TILED_COST = 4
 GROUPED_ROWS = 4
 # Rows of more vectors, or of more instructions a vector, are long enough by themselves.
 GROUPED_VECTORS = 8
-GROUPED_COST = 60
+GROUPED_COST = 100
+# Rows of at most so many elements are transposed in registers where the lanes are rows. One unit has all the shuffles.
+LONGEST_STAGED = 64
+SHUFFLE_COST = 1.5
+# A reduction across the lanes of a vector, alone and with those of a group.
+ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
 # (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
 VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
@@ -94,6 +100,33 @@ def _collides(nest: Nest, facts: Facts, dim: int) -> bool:
     return False
 
 
+def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, target: Target) -> list[Access]:
+    """The accesses whose rows are transposed in registers where lanes along ``dim`` are rows: those of short rows whose
+    elements lie side by side, if nobody reaches the memory of one in another way."""
+    if dim is None or dim >= len(nest.outer) or len(nest.inner) != 1 or lanes < 4:
+        return []
+    size = nest.inner[0]
+    if size > LONGEST_STAGED or (size < lanes and not target.masked):
+        return []
+    reached = [i for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
+
+    def fits(instr: Load | Store) -> bool:
+        access = instr.access
+        plain = instr.guard is None and not (isinstance(instr, Store) and instr.mode == "add")
+        others = [other for other in reached if other.access.arg == access.arg and other.access != access]
+        alone = not any(isinstance(other, Store) for other in ([instr, *others] if others else []))
+        return plain and alone and nest.args[access.arg].itemsize >= 4 and is_staged(access, dim, len(nest.dims) - 1)
+
+    return list(dict.fromkeys(instr.access for instr in reached if fits(instr)))
+
+
+def _staging_cost(size: int, lanes: int) -> float:
+    """Of one vector that a tile of rows of ``size`` elements gives or takes, in instructions."""
+    width = min(lanes, 1 << (size - 1).bit_length())
+    tiles = -(-size // width)
+    return tiles * (lanes + SHUFFLE_COST * (lanes - width + width * (width.bit_length() - 1))) / size
+
+
 def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int) -> float:
     """Of one vector along ``dim``, in instructions."""
     stride = abs(instr.access.strides[dim])
@@ -126,23 +159,39 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
         turns = -(-size // lanes) if target.masked else size // lanes + size % lanes
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
-    total = 0.0
     runs = _runs(nest, facts)
+    staged = staged_accesses(nest, facts, dim, lanes, target)
+    rows_at_once = _rows_at_once(nest, facts, lanes) if inner else 1
+    across = GROUPED_ACROSS_COST if rows_at_once > 1 else ACROSS_COST
+    # what passes through tiles does so once, in whichever sweeps it is read
+    total = sum(elements * per_turn * _staging_cost(nest.inner[0], lanes) for _ in staged)
     for number in facts.needed:
         instr = nest.body[number]
         count: float = elements * runs[number] if facts.element[number] else rows
         along = dim
         if inner and not facts.element[number]:
             along = None
+            count /= rows_at_once
         else:
             count *= per_turn
         if isinstance(instr, Reduce) and nest.inner:
-            total += elements * per_turn + (12.0 * rows if inner else 0.0)
+            total += elements * per_turn + (across * rows if inner else 0.0)
         elif isinstance(instr, Load | Store):
-            total += count * (1.0 if along is None else _memory_cost(instr, facts, along, lanes))
+            if along is not None and instr.access not in staged:
+                count *= _memory_cost(instr, facts, along, lanes)
+            total += count
         else:
             total += count * cost_of(nest, number)
     return total
+
+
+def _rows_at_once(nest: Nest, facts: Facts, lanes: int) -> int:
+    """How many rows are run together where the lanes are elements: those of short bodies, whose reductions take as long
+    as their elements."""
+    if not nest.outer or lanes < GROUPED_ROWS or math.prod(nest.inner) // lanes > GROUPED_VECTORS:
+        return 1
+    elements = [number for number in facts.needed if facts.element[number]]
+    return GROUPED_ROWS if sum(cost_of(nest, number) for number in elements) <= GROUPED_COST else 1
 
 
 def choose_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
@@ -299,7 +348,8 @@ class NestPlan:
     ``scratch[i]`` its first byte. ``spans`` cut the vector axis where that is an outer one. Where loads run across the
     vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in. ``group``
     rows, neighbours along the last outer loop, are run sweep by sweep. Loads whose turns along the dimension ``ahead``
-    are far apart are prefetched."""
+    are far apart are prefetched. ``staged`` says where in scratch memory short rows are while a block of them is
+    worked on, column by column."""
 
     nest: Nest
     facts: Facts
@@ -313,10 +363,24 @@ class NestPlan:
     scratch: tuple[int, ...]
     scratch_bytes: int
     contracted: dict[int, int]
+    staged: dict[Access, Access]
     across: int | None = None
     share: Share | None = None
     group: int = 1
     ahead: int | None = None
+
+    @property
+    def loaded(self) -> frozenset[Access]:
+        """Where elements are loaded from."""
+        return self._reached(Load)
+
+    @property
+    def stored(self) -> frozenset[Access]:
+        return self._reached(Store)
+
+    def _reached(self, kind: type[Load] | type[Store]) -> frozenset[Access]:
+        body = self.nest.body
+        return frozenset(i.access for n in self.facts.needed if isinstance(i := body[n], kind))
 
     @property
     def row_bytes(self) -> int:
@@ -374,7 +438,7 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     vector, lanes = _ranged_vector(nest, facts, target)
     order = _loop_order(nest, facts, vector)
     levels = _levels(nest, facts, order)
-    return NestPlan(nest, facts, order, levels, vector, lanes, (), (), {}, (), 0, contractions(nest, facts))
+    return NestPlan(nest, facts, order, levels, vector, lanes, (), (), {}, (), 0, contractions(nest, facts), {})
 
 
 def scratch_bytes(nest: Nest, target: Target, workers: int = 1) -> int:
@@ -414,6 +478,7 @@ class _Planner:
         self.order = _loop_order(nest, facts, vector)
         self.inner_vector = vector is not None and vector >= len(nest.outer)
         self.kept: dict[int, Access] = {}
+        self.staged: dict[Access, Access] = {}
         self.scratch: list[int] = []
         self.scratch_end = 0
         self.width = 1  # of one row of scratch memory where the lanes are rows
@@ -424,6 +489,7 @@ class _Planner:
         if self.vector is not None and not self.inner_vector:
             spans = self._spans_of_rows(parts)
             self.width = max(span.step for span in spans)
+            self._stage()
         sweeps = self._sweeps(parts)
         group = self._group(sweeps)
         return NestPlan(
@@ -439,6 +505,7 @@ class _Planner:
             scratch=tuple(self.scratch),
             scratch_bytes=self.scratch_end * group,
             contracted=contractions(self.nest, self.facts),
+            staged=self.staged,
             across=self._tiled_axis(),
             share=self._share(spans, group),
             group=group,
@@ -452,16 +519,14 @@ class _Planner:
         return self.order[-1] if self._moved() > OWN_CACHE_BYTES and self.nest.dims[self.order[-1]] > AHEAD else None
 
     def _group(self, sweeps: tuple[Sweep, ...]) -> int:
-        """How many rows are run together: those of short bodies, whose reductions take as long as their elements."""
+        """How many rows are run together."""
         if not self.inner_vector or not self.nest.outer or not any(sweep.reductions for sweep in sweeps):
             return 1
         rows = self.nest.dims[self.order[len(self.nest.outer) - 1]]
-        vectors = math.prod(self.nest.inner) // self.lanes
         tails = any(span.lanes == 1 for sweep in sweeps for span in sweep.spans)
-        if tails or self._rows_meet() or rows < GROUPED_ROWS or self.lanes < GROUPED_ROWS:
+        if tails or self._rows_meet() or rows < GROUPED_ROWS:
             return 1
-        elements = [number for number in self.facts.needed if self.facts.element[number]]
-        return GROUPED_ROWS if vectors <= GROUPED_VECTORS and self._cost(elements) <= GROUPED_COST else 1
+        return _rows_at_once(self.nest, self.facts, self.lanes)
 
     def _rows_meet(self) -> bool:
         """Whether a row may touch what another writes: additions, and memory that is reached in several ways."""
@@ -541,6 +606,8 @@ class _Planner:
         if not parts:
             return spans_of(size, self.lanes, 1, self.target, self._cost(range(len(self.nest.body))))
         cost = max(self._cost(part.members) for part in parts)
+        if staged_accesses(self.nest, self.facts, self._vector, self.lanes, self.target):
+            return spans_of(size, self.lanes, 1, self.target, cost)
         if not any(self._visits_rows(number) for part in parts for number in part.members):
             copies = self._copies(range(len(self.nest.body)), True)
             return spans_of(size, self.lanes, copies, self.target, cost)
@@ -636,10 +703,22 @@ class _Planner:
             count *= self.nest.dims[dim]
         if lanes_are_rows:
             strides[self._vector] = 1
-        self.kept[value] = Access(-1 - len(self.scratch), 0, tuple(strides))
+        self.kept[value] = self._scratch(tuple(strides), count * dtype_of(self.nest, value).itemsize)
+
+    def _scratch(self, strides: tuple[int, ...], size: int) -> Access:
+        """Scratch memory of ``size`` bytes."""
+        access = Access(-1 - len(self.scratch), 0, strides)
         self.scratch.append(self.scratch_end)
-        size = count * dtype_of(self.nest, value).itemsize
         self.scratch_end += -(-size // 64) * 64
+        return access
+
+    def _stage(self) -> None:
+        """Find scratch memory for the rows that are transposed."""
+        strides = [0] * len(self.nest.dims)
+        strides[self._vector], strides[-1] = 1, self.lanes
+        for access in staged_accesses(self.nest, self.facts, self._vector, self.lanes, self.target):
+            size = self.lanes * self.nest.dims[-1] * self.nest.args[access.arg].itemsize
+            self.staged[access] = self._scratch(tuple(strides), size)
 
     def _is_plain(self, store: Store) -> bool:
         arg = store.access.arg

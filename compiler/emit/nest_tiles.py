@@ -1,0 +1,107 @@
+"""Short rows of which each lane takes one: they pass through tiles that are turned in registers.
+
+Where the lanes are rows and the elements of a row lie side by side, a vector of one element of each row is a gather.
+Instead a block of rows is read whole, transposed, and kept in scratch memory column by column, where all sweeps find
+vectors; what they store goes there too, and is transposed back. Comes in: a plan whose ``staged`` says for which
+accesses; goes out: IR before and behind the sweeps of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.kernels.nest import Access
+
+
+def turned(f: Function, rows: Sequence[Value], width: int | None = None) -> list[Value]:
+    """A matrix transposed in registers, by exchanging off-diagonal blocks of half its size, then of a quarter, and so
+    on. The matrix is as wide as there are rows; if the vectors are wider they hold several side by side."""
+    rows, count = list(rows), lanes_of(rows[0].type)
+    size = (width or len(rows)) // 2
+    while size:
+        low = [i if not i & size else count + i - size for i in range(count)]
+        high = [i + size if not i & size else count + i for i in range(count)]
+        for i in range(len(rows)):
+            if not i & size:
+                a, b = rows[i], rows[i + size]
+                rows[i], rows[i + size] = f.shuffle(a, b, low), f.shuffle(a, b, high)
+        size //= 2
+    return rows
+
+
+class Tiles:
+    """Copies ``lanes`` rows of ``size`` elements, ``step`` apart, to columns of ``lanes`` elements side by side, and
+    back."""
+
+    def __init__(self, f: Function, dtype: np.dtype, lanes: int, size: int, step: int) -> None:
+        self.f = f
+        self.element = memory_type(dtype)
+        self.lanes = lanes
+        self.size = size
+        self.step = step
+        self.width = min(lanes, 1 << (size - 1).bit_length())  # of a tile
+        self.starts = [*range(0, max(1, size - self.width + 1), self.width)]
+        if self.starts[-1] + self.width < size:
+            self.starts.append(size - self.width)  # it repeats a part of the tile before
+
+    def take(self, rows: Value, columns: Value) -> None:
+        for start in self.starts:
+            tile = [self._joined([self._load(rows, start, r) for r in self._members(i)]) for i in range(self.width)]
+            for j, column in enumerate(turned(self.f, tile, self.width)[: self.size - start]):
+                self.f.store(column, self._column(columns, start + j))
+
+    def give(self, columns: Value, rows: Value) -> None:
+        type_ = vector(self.element, self.lanes)
+        for start in self.starts:
+            tile = [
+                self.f.load(type_, self._column(columns, start + j))
+                if start + j < self.size
+                else Value("poison", type_)
+                for j in range(self.width)
+            ]
+            for i, row in enumerate(turned(self.f, tile, self.width)):
+                for part, r in enumerate(self._members(i)):
+                    self._store(self._part(row, part), rows, start, r)
+
+    def _members(self, i: int) -> range:
+        """The rows that share register ``i``."""
+        return range(i, self.lanes, self.width)
+
+    def _column(self, columns: Value, j: int) -> Value:
+        return self.f.offset(columns, j * self.lanes, self.element)
+
+    def _joined(self, parts: list[Value]) -> Value:
+        while len(parts) > 1:
+            count = 2 * lanes_of(parts[0].type)
+            parts = [self.f.shuffle(a, b, range(count)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
+    def _part(self, row: Value, part: int) -> Value:
+        first = part * self.width
+        return row if self.width == self.lanes else self.f.shuffle(row, None, range(first, first + self.width))
+
+    def _mask(self) -> Value | None:
+        if self.width <= self.size:
+            return None
+        bits = ", ".join(f"i1 {str(i < self.size).lower()}" for i in range(self.width))
+        return Value(f"<{bits}>", f"<{self.width} x i1>")
+
+    def _load(self, rows: Value, start: int, row: int) -> Value:
+        address, type_ = self.f.offset(rows, row * self.step + start, self.element), vector(self.element, self.width)
+        mask = self._mask()
+        return self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
+
+    def _store(self, value: Value, rows: Value, start: int, row: int) -> None:
+        address, mask = self.f.offset(rows, row * self.step + start, self.element), self._mask()
+        if mask is None:
+            self.f.store(value, address)
+        else:
+            self.f.masked_store(value, address, mask)
+
+
+def is_staged(access: Access, vector_dim: int, inner: int) -> bool:
+    """Whether lanes along ``vector_dim`` are rows whose elements lie side by side along ``inner``."""
+    return not access.terms and access.strides[inner] == 1 and access.strides[vector_dim] > 1
