@@ -40,7 +40,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
-PACKED_BYTES = 2 << 20  # of B at most, for one column block; twice as much where each block packs A again
+PACKED_BYTES = 1 << 20  # of B at most, for one column block; twice as much where each block packs A again
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
