@@ -26,6 +26,7 @@ import functools
 import math
 from dataclasses import replace
 
+from staticgrad.compiler.emit.bordered_tile import BorderedOperands, call_bordered_tile
 from staticgrad.compiler.emit.convolution_images import (
     ALIAS,
     ByUnits,
@@ -38,11 +39,12 @@ from staticgrad.compiler.emit.convolution_images import (
 )
 from staticgrad.compiler.emit.convolution_packing import Packing, Phase
 from staticgrad.compiler.emit.convolution_strips import Ahead, Lines, Strip, reached
-from staticgrad.compiler.emit.convolution_taps import forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.convolution_taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
+    Tiling,
     aligned_bytes,
     call_tile,
     choose_tiling,
@@ -57,6 +59,7 @@ from staticgrad.frozen import frozen
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 PAGE = 4096  # bytes: lines that are a multiple of it apart share a set of the first cache
+WORTH_LEAVING = 0.01  # of the taps of a row: what leaving out is worth, in larger code
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
@@ -198,21 +201,40 @@ class Forward(ByUnits):
                 with span(f, 0, tiling.row_panels) as q_panel:
                     ahead.ask(writer, f.add(f.mul(line, length), q_panel))
                     q = tiling.row_start(f, q_panel)
-                    at = TileOperands(writer.at(a_line, (q, a_stride)), a_stride, 1, b, tiling.width,
-                                      writer.at(c_line, (q, c_stride)), c_stride, kw * channels, i)  # fmt: skip
-                    if phase.run:
-                        at = replace(at, blocks=blocks, a_block=vertical.dilation * image.row,
-                                     b_block=kw * channels * tiling.width)  # fmt: skip
-                    else:
-                        at = replace(at, depth=channels, blocks=f.mul(blocks, kw),
-                                     a_block=horizontal.dilation * image.pixel,
-                                     b_block=channels * tiling.width)  # fmt: skip
-                    call_tile(f, tiling, "rows", q_panel, panel, at)
+                    a, c = writer.at(a_line, (q, a_stride)), writer.at(c_line, (q, c_stride))
+                    at = TileOperands(a, a_stride, 1, b, tiling.width, c, c_stride, kw * channels, i, blocks)
+                    self._tile(f, phase, q_panel, panel, at)
+
+    def _tile(self, f: Function, phase: Phase, q_panel: Index, panel: Index, at: TileOperands) -> None:
+        """One tile, of some filter rows, the blocks of ``at``."""
+        tiling, channels, kw = phase.tiling, phase.channels, phase.kernel[1]
+        row, tap = (
+            taps.dilation * apart for taps, apart in zip(phase.taps, (self.image.row, self.image.pixel), strict=True)
+        )
+        if phase.left + phase.right:
+            bordered = BorderedOperands(
+                at.a, at.a_row, tap, row, at.b, tiling.width, at.c, at.c_stride, channels, kw, phase.left, phase.right,
+                at.blocks, at.accumulate,
+            )  # fmt: skip
+            call_bordered_tile(f, tiling, q_panel, panel, bordered)
+        elif phase.run:
+            at = replace(at, a_block=row, b_block=kw * channels * tiling.width)
+            call_tile(f, tiling, "rows", q_panel, panel, at)
+        else:  # the only filter row of a pass, tap by tap
+            at = replace(at, depth=channels, blocks=f.mul(at.blocks, kw), a_block=tap, b_block=channels * tiling.width)
+            call_tile(f, tiling, "rows", q_panel, panel, at)
 
 
 def _lines_kept(stride: int) -> int:
     """How many lines, so many bytes apart, the first cache keeps: eight in a set, in as many sets as they reach."""
     return 8 * min(64, PAGE // math.gcd(stride, PAGE))
+
+
+def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]:
+    """The taps that the first and the last pixel of a row leave out: none where that is not worth larger tiles."""
+    left, right = beside(horizontal, image)
+    worth = left + right >= WORTH_LEAVING * horizontal.number * horizontal.count
+    return (left, right) if left + right and worth and min(tiling.heights()) > 1 else (0, 0)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -237,8 +259,9 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         m = rows * columns if flat else taps[1].count
         tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
         most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
-        phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling,
-                       min(taken[0], most) if run else 1, packed)  # fmt: skip
+        left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)
+        tap_rows = min(taken[0], most) if run or left + right else 1
+        phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling, tap_rows, left, right, packed)
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
     packing = Packing.choose(kernel, tuple(phases), image.groups, outputs)

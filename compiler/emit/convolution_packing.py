@@ -32,6 +32,8 @@ class Phase:
     run: bool  # the taps of a filter row and their channels are contiguous
     tiling: Tiling
     tap_rows: int  # filter rows of one pass
+    left: int  # taps of a row that the first pixel of a row leaves out
+    right: int  # and the last one
     packed: int  # where its packed weights start, in elements; without other panels, where those of a panel do
 
     @property

@@ -99,3 +99,13 @@ def phase_rows(f: Function, taps: Taps, block: tuple[Index, Index]) -> tuple[Ind
     size = f.add(f.sub(high, low), taps.spacing - 1 - taps.first)
     count = size // taps.spacing if isinstance(size, int) else f.binary("sdiv", size, spacing)
     return start, f.add(start, count)
+
+
+def beside(taps: Taps, image: Image) -> tuple[int, int]:
+    """How many taps of a row lie left of the image for its first pixel, and how many others right of it for its last.
+    Nothing is said of the pixels between, which may have such taps too."""
+    low, high = image.offset[1], image.offset[1] + image.size[1]
+    first = [taps.origin + u * taps.dilation for u in range(taps.number)]
+    last = (taps.count - 1) * taps.step
+    left = sum(column < low for column in first)
+    return left, min(taps.number - left, sum(column + last >= high for column in first))

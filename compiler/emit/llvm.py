@@ -248,10 +248,10 @@ class Function:
     def extract(self, value: Value, lane: Index) -> Value:
         if lanes_of(value.type) == 1:
             return value
-        return self.emit(element_of(value.type), f"extractelement {value}, {self._index(lane)}")
+        return self.emit(element_of(value.type), f"extractelement {value}, {self.index(lane)}")
 
     def insert(self, value: Value, scalar: Value, lane: Index) -> Value:
-        return self.emit(value.type, f"insertelement {value}, {scalar}, {self._index(lane)}")
+        return self.emit(value.type, f"insertelement {value}, {scalar}, {self.index(lane)}")
 
     def shuffle(self, a: Value, b: Value | None, lanes: Sequence[int]) -> Value:
         other = f"{a.type} poison" if b is None else str(b)
@@ -260,7 +260,8 @@ class Function:
         return self.emit(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
 
     @staticmethod
-    def _index(index: Index) -> Value:
+    def index(index: Index) -> Value:
+        """The index as a value, whether it is known or not."""
         return index if isinstance(index, Value) else integer(index)
 
     # -- arithmetic ---------------------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ class Function:
             return b
         if b == 0:
             return a
-        return self.binary("add nsw", self._index(a), self._index(b))
+        return self.binary("add nsw", self.index(a), self.index(b))
 
     def mul(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
@@ -325,22 +326,22 @@ class Function:
             return b
         if b == 1:
             return a
-        return self.binary("mul nsw", self._index(a), self._index(b))
+        return self.binary("mul nsw", self.index(a), self.index(b))
 
     def sub(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return a - b
-        return a if b == 0 else self.binary("sub nsw", self._index(a), self._index(b))
+        return a if b == 0 else self.binary("sub nsw", self.index(a), self.index(b))
 
     def min(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
-        return self.intrinsic("llvm.smin.i64", "i64", self._index(a), self._index(b))
+        return self.intrinsic("llvm.smin.i64", "i64", self.index(a), self.index(b))
 
     def max(self, a: Index, b: Index) -> Index:
         if isinstance(a, int) and isinstance(b, int):
             return max(a, b)
-        return self.intrinsic("llvm.smax.i64", "i64", self._index(a), self._index(b))
+        return self.intrinsic("llvm.smax.i64", "i64", self.index(a), self.index(b))
 
     # -- memory -------------------------------------------------------------------------------------------------
 
@@ -348,7 +349,7 @@ class Function:
         """The address of element ``index`` behind ``pointer``."""
         if index == 0:
             return pointer
-        return self.emit("ptr", f"getelementptr {element}, {pointer}, {self._index(index)}")
+        return self.emit("ptr", f"getelementptr {element}, {pointer}, {self.index(index)}")
 
     def load(self, type_: str, pointer: Value) -> Value:
         """A scalar or vector, aligned to its element only."""
@@ -402,7 +403,7 @@ class Function:
             if start >= stop:
                 raise ValueError("an empty loop: ask before opening it")
             nonempty = True
-        first, last, by = self._index(start), self._index(stop), self._index(step)
+        first, last, by = self.index(start), self.index(stop), self.index(step)
         before, body, done = self._block, self.label("loop"), self.label("done")
         if nonempty:
             self.branch(body)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -85,7 +85,7 @@ def microkernel(module: Module, tile: Tile) -> str:
     return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
 
 
-class _TileWriter:
+class TileWriter:
     """Loads and stores of one tile: vector ``j`` of a row is masked if it is the last one of an edge tile."""
 
     def __init__(self, f: Function, tile: Tile, last: Value) -> None:
@@ -125,6 +125,33 @@ class _TileWriter:
         else:
             self.f.masked_store(value, self._at(row, j), mask)
 
+    def prefetch_c(self, c_rows: Sequence[Value], accumulate: Value) -> None:
+        """Ask for C, which is read when the sums are complete: a tile takes longer than the third cache."""
+        with self.f.when(self.f.compare("icmp ne", accumulate, integer(0))):
+            for row in c_rows:
+                for j in range(self.tile.vectors):
+                    prefetch(self.f, self._at(row, j))
+
+    def store(self, c_rows: Sequence[Value], accumulate: Value, sums: Sequence[Value]) -> None:
+        """Store the sums in C, added to it where they are only a part of it."""
+        places = [(row, j) for row in c_rows for j in range(self.tile.vectors)]
+        for (row, j), value in zip(places, self._with_c(places, accumulate, sums), strict=True):
+            self.store_c(value, row, j)
+
+    def _with_c(self, places: Sequence[tuple[Value, int]], accumulate: Value, sums: Sequence[Value]) -> list[Value]:
+        f, kind = self.f, self.tile.dtype.kind
+        start, load, ready = f.current_block, f.label("load"), f.label("ready")
+        f.branch_if(f.compare("icmp ne", accumulate, integer(0)), load, ready)
+        f.block(load)
+        add = "fadd" if kind == "f" else "or" if kind == "b" else "add"
+        added = [f.binary(add, self.load_c(row, j), value) for (row, j), value in zip(places, sums, strict=True)]
+        f.branch(ready)
+        f.block(ready)
+        return [
+            f.emit(v.type, f"phi {v.type} [ {v.text}, %{start} ], [ {total.text}, %{load} ]")
+            for v, total in zip(sums, added, strict=True)
+        ]
+
 
 def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> Value:
     """a·b + c in the arithmetic of ``dtype``: fused for floats, wrapping for integers, or-of-ands for bools."""
@@ -147,13 +174,13 @@ _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "
 def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     f = module.function(name, _TILE_PARAMS)
     a, a_row, a_step, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
-    writer = _TileWriter(f, tile, last)
+    writer = TileWriter(f, tile, last)
     element = writer.element
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
     # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
-    _prefetch_c(writer, c_rows, accumulate)
+    writer.prefetch_c(c_rows, accumulate)
     sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
         a_now, b_now, *sums = block.carried
@@ -171,8 +198,7 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
             inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, (b_stride, a_step))), *sums)
         sums = inner.results[len(moving) :]
         block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
-    for s, value in enumerate(_with_c(writer, c_rows, accumulate, block.results[2:])):
-        writer.store_c(value, c_rows[s // tile.vectors], s % tile.vectors)
+    writer.store(c_rows, accumulate, block.results[2:])
     return f.finish()
 
 
@@ -184,11 +210,11 @@ def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
     a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
     lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
     stored = replace(tile, vectors=-(-tile.vectors // terms), edge=True, terms=1)
-    writer = _TileWriter(f, stored, last)
+    writer = TileWriter(f, stored, last)
     element = writer.element
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
     a_rows = [f.offset(a, f.mul(i, a_row), element) for i in range(tile.rows)]
-    _prefetch_c(writer, c_rows, accumulate)
+    writer.prefetch_c(c_rows, accumulate)
     group = vector(element, terms)
 
     def add(b_now: Value, a_groups: list[Value], sums: list[Value]) -> list[Value]:
@@ -212,8 +238,7 @@ def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
     sums = []
     for i in range(tile.rows):
         sums += _add_groups(f, runt.results[1 + i * tile.vectors : 1 + (i + 1) * tile.vectors], terms)
-    for s, value in enumerate(_with_c(writer, c_rows, accumulate, sums)):
-        writer.store_c(value, c_rows[s // stored.vectors], s % stored.vectors)
+    writer.store(c_rows, accumulate, sums)
     return f.finish()
 
 
@@ -233,32 +258,6 @@ def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
         ]
         terms //= 2
     return vectors
-
-
-def _prefetch_c(writer: _TileWriter, c_rows: list[Value], accumulate: Value) -> None:
-    """Ask for C, which is read when the sums are complete: a tile takes longer than the third cache."""
-    f, tile = writer.f, writer.tile
-    with f.when(f.compare("icmp ne", accumulate, integer(0))):
-        for row in c_rows:
-            for j in range(tile.vectors):
-                prefetch(f, f.offset(row, j * writer.lanes, writer.element))
-
-
-def _with_c(writer: _TileWriter, c_rows: list[Value], accumulate: Value, sums: list[Value]) -> list[Value]:
-    """The sums, added to C where they are only a part of it."""
-    f, tile = writer.f, writer.tile
-    start, load, ready = f.current_block, f.label("load"), f.label("ready")
-    f.branch_if(f.compare("icmp ne", accumulate, integer(0)), load, ready)
-    f.block(load)
-    add = "fadd" if tile.dtype.kind == "f" else "or" if tile.dtype.kind == "b" else "add"
-    places = [(row, j) for row in c_rows for j in range(tile.vectors)]
-    added = [f.binary(add, writer.load_c(row, j), value) for (row, j), value in zip(places, sums, strict=True)]
-    f.branch(ready)
-    f.block(ready)
-    return [
-        f.emit(v.type, f"phi {v.type} [ {v.text}, %{start} ], [ {total.text}, %{load} ]")
-        for v, total in zip(sums, added, strict=True)
-    ]
 
 
 # -- tilings ----------------------------------------------------------------------------------------------------
@@ -427,10 +426,23 @@ def call_tile(
     f: Function, tiling: Tiling, layout: Layout, row_panel: Index, column_panel: Index, at: TileOperands
 ) -> None:
     """Call the microkernel for one tile of a tiling; the panels may be known only at run time."""
+    function, valid = choose_tile(f, tiling, microkernel, layout, row_panel, column_panel)
+    integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
+    tail = ", ".join(str(_value(i)) for i in integers)
+    a = f"{at.a}, {_value(at.a_row)}, {_value(at.a_step)}"
+    b_and_c = f"{at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
+    f.line(f"call void {function.text}({a}, {b_and_c}, {tail}, {valid})")
+
+
+def choose_tile(
+    f: Function, tiling: Tiling, emit: Callable[[Module, Tile], str], layout: Layout, row_panel: Index,
+    column_panel: Index,
+) -> tuple[Value, Value]:  # fmt: skip
+    """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
     inner, last = tiling.column_kinds()
     names = [
         [
-            microkernel(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms))
+            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms))
             for vectors, edge in (inner, last)
         ]
         for rows in tiling.heights()
@@ -438,12 +450,7 @@ def call_tile(
     end = tiling.column_panels - 1
     by_column = [_choose(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
     function = by_column[0] if len(by_column) == 1 else _choose(f, row_panel, tiling.tall, *by_column)
-    valid = _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
-    integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
-    tail = ", ".join(str(_value(i)) for i in integers)
-    a = f"{at.a}, {_value(at.a_row)}, {_value(at.a_step)}"
-    b_and_c = f"{at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
-    f.line(f"call void {function.text}({a}, {b_and_c}, {tail}, {valid})")
+    return function, _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
 
 
 def _value(index: Index) -> Value:
