@@ -7,13 +7,14 @@ A pixel of the result depends on that pixel alone, and both images hold the pixe
 
 Neither image is brought into another order. Columns of tiles are pixels. The unit of work is a block of whole rows of
 an image, which an epilogue finds in the caches, by a part of the outputs where there are too few blocks for the
-threads. In a unit the pixels are taken a *panel* at a time, as wide as a tile: its rows, which lie a plane apart, are
-copied next to each other and stay in the first cache while all outputs of the panel are computed. What is read of an
-image is too scattered for the machine to foresee: so between two tiles the lines of the next panel are asked for.
+threads. In a unit the pixels are taken a *strip* at a time, some panels as wide as a tile: rows of the strip, which lie
+a plane apart, are copied into its panels and stay in the caches while all outputs are computed, some planes after each
+other; few outputs read them in place. What is read of an image is too scattered for the machine to foresee: so between
+two tiles the lines of the next strip are asked for.
 
-The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 32 channels or filters that of
-memory: each image once. Where an image has so few pixels that a vector along them would be mostly idle, products along
-channels are faster, and ``convolution_forward`` does them.
+The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
+memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
+are faster, and ``convolution_forward`` does them.
 """
 
 from __future__ import annotations
@@ -42,9 +43,12 @@ from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 BLOCK_BYTES = 256 << 10  # of the pixels and results of a unit: they stay in the second cache
-PANEL_BYTES = 48 << 10  # of a panel of pixels in one pass over the channels
+PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms
+FEW_PANELS = 4  # of rows: then copying a panel is not worth it
+STRIP_BYTES = 128 << 10  # of packed pixels
+TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
 PAGE = 4096
-LEAST_USE = 0.85  # of the lanes along pixels, for being worth it
+LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
 
 
@@ -68,7 +72,9 @@ class Products(ByUnits):
     packed: bool  # weights are copied, inputs beside each other
     layout: Layout
     tiling: Tiling  # outputs × pixels
+    strip: int  # panels that are packed at a time
     depth: int  # terms of one pass
+    copied: bool  # panels are packed, else read in place
     shared_bytes: int
     panel_bytes: int
     own_bytes: int
@@ -94,67 +100,99 @@ class Products(ByUnits):
 
     def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
         f = writer.f
-        panel = writer.area(own)
         with self.units.each(f, chunk) as (number, (unit, _)):
             rest, part = divide(f, unit, self.parts)
             group, block = divide(f, rest, self.blocks)
-            self._unit(writer, panel, number, group, block, part)
+            self._unit(writer, own, number, group, block, part)
 
-    def _unit(self, writer: Writer, panel: Value, number: Index, group: Index, block: Index, part: Index) -> None:
+    def _unit(self, writer: Writer, own: Index, image: Index, group: Index, block: Index, part: Index) -> None:
+        """A block of an image, for a part of the outputs of a group."""
         f, tiling = writer.f, self.tiling
         first = f.mul(block, self.pixels)
         panels = f.mul(part, self.part_panels), f.min(f.mul(f.add(part, 1), self.part_panels), tiling.row_panels)
         low, high = (tiling.row_start(f, p) for p in panels)
-        x = writer.at(writer.first, (number, self.source[0]), (group, self.terms * self.source[1]), (first, 1))
+        s_n, s_c = self.source
+        x = writer.at(writer.first, (image, s_n), (group, self.terms * s_c), (first, 1))
         if writer.result is not None:
-            c_row = self.result[1]
-            c = writer.at(writer.result, (number, self.result[0]), (group, self.outputs * c_row), (first, 1))
-            raw = writer.result
+            raw, c_row = writer.result, self.result[1]
+            c = writer.at(raw, (image, self.result[0]), (group, self.outputs * c_row), (first, 1))
         else:
-            c_row, scratch = self.pixels, f.offset(panel, self.panel_bytes, "i8")
-            c = writer.at(scratch, (low, -c_row))
+            c_row = self.pixels
+            c = writer.at(writer.area(f.add(own, self.panel_bytes)), (low, -c_row))
             raw = writer.at(c, (group, -self.outputs * c_row), (first, -1))
-        with span(f, 0, tiling.column_panels) as column, span(f, 0, self.terms, self.depth) as start:
-            self._pass(writer, panel, x, c, c_row, group, column, start, panels)
-        o = f.mul(group, self.outputs)
-        rows = f.mul(block, self.rows)
-        ranges = [(number, f.add(number, 1)), (f.add(o, low), f.add(o, high)), (rows, f.add(rows, self.rows))]
+        strips = _Strips(self, writer, writer.area(own), x, c, c_row, group, panels)
+        with span(f, 0, tiling.column_panels, self.strip) as column, span(f, 0, self.terms, self.depth) as start:
+            strips.emit(column, start)
+        o, rows = f.mul(group, self.outputs), f.mul(block, self.rows)
+        ranges = [(image, f.add(image, 1)), (f.add(o, low), f.add(o, high)), (rows, f.add(rows, self.rows))]
         writer.finish(raw, [*ranges, (0, self.columns)])
 
-    def _pass(
-        self, writer: Writer, panel: Value, x: Value, c: Value, c_row: int, group: Index, column: Index, start: Index,
-        panels: tuple[Index, Index],
-    ) -> None:  # fmt: skip
-        """Some terms of all outputs of a part, for one panel of pixels."""
-        f, tiling, (a_base, a_row, a_step) = writer.f, self.tiling, self._a(writer, group)
-        depth = f.min(self.depth, f.sub(self.terms, start))
-        source = writer.at(x, (start, self.source[1]), (column, tiling.width))
-        width = f.min(tiling.width, f.sub(tiling.n, f.mul(column, tiling.width)))
-        writer.copy(Matrix(panel, tiling.width, 1), Matrix(source, self.source[1], 1), depth, width)
-        lines = -(-self.depth // self.part_panels)
-        with span(f, *panels) as row_panel:
-            m = tiling.row_start(f, row_panel)
-            ahead = writer.at(source, (f.mul(f.sub(row_panel, panels[0]), lines), self.source[1]), (tiling.width, 1))
-            self._fetch(writer, ahead, lines)
-            a = writer.at(a_base, (m, a_row), (start, a_step))
-            at = TileOperands(a, a_row, a_step, panel, tiling.width, writer.at(c, (m, c_row), (column, tiling.width)),
-                              c_row, depth, start)  # fmt: skip
-            call_tile(f, tiling, self.layout, row_panel, column, at)
-
-    def _a(self, writer: Writer, group: Index) -> tuple[Value, int, int]:
+    def operand(self, writer: Writer, group: Index) -> tuple[Value, int, int]:
         """The weights of a group, and their strides."""
         if self.packed:
             return writer.at(writer.area(0), (group, self.outputs * self.packed_row)), self.packed_row, 1
         base = writer.f.offset(writer.second, self.weights.offset, writer.element)
         return writer.at(base, (group, self.weights.group)), self.weights.out, self.weights.input
 
-    def _fetch(self, writer: Writer, at: Value, channels: int) -> None:
-        """Ask for the pixels of a panel, of some channels."""
+
+@frozen
+class _Strips:
+    """What the strips of a unit share: ``x`` and ``c`` are where its first pixels are read and written."""
+
+    plan: Products
+    writer: Writer
+    scratch: Value  # panels
+    x: Value
+    c: Value
+    c_row: int
+    group: Index
+    panels: tuple[Index, Index]  # of rows
+
+    def emit(self, first: Index, start: Index) -> None:
+        """The strip that begins with column panel ``first``, its terms from ``start`` on, as many as one pass takes."""
+        f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
+        end = f.min(f.add(first, plan.strip), tiling.column_panels)
+        depth = f.min(plan.depth, f.sub(plan.terms, start))
+        if plan.copied:
+            with span(f, first, end) as column:
+                self._pack(self._panel(first, column), column, start, depth)
+        ahead = self.writer.at(self.x, (start, plan.source[1]), (end, tiling.width))
+        share = -(-plan.depth // plan.part_panels)
+        with span(f, *self.panels) as row_panel:
+            some = f.mul(f.sub(row_panel, self.panels[0]), share)
+            self._fetch(self.writer.at(ahead, (some, plan.source[1])), share)
+            with span(f, first, end) as column:
+                self._tile(self._panel(first, column), row_panel, column, start, depth)
+
+    def _panel(self, first: Index, column: Index) -> Value:
+        behind = self.writer.f.sub(column, first) if column is not first else 0
+        return self.writer.at(self.scratch, (behind, self.plan.depth * self.plan.tiling.width))
+
+    def _pack(self, panel: Value, column: Index, start: Index, depth: Index) -> None:
+        """Some terms of a panel of pixels."""
+        plan, writer = self.plan, self.writer
+        first = writer.f.mul(column, plan.tiling.width)
+        width = writer.f.min(plan.tiling.width, writer.f.sub(plan.tiling.n, first))
+        source = writer.at(self.x, (start, plan.source[1]), (first, 1))
+        writer.copy(Matrix(panel, plan.tiling.width, 1), Matrix(source, plan.source[1], 1), depth, width)
+
+    def _fetch(self, at: Value, channels: int) -> None:
+        """Ask for the pixels of a strip, of some channels."""
+        writer, plan = self.writer, self.plan
         f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
-        with span(f, 0, channels) as channel:
-            row = writer.at(at, (channel, self.source[1]))
-            for first in range(0, self.tiling.width, line):
-                prefetch(f, f.offset(row, first, writer.element))
+        with span(f, 0, channels) as channel, span(f, 0, plan.strip * plan.tiling.width, line) as pixel:
+            prefetch(f, writer.at(at, (channel, plan.source[1]), (pixel, 1)), near=plan.strip == 1)
+
+    def _tile(self, panel: Value, row_panel: Index, column: Index, start: Index, depth: Index) -> None:
+        f, plan, writer, tiling = self.writer.f, self.plan, self.writer, self.plan.tiling
+        a_base, a_row, a_step = plan.operand(writer, self.group)
+        m, first = tiling.row_start(f, row_panel), f.mul(column, tiling.width)
+        b, b_stride = panel, tiling.width
+        if not plan.copied:
+            b, b_stride = writer.at(self.x, (start, plan.source[1]), (first, 1)), plan.source[1]
+        at = TileOperands(writer.at(a_base, (m, a_row), (start, a_step)), a_row, a_step, b, b_stride,
+                          writer.at(self.c, (m, self.c_row), (first, 1)), self.c_row, depth, start)  # fmt: skip
+        call_tile(f, tiling, plan.layout, row_panel, column, at)
 
 
 def is_product(kernel: Convolution, target: Target) -> bool:
@@ -166,7 +204,7 @@ def is_product(kernel: Convolution, target: Target) -> bool:
     planes = kernel.x_strides[3] == kernel.y_strides[3] == 1
     planes = planes and kernel.x_strides[2] == kernel.y_strides[2] == kernel.width
     pixels = kernel.height * kernel.width
-    used = pixels / round_up(pixels, tile_lanes(target, kernel.dtype))
+    used = pixels / round_up(pixels, tile_lanes(target, kernel.dtype)) if pixels else 0.0
     return planes and kernel.channels > 0 and kernel.filters > 0 and used >= LEAST_USE
 
 
@@ -179,7 +217,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     groups, terms, outputs = kernel.groups, inputs // kernel.groups, total // kernel.groups
     weights = phase_weights(kernel, taps)
     wanted = wanted_chunks(seconds_of(kernel, target))
-    rows = _block_rows(kernel, (terms + outputs) * size)
+    rows = _block_rows(kernel, target)
     pixels, blocks = rows * kernel.width, kernel.height // rows
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
     apart = kernel.batch * groups * blocks
@@ -189,12 +227,15 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     layout: Layout = "rows" if weights.input == 1 else "columns"
     step = weights.out if layout == "rows" else weights.input
     packed = 1 not in (weights.input, weights.out) or (step * size % PAGE == 0 and min(terms, outputs) * size > 512)
-    depth = -(-terms // -(-terms * tiling.width * size // PANEL_BYTES))
-    panel_bytes = aligned_bytes(depth * tiling.width, kernel.dtype)
+    copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.masked)
+    depth = -(-terms // -(-terms * tiling.width * size // PANEL_BYTES)) if copied else terms
+    strip = min(tiling.column_panels, STRIP_BYTES // (terms * tiling.width * size)) if depth == terms else 1
+    strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
+    panel_bytes = aligned_bytes(strip * depth * copied * tiling.width, kernel.dtype)
     scratch = 0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels
     line = max(1, 64 // size)
     weight_bytes = groups * outputs * (-(-terms // line) | 1) * line
-    units = kernel.batch * groups * blocks * parts
+    units = apart * parts
     return Products(
         units=Units(kernel.batch, 1, groups * blocks * parts,
                     cut(units, wanted)[0] if wanted > 1 and units > 1 else None),
@@ -213,14 +254,24 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         packed=packed,
         layout="rows" if packed else layout,
         tiling=tiling,
+        strip=strip,
         depth=depth,
+        copied=copied,
         shared_bytes=aligned_bytes(weight_bytes, kernel.dtype) if packed else 0,
         panel_bytes=panel_bytes,
         own_bytes=panel_bytes + aligned_bytes(scratch, kernel.dtype),
     )  # fmt: skip
 
 
-def _block_rows(kernel: Convolution, pixel_bytes: int) -> int:
-    """The rows of a block: a divisor of the image's height, so that all blocks are alike."""
-    divisors = [rows for rows in range(1, kernel.height + 1) if kernel.height % rows == 0]
-    return max(rows for rows in divisors if rows == 1 or rows * kernel.width * pixel_bytes <= BLOCK_BYTES)
+def _block_rows(kernel: Convolution, target: Target) -> int:
+    """The rows of a block: a divisor of the image's height, so that all blocks are alike, that leaves few lanes idle,
+    and as many as the caches hold; better too many than idle lanes."""
+    inputs, outputs = kernel.channels // kernel.groups, kernel.filters // kernel.groups
+    row_bytes = (inputs + outputs) * kernel.width * kernel.dtype.itemsize
+    lanes = tile_lanes(target, kernel.dtype)
+
+    def worth(rows: int) -> tuple[float, int]:
+        pixels, fits = rows * kernel.width, rows * row_bytes <= BLOCK_BYTES
+        return pixels / round_up(pixels, lanes) * (1.0 if fits else TOO_LARGE), rows if fits else -rows
+
+    return max((rows for rows in range(1, kernel.height + 1) if kernel.height % rows == 0), key=worth)
