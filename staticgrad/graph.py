@@ -716,6 +716,17 @@ def isolated() -> Iterator[None]:
         _state.control, _state.grad_enabled = control, enabled
 
 
+@contextlib.contextmanager
+def in_body() -> Iterator[None]:
+    """Declare the body of a loop or branch: isolated, and in no checkpoint around, which repeats the op as a whole."""
+    checkpoint, _state.checkpoint = _state.checkpoint, None
+    try:
+        with isolated():
+            yield
+    finally:
+        _state.checkpoint = checkpoint
+
+
 # -- lifting ------------------------------------------------------------------------------------------------------
 
 

@@ -213,3 +213,49 @@ def test_gradients_of_a_closed_session_are_refused() -> None:
     for call in (lambda: sess.grad(x), sess.zero_grad):
         with pytest.raises(sg.StaticGradError, match="closed"):
             call()
+
+
+# -- control flow -----------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_in_a_checkpoint_has_gradients_to_what_it_captures() -> None:
+    a, w = normal(4, 3), normal(3, 3, seed=1)
+
+    def recurrent(x: Any, weight: Any) -> Any:
+        return sg.scan(lambda c, row: (sg.sin(c @ weight) + row, c), x[0], x)[1]
+
+    x, weight = (sg.placeholder(v.shape, sg.float64, requires_grad=True) for v in (a, w))
+    feeds = {x: a, weight: w}
+    plain = sg.sum(recurrent(x, weight) ** 2)
+    again = sg.sum(sg.checkpoint(recurrent, x, weight) ** 2)
+    want, got = run([sg.gradients(y, [x, weight]) for y in (plain, again)], feeds)
+    for first, second in zip(want, got, strict=True):
+        np.testing.assert_allclose(second, first, rtol=1e-12)
+    sess = sg.Session(sg.get_default_graph())
+    sess.forward(again, feeds).backward(again)
+    np.testing.assert_allclose(sess.grad(weight), want[1], rtol=1e-12)
+    sg.check_gradients(lambda u, v: sg.checkpoint(recurrent, u, v), [a, w], order=2)
+
+
+def test_a_literal_that_does_not_fit_its_place_in_a_carry_or_branch_is_refused() -> None:
+    rows, whole, single = np.zeros((3, 2)), sg.constant(1), sg.constant(np.float32(1))
+    condition = sg.placeholder((), sg.bool)
+    for literal in (1.5, np.array(2.5), 2**70):
+        with pytest.raises(sg.GraphError, match="int64"):
+            sg.scan(lambda c, x, new=literal: (new, None), whole, rows)
+        with pytest.raises(sg.GraphError, match="int64"):
+            sg.while_loop(lambda c: c < 3, lambda c, new=literal: new, whole)
+        with pytest.raises(sg.GraphError, match="int64"):
+            sg.cond(condition, lambda: whole, lambda new=literal: new)
+    for literal in (2, 1.5, np.array(2.5), True):
+        last, _ = sg.scan(lambda c, x, new=literal: (new, None), single, rows)
+        chosen = sg.cond(condition, lambda new=literal: new, lambda: single)
+        assert last.dtype == chosen.dtype == sg.float32
+        assert run([last, chosen], {condition: True}) == [literal, literal]
+
+
+def test_branches_of_different_structure_are_refused() -> None:
+    x, condition = sg.placeholder((3,)), sg.placeholder((), sg.bool)
+    for answers in ((x, (x, x)), ((x, x), x), ({"a": x}, {"b": x}), (x, None)):
+        with pytest.raises(sg.GraphError, match="branches differ in structure"):
+            sg.cond(condition, lambda a=answers: a[0], lambda a=answers: a[1])

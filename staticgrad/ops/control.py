@@ -27,7 +27,8 @@ import numpy as np
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, isolated, lift, needed_nodes
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, in_body, lift, needed_nodes
+from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import Size, Symbol, TensorType, bind, bind_size, bool_, int64, is_floating, is_weak
@@ -305,7 +306,7 @@ def scan(
         sequences = [lift(x, outer) for x in rows]
     turns = _length(sequences, length)
     graph = BodyGraph(outer)
-    with graph, isolated():
+    with graph, in_body():
         turn = _turn(graph)
         old = [_carried(graph, x) for x in carries]
         row = [_row(graph, x) for x in sequences]
@@ -363,7 +364,7 @@ def while_loop(
     graphs = (BodyGraph(outer), BodyGraph(outer))
     parts: list[tuple[list[Tensor], list[Tensor]]] = []
     for graph in graphs:
-        with graph, isolated():
+        with graph, in_body():
             turn = _turn(graph)
             old = [_carried(graph, x) for x in carries]
             state = nest.pack(init, old)
@@ -429,7 +430,7 @@ def _fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tenso
     if isinstance(value, (Tensor, Node)):
         x = graph.adopt(lift(value, graph), what)
     elif is_weak(value) or isinstance(value, (np.ndarray, np.generic)):
-        x = FUNCTIONS.constant(np.asarray(value).astype(type_.dtype))
+        x = _literal(f"{what}: the carry", value, type_.dtype)
     else:
         raise GraphError(f"{what}: {value!r} in the carry cannot be used as a tensor")
     same = len(x.shape) == len(type_.shape) and all(
@@ -438,6 +439,19 @@ def _fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tenso
     if not same or x.dtype != type_.dtype:
         raise GraphError(f"{what}: the carry keeps its types\n  expected {type_}\n  actual   {x.type}")
     return x
+
+
+def _literal(what: str, value: Any, dtype: np.dtype) -> Tensor:
+    """A number or array in the dtype of its place.
+
+    Raises:
+        GraphError: that would change what kind of number it is, or its value.
+    """
+    if is_weak(value):
+        require_number(value, dtype, what)
+    elif not np.can_cast(value.dtype, dtype, "same_kind"):
+        raise GraphError(f"{what}: expected {dtype.name}, actual {value!r}")
+    return FUNCTIONS.constant(np.asarray(value).astype(dtype))
 
 
 def _predicate(what: str, graph: Graph, value: Any) -> Tensor:
@@ -502,7 +516,7 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
     graphs = (BodyGraph(outer), BodyGraph(outer))
     answers = []
     for graph, fn in zip(graphs, (then_fn, else_fn), strict=True):
-        with graph, isolated():
+        with graph, in_body():
             answers.append(fn())
     results = _branches(graphs, answers)
     captured = list(dict.fromkeys(x for graph in graphs for x in graph.captured))
@@ -515,18 +529,22 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
 
 
 def _branches(graphs: Sequence[BodyGraph], answers: Sequence[Any]) -> list[list[Tensor]]:
-    """The leaves of both branches, of equal types; numbers take the dtype of the other branch's tensor."""
+    """The leaves of both branches, of equal types; numbers and arrays take the dtype of the other branch's tensor."""
     pairs: list[tuple[Any, Any]] = []
     try:
         nest.map(lambda a, b: pairs.append((a, b)), *answers)
+        if any(b is None or nest.children(b) is not None for _, b in pairs):
+            raise GraphError(f"expected the structure of {answers[0]!r}, actual {answers[1]!r}")
     except GraphError as error:
         raise GraphError(f"cond: the branches differ in structure: {error}") from None
     results: list[list[Tensor]] = [[], []]
     for pair in pairs:
-        dtype = next((np.dtype(v.dtype) for v in pair if hasattr(v, "dtype")), None)
+        typed = sorted((v for v in pair if hasattr(v, "dtype")), key=lambda v: not isinstance(v, Tensor))
         for graph, value, found in zip(graphs, pair, results, strict=True):
-            with graph, isolated():
-                found.append(graph.adopt(lift(value, graph, dtype), "cond"))
+            with graph, in_body():
+                fits = typed and (is_weak(value) or isinstance(value, (np.ndarray, np.generic)))
+                x = _literal("cond: a branch", value, typed[0].dtype) if fits else lift(value, graph)
+                found.append(graph.adopt(x, "cond"))
         a, b = found_types = results[0][-1].type, results[1][-1].type
         if a.dtype != b.dtype or a.ndim != b.ndim or (a.static and b.static and a != b):
             raise GraphError(f"cond: the branches differ in a type\n  expected {found_types[0]}\n  actual   {b}")
