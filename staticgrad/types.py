@@ -67,6 +67,20 @@ def is_weak(value: object) -> TypeGuard[bool | int | float]:
     return type(value) in (bool, int, float)
 
 
+def require_number(value: bool | int | float, dtype: np.dtype, what: str) -> None:
+    """Check that a dtype can hold a Python number.
+
+    Raises:
+        GraphError: it is a float and the dtype integral, out of range, or a number and the dtype bool.
+    """
+    try:
+        fits = np.result_type(dtype, value) == dtype and (is_floating(dtype) or dtype.type(value) == value)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise GraphError(f"{what}: {value!r} is no {dtype.name}")
+
+
 # -- sizes --------------------------------------------------------------------------------------------------------
 
 Monomial = tuple["Atom", ...]

@@ -28,10 +28,20 @@ from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, in_body, lift, needed_nodes
-from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
-from staticgrad.types import Size, Symbol, TensorType, bind, bind_size, bool_, int64, is_floating, is_weak
+from staticgrad.types import (
+    Size,
+    Symbol,
+    TensorType,
+    bind,
+    bind_size,
+    bool_,
+    int64,
+    is_floating,
+    is_weak,
+    require_number,
+)
 
 CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # effects that a body has once a turn, used or not
 STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})

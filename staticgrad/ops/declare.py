@@ -98,20 +98,6 @@ def _warn_of_promotion(what: str) -> None:
     warnings.warn_explicit(message, PromotionWarning, file, line, registry=_warned)
 
 
-def require_number(value: bool | int | float, dtype: np.dtype, what: str) -> None:
-    """Check that a dtype can hold a Python number.
-
-    Raises:
-        GraphError: it is a float and the dtype integral, out of range, or a number and the dtype bool.
-    """
-    try:
-        fits = np.result_type(dtype, value) == dtype and (is_floating(dtype) or dtype.type(value) == value)
-    except OverflowError:
-        fits = False
-    if not fits:
-        raise GraphError(f"{what}: {value!r} is no {dtype.name}")
-
-
 def accepted(what: str, accepts: Accepts, *values: object) -> tuple[Tensor, ...]:
     """Operands of one dtype that the op takes.
 

@@ -15,7 +15,6 @@ import numpy as np
 from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, graph_of, lift
-from staticgrad.ops.declare import require_number
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
@@ -28,6 +27,7 @@ from staticgrad.types import (
     float64,
     is_integer,
     is_weak,
+    require_number,
 )
 
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))

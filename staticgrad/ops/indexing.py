@@ -17,7 +17,7 @@ import numpy as np
 from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, graph_of, lift
-from staticgrad.ops.declare import declare, operands, require_number
+from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.reductions import size_value
 from staticgrad.ops.views import SliceAttributes, declare_slice, inverse, slice_length, unslice
@@ -41,6 +41,7 @@ from staticgrad.types import (
     is_weak,
     normalize_axis,
     product,
+    require_number,
 )
 
 SUMMABLE = (float32, float64, int32, int64)
