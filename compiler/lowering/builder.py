@@ -1,7 +1,7 @@
 """The body of a nest, instruction by instruction: nodes of one group come in, one ``Nest`` goes out.
 
 A builder knows the shape over which the nest loops and how elements of tensors are found in memory through views; which
-memory that is, and in what order of axes, it asks of its ``Surroundings``. Equal instructions are written once.
+memory that is, and in what order of axes, ``Places`` say. Equal instructions are written once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from staticgrad.compiler.kernels.access import (
     ZERO,
     Affine,
     Path,
-    StridesOf,
     broadcast_map,
     dot_address,
     is_view,
@@ -38,6 +37,7 @@ from staticgrad.compiler.kernels.nest import (
     ReduceKind,
     Store,
 )
+from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.steps.step import Memory
 from staticgrad.graph import Node, Tensor
@@ -55,26 +55,11 @@ class Raw:
     strides: tuple[int, ...]
 
 
-class Surroundings(Protocol):
-    """Where the tensors of a program lie."""
-
-    @property
-    def strides_of(self) -> StridesOf: ...
-
-    def memory(self, x: Tensor) -> Memory: ...
-
-    def key(self, again: bool = False) -> Memory:
-        """The key of random numbers: this run's, or that of the run whose values are computed again."""
-        ...
-
-
 class NestBuilder:
     """Writes the body of one nest over ``domain`` with reduced ``axes``."""
 
-    def __init__(
-        self, surroundings: Surroundings, domain: tuple[int, ...], axes: tuple[int, ...] = (), raw: Raw | None = None
-    ):
-        self.surroundings = surroundings
+    def __init__(self, places: Places, domain: tuple[int, ...], axes: tuple[int, ...] = (), raw: Raw | None = None):
+        self.places = places
         self.domain = domain
         outer = [axis for axis in range(len(domain)) if axis not in axes]
         self.order = [*outer, *axes]
@@ -144,7 +129,7 @@ class NestBuilder:
 
     def load(self, x: Tensor, indices: tuple[Affine, ...], values: Sequence[int] = ()) -> int:
         """The element of ``x`` at ``indices`` (in terms of the domain's axes)."""
-        path = resolve(x, indices, self.surroundings.strides_of)
+        path = resolve(x, indices, self.places.strides_of)
         assert isinstance(path, Path), f"{x!r} has no affine address: materialize left it out"
         guard: int | None = None
         fill = 0.0
@@ -168,7 +153,7 @@ class NestBuilder:
                 memory = self.raw
                 address = dot_address(indices, self.raw.strides)
             else:
-                memory = self.surroundings.memory(base)
+                memory = self.places.memory(base)
             access = self.access(memory, base.dtype, address, values)
             value = self.emit(Load(access, base.dtype, guard))
             if guard is None or fill == 0:
@@ -209,7 +194,7 @@ class NestBuilder:
         elif name == "gather":
             number = self._gather(node)
         elif name == "random_uniform":
-            key = self.surroundings.key(again=node.epoch > 0)
+            key = self.places.key(again=node.epoch > 0)
             seed, run = (self.emit(Load(self.access(key, int64, Affine(i)), int64)) for i in (0, 1))
             words = [
                 self.compute("random_key", seed, run, dtype=int64, attrs=key_attributes(node.attrs, word))
@@ -258,8 +243,8 @@ class NestBuilder:
     def store_into_write(self, x: Tensor, node: Node) -> None:
         """Store ``x`` where it belongs in the result of a concat, pad, fold or scatter_add."""
         value, result = self.values[x], node.outputs[0]
-        memory = self.surroundings.memory(result)
-        strides = self.surroundings.strides_of(result)
+        memory = self.places.memory(result)
+        strides = self.places.strides_of(result)
         where = list(self.place_of(x))
         guard: int | None = None
         name, attrs = node.op.name, node.attrs

@@ -17,29 +17,21 @@ from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.kernels.access import (
     Affine,
-    Path,
     behind_reshapes,
     broadcast_map,
     dot_address,
-    resolve,
     row_major,
-    source_of,
 )
-from staticgrad.compiler.kernels.layout import layouts, strides_with
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Load, Reduce
 from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
+from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
     CheckKind,
-    ConstantSlot,
-    FeedSlot,
-    FetchSlot,
-    GradSlot,
-    KeySlot,
     Slot,
     StateSlot,
 )
@@ -52,7 +44,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
 from staticgrad.ops.control import CONDS, LOOPS, LoopAttributes, bodies_of
 from staticgrad.phases import phase
-from staticgrad.types import TensorType, bool_, int64, sizes
+from staticgrad.types import bool_, int64, sizes
 
 RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
 LowerPart = Callable[[Region], Part]  # makes a function of its own of a body
@@ -91,59 +83,14 @@ class Lowering:
     groups: list[Group]
     group_of: dict[Node, Group]
     deferred: set[Node]
-    slots: list[Slot] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.users = users_of(self.region)
-        self.strides_of = strides_with(layouts(self.region))
+        self.places = Places(self.region, self.users)
         self.escaping = escaping(self.region, self.group_of, self.deferred)
-        self._memory: dict[Tensor, Memory] = {}
-        self._grads: dict[str, GradSlot] = {}
         self.fetched = set(map(behind_reshapes, self.region.fetches))
-        self._keys: dict[bool, KeySlot] = {}
         self._step_of: dict[Node, Step] = {}
-        self._states: dict[str, StateSlot] = {}
-        written = {n.attrs.key for n in self.region.graph.nodes if n.op.name == "assign"}
-        for index, x in enumerate(self.region.feeds):
-            self._memory[x] = self._slot(FeedSlot(index, x.type))
-        for index, x in enumerate(self.region.fetches):
-            self._memory[behind_reshapes(x)] = self._slot(FetchSlot(index, x.type))
-        for node in self.region.graph.nodes:
-            if node.op.name in ("variable", "assign"):
-                key = node.attrs.key
-                x = node.outputs[0] if node.op.name == "variable" else node.inputs[0]
-                if key not in self._states:
-                    self._states[key] = StateSlot(key, x.type, key in written)
-                    self._slot(self._states[key])
-                if node.op.name == "variable":
-                    self._memory[x] = self._states[key]
-
-    def _slot(self, slot: Slot) -> Slot:
-        self.slots.append(slot)
-        if isinstance(slot, GradSlot):
-            self._grads[slot.key] = slot
-        return slot
-
-    def key(self, again: bool = False) -> KeySlot:
-        if again not in self._keys:
-            self._keys[again] = KeySlot(again)
-            self._slot(self._keys[again])
-        return self._keys[again]
-
-    def memory(self, x: Tensor) -> Memory:
-        """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
-        x = source_of(x)
-        if x not in self._memory:
-            if x.op.op.name == "constant":
-                self._memory[x] = self._slot(ConstantSlot(x.op.attrs.value))
-            elif x.op.op.name == "accumulated_grad":
-                self._memory[x] = self._grad_slot(x.op.attrs.key, x.type)
-            else:
-                nbytes = math.prod(sizes(x.shape)) * x.dtype.itemsize
-                reason = ", ".join(dict.fromkeys(user.name for user in self.users[x])) or "result"
-                self._memory[x] = Temp(x.name, nbytes, f"read by {reason}", x.source)
-        return self._memory[x]
 
     # -- all groups -------------------------------------------------------------------------------------------------
 
@@ -153,7 +100,7 @@ class Lowering:
         for node in {_state_key(n): n for n in sorted(self.deferred, key=lambda n: n.serial)}.values():
             self._commit(node)  # of several writes of one variable the last
         self._order_effects()
-        return Steps(tuple(self.steps), tuple(self.slots))
+        return Steps(tuple(self.steps), tuple(self.places.slots))
 
     def _fill_builder(self, group: Group, builder: NestBuilder) -> None:
         """The nodes of a group, then the stores of what others need."""
@@ -166,8 +113,8 @@ class Lowering:
             if sink is not None:
                 builder.store_into_write(x, sink)
             elif x in needed:
-                address = dot_address(builder.place_of(x), self.strides_of(x))
-                builder.store(builder.values[x], self.memory(x), x.dtype, address)
+                address = dot_address(builder.place_of(x), self.places.strides_of(x))
+                builder.store(builder.values[x], self.places.memory(x), x.dtype, address)
             for user in self.users[x]:
                 if user.op.name in STORED and user not in self.deferred:
                     self._store_state(builder, x, user)
@@ -183,22 +130,17 @@ class Lowering:
         address = dot_address(builder.place_of(x), row_major(sizes(x.shape)))
         value = builder.values[x]
         if node.op.name == "assign":
-            memory: Memory = self._states[node.attrs.key]
+            memory: Memory = self.places.state(node.attrs.key)
             builder.store(value, memory, x.dtype, address)
             if not builder.check_in_place(memory):
                 raise Deferral(node)
         else:
-            memory = self._grad_slot(node.attrs.key, x.type)
+            memory = self.places.gradient(node.attrs.key, x.type)
             before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
             builder.store(builder.compute("add", before, value, dtype=x.dtype), memory, x.dtype, address)
 
-    def _grad_slot(self, key: str, type_: TensorType) -> GradSlot:
-        if key not in self._grads:
-            self._slot(GradSlot(key, type_))
-        return self._grads[key]
-
     def _nest(self, group: Group) -> None:
-        builder = NestBuilder(self, group.domain, group.axes or ())
+        builder = NestBuilder(self.places, group.domain, group.axes or ())
         self._fill_builder(group, builder)
         family = "row" if group.axes and len(group.nodes) > 1 else "reduce" if group.axes else "pointwise"
         self._add_nest(builder, _name(group.nodes), family, group.nodes)
@@ -232,8 +174,8 @@ class Lowering:
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
-            strides = self.strides_of(result) if needed else self.raw_strides(replace(kernel, store_raw=False))
-            builder = NestBuilder(self, group.domain, raw=Raw(result, strides))
+            strides = self.places.strides_of(result) if needed else self.raw_strides(replace(kernel, store_raw=False))
+            builder = NestBuilder(self.places, group.domain, raw=Raw(result, strides))
             self._fill_builder(group, builder)
             inputs = {operand.memory for operand in operands}
             for memory in builder.stored:
@@ -243,8 +185,8 @@ class Lowering:
         reads = [operand.memory for operand in operands]
         writes: list[Memory] = []
         if store_raw:
-            operands.append(Operand(self.memory(result)))
-            writes.append(self.memory(result))
+            operands.append(Operand(self.places.memory(result)))
+            writes.append(self.places.memory(result))
         adds: list[Memory] = []
         if builder is not None:
             operands.extend(Operand(m) for m in builder.args if not isinstance(m, Raw))
@@ -266,30 +208,20 @@ class Lowering:
                     return user
         raise AssertionError("a state slot is stored by no assign")
 
-    def _strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:
-        """Where an operand of a matrix kernel lies, and its strides by axis."""
-        shape = sizes(x.shape)
-        path = resolve(x, broadcast_map(shape, shape), self.strides_of)
-        assert isinstance(path, Path)
-        assert not path.guards
-        factors = dict(path.address.terms)
-        strides = tuple(factors.get(axis, 0) for axis in range(len(shape)))
-        return Operand(self.memory(path.base), path.address.offset * x.dtype.itemsize), strides
-
     def _contraction(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
         a, b = node.inputs
         *batch, m, k = sizes(a.shape)
         n = sizes(b.shape)[-1]
-        (a_operand, a_strides), (b_operand, b_strides) = self._strided(a), self._strided(b)
-        c_strides = self.strides_of(node.outputs[0])
+        (a_operand, a_strides), (b_operand, b_strides) = self.places.strided(a), self.places.strided(b)
+        c_strides = self.places.strides_of(node.outputs[0])
         kernel = Contraction(a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides)
         return kernel, [a_operand, b_operand]
 
     def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
         attrs = node.attrs
         direction, roles = _CONVOLUTIONS[node.op.name]
-        (first, first_strides), (second, second_strides) = map(self._strided, node.inputs)
-        result_strides = self.strides_of(node.outputs[0])
+        (first, first_strides), (second, second_strides) = map(self.places.strided, node.inputs)
+        result_strides = self.places.strides_of(node.outputs[0])
         tensors = dict(zip(roles, (*node.inputs, *node.outputs), strict=True))
         strides = dict(zip(roles, map(_four, (first_strides, second_strides, result_strides)), strict=True))
         n, c, height, width = sizes(tensors["x"].shape)
@@ -311,13 +243,15 @@ class Lowering:
         if node.op.name == "concat" or (node.op.name == "fold" and _covers(node)):
             return
         shape = sizes(result.shape)
-        builder = NestBuilder(self, shape)
+        builder = NestBuilder(self.places, shape)
         where = broadcast_map(shape, shape)
         if node.op.name == "scatter_add":
             value = builder.load(node.inputs[0], where)
         else:
             value = builder.constant(node.attrs.value if node.op.name == "pad" else 0, result.dtype)
-        builder.store(value, self.memory(result), result.dtype, dot_address(where, self.strides_of(result)))
+        builder.store(
+            value, self.places.memory(result), result.dtype, dot_address(where, self.places.strides_of(result))
+        )
         self._add_nest(builder, f"fill_{node.op.name}", "pointwise", [node], fills=True)
 
     # -- effects ----------------------------------------------------------------------------------------------------
@@ -345,7 +279,7 @@ class Lowering:
         """Reduce the operand to two int64: the extremes of an index, or whether a condition holds everywhere."""
         x = node.inputs[0]
         shape = sizes(x.shape)
-        builder = NestBuilder(self, shape, tuple(range(len(shape))))
+        builder = NestBuilder(self.places, shape, tuple(range(len(shape))))
         value = builder.load(x, broadcast_map(shape, shape))
         if kind == "bounds":
             value = builder.cast(value, x.dtype, int64)
@@ -370,7 +304,7 @@ class Lowering:
         self._append(tested, [node])
 
     def _call(self, node: Node) -> None:
-        inputs = [self.memory(x) for x in node.inputs]
+        inputs = [self.places.memory(x) for x in node.inputs]
         if node.op.name == "print":
             text = node.attrs.text
             slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source)
@@ -378,8 +312,8 @@ class Lowering:
         else:
             types = tuple(y.type for y in node.outputs)
             slot = CallbackSlot(node.attrs.function, tuple(x.type for x in node.inputs), types, node.source)
-            outputs = [self.memory(y) for y in node.outputs]
-        self._slot(slot)
+            outputs = [self.places.memory(y) for y in node.outputs]
+        self.places.add(slot)
         message = f"{node.op.name} ({node.name!r}) raised"
         memories = (*inputs, *outputs)
         step = Step(
@@ -393,8 +327,8 @@ class Lowering:
         """A kernel over plain row-major memory, with the results of the node that it writes."""
         wanted = [y in self.fetched or bool(self.users[y]) for y in node.outputs]
         batch = batch_of(node, wanted)
-        inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.memory(node.outputs[number]) for number in batch.results]
+        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
+        outputs = [self.places.memory(node.outputs[number]) for number in batch.results]
         assert len(inputs) + len(outputs) == len(batch.routine.blocks)
         step = Step(
             node.op.name, "routine", batch, tuple(Operand(m) for m in (*inputs, *outputs)),
@@ -421,10 +355,10 @@ class Lowering:
             kernel = Branch(parts[0], parts[1], len(node.inputs) - 1, len(node.outputs))
         lent = lent_slots(parts)
         for slot in lent:
-            if slot not in self.slots:
-                self._slot(slot)
-        inputs = [self.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.memory(y) for y in node.outputs]
+            if slot not in self.places.slots:
+                self.places.add(slot)
+        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
+        outputs = [self.places.memory(y) for y in node.outputs]
         scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
         step = Step(
             node.op.name, "loop", None, tuple(Operand(m) for m in (*inputs, *outputs, *lent)),
@@ -438,14 +372,14 @@ class Lowering:
         need not come after this: it reads the value where it was made."""
         x = node.inputs[0]
         shape = sizes(x.shape)
-        builder = NestBuilder(self, shape)
+        builder = NestBuilder(self.places, shape)
         where = broadcast_map(shape, shape)
         value, address = builder.load(x, where), dot_address(where, row_major(shape))
         memory: Memory
         if node.op.name == "assign":
-            memory = self._states[node.attrs.key]
+            memory = self.places.state(node.attrs.key)
         else:
-            memory = self._grad_slot(node.attrs.key, x.type)
+            memory = self.places.gradient(node.attrs.key, x.type)
             before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
             value = builder.compute("add", before, value, dtype=x.dtype)
         builder.store(value, memory, x.dtype, address)

@@ -1,0 +1,98 @@
+"""Places: where the tensors of a region lie.
+
+Comes in: a region of primitives. Goes out, as lowering asks: for each tensor a slot of the caller's memory (what is fed
+and fetched, state, constants, keys) or a buffer of the arena, and the strides of its axes there. Where in the arena a
+buffer lies is decided by placement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from staticgrad.compiler.kernels.access import Path, behind_reshapes, broadcast_map, resolve, source_of
+from staticgrad.compiler.kernels.layout import layouts, strides_with
+from staticgrad.compiler.program import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
+from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.steps.step import Memory, Operand, Temp
+from staticgrad.graph import Node, Tensor
+from staticgrad.types import TensorType, sizes
+
+
+class Places:
+    """The memories of one program. ``slots`` are the caller's, in the order in which the program takes them."""
+
+    def __init__(self, region: Region, users: Mapping[Tensor, Sequence[Node]]) -> None:
+        self.strides_of = strides_with(layouts(region))
+        self.slots: list[Slot] = []
+        self._users = users
+        self._memory: dict[Tensor, Memory] = {}
+        self._gradients: dict[str, GradSlot] = {}
+        self._keys: dict[bool, KeySlot] = {}
+        self._states: dict[str, StateSlot] = {}
+        for index, x in enumerate(region.feeds):
+            self._memory[x] = self.add(FeedSlot(index, x.type))
+        for index, x in enumerate(region.fetches):
+            self._memory[behind_reshapes(x)] = self.add(FetchSlot(index, x.type))
+        self._add_states(region.graph.nodes)
+
+    def _add_states(self, nodes: Sequence[Node]) -> None:
+        written = {n.attrs.key for n in nodes if n.op.name == "assign"}
+        for node in nodes:
+            if node.op.name not in ("variable", "assign"):
+                continue
+            key = node.attrs.key
+            x = node.outputs[0] if node.op.name == "variable" else node.inputs[0]
+            if key not in self._states:
+                self._states[key] = StateSlot(key, x.type, key in written)
+                self.add(self._states[key])
+            if node.op.name == "variable":
+                self._memory[x] = self._states[key]
+
+    def add(self, slot: Slot) -> Slot:
+        """One more memory of the caller's."""
+        self.slots.append(slot)
+        if isinstance(slot, GradSlot):
+            self._gradients[slot.key] = slot
+        return slot
+
+    def key(self, again: bool = False) -> KeySlot:
+        """The key of random numbers: this run's, or that of the run whose values are computed again."""
+        if again not in self._keys:
+            self._keys[again] = KeySlot(again)
+            self.add(self._keys[again])
+        return self._keys[again]
+
+    def state(self, key: str) -> StateSlot:
+        """The memory of a variable that the region reads or writes."""
+        return self._states[key]
+
+    def gradient(self, key: str, type_: TensorType) -> GradSlot:
+        """The memory of an accumulated gradient."""
+        if key not in self._gradients:
+            self.add(GradSlot(key, type_))
+        return self._gradients[key]
+
+    def memory(self, x: Tensor) -> Memory:
+        """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
+        x = source_of(x)
+        if x not in self._memory:
+            if x.op.op.name == "constant":
+                self._memory[x] = self.add(ConstantSlot(x.op.attrs.value))
+            elif x.op.op.name == "accumulated_grad":
+                self._memory[x] = self.gradient(x.op.attrs.key, x.type)
+            else:
+                nbytes = math.prod(sizes(x.shape)) * x.dtype.itemsize
+                reason = ", ".join(dict.fromkeys(user.name for user in self._users[x])) or "result"
+                self._memory[x] = Temp(x.name, nbytes, f"read by {reason}", x.source)
+        return self._memory[x]
+
+    def strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:
+        """Where an operand of a matrix kernel lies, through views, and its strides by axis."""
+        shape = sizes(x.shape)
+        path = resolve(x, broadcast_map(shape, shape), self.strides_of)
+        assert isinstance(path, Path)
+        assert not path.guards
+        factors = dict(path.address.terms)
+        strides = tuple(factors.get(axis, 0) for axis in range(len(shape)))
+        return Operand(self.memory(path.base), path.address.offset * x.dtype.itemsize), strides
