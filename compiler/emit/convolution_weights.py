@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from staticgrad.compiler.emit.convolution_images import (
     Chunks,
     Image,
-    Weights,
     Writer,
     add_arrays,
     is_run,
@@ -31,6 +30,7 @@ from staticgrad.compiler.emit.convolution_images import (
     x_image,
 )
 from staticgrad.compiler.emit.convolution_panels import pack_pixels
+from staticgrad.compiler.emit.convolution_weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -55,7 +55,6 @@ BLOCK_PIXELS = 256  # at least: the result is read and written for each block
 PART_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 PART_PIXELS = 512  # of such a chunk at least: its weights are cleared and added in the end
 MOST_PARTS = 16
-STORE_FILTERS = 16  # whose weights are transposed out of scratch memory together
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +377,7 @@ def _finish_filters(writer: Writer, plan: WeightGrad, first: Index, count: int) 
     """Store some filters, and call the epilogue for them."""
     source, _ = _weights_result(writer, plan)
     if writer.result is not None and not plan.direct:
-        _store_filters(writer, plan, source, first, count)
+        store_filters(writer, source, plan.result_row, first, count)
     ranges = [(first, writer.f.add(first, count)), (0, plan.channels), *((0, size) for size in writer.kernel.kernel)]
     writer.finish(source if writer.result is None else writer.result, ranges)
 
@@ -387,7 +386,7 @@ def _finish_weights(writer: Writer, plan: WeightGrad) -> None:
     """Store all filters, and call the epilogue once."""
     source, _ = _weights_result(writer, plan)
     if writer.result is not None and not plan.direct:
-        _store_weights(writer, plan, source)
+        store_weights(writer, source, plan.result_row)
     ranges: list[tuple[Index, Index]] = [(0, writer.kernel.filters), (0, plan.channels)]
     ranges += [(0, size) for size in writer.kernel.kernel]
     writer.finish(source if writer.result is None else writer.result, ranges)
@@ -475,43 +474,3 @@ def _weight_tile(
             writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(f.sub(number, first), row), rows, x_row, plan.y_row,
         )  # fmt: skip
         call_tile(f, tiling, "columns", row_panel, panel, at)
-
-
-def _store_weights(writer: Writer, plan: WeightGrad, source: Value) -> None:
-    """Copy the scratch result to the strides of w."""
-    f, filters = writer.f, writer.kernel.filters
-    if _stored_taps(writer.kernel) is None:
-        _store_filters(writer, plan, source, 0, filters)
-        return
-    # Few filters at a time, whose lines of w stay in the cache.
-    whole = filters // STORE_FILTERS * STORE_FILTERS
-    if whole:
-        with span(f, 0, whole, STORE_FILTERS) as first:
-            _store_filters(writer, plan, source, first, STORE_FILTERS)
-    if whole < filters:
-        _store_filters(writer, plan, source, whole, filters - whole)
-
-
-def _stored_taps(kernel: Convolution) -> int | None:
-    """The stride of the taps in w, where for each channel a matrix of taps × filters is transposed."""
-    (kh, kw), (o, c, i, j) = kernel.kernel, kernel.w_strides
-    taps = Weights(0, 0, o, c, i, j).taps((kh, kw))
-    return taps if kh * kw > 1 and c != 1 and o != 1 else None
-
-
-def _store_filters(writer: Writer, plan: WeightGrad, source: Value, first: Index, count: int) -> None:
-    """Copy some filters of the scratch result to the strides of w."""
-    f, (kh, kw), channels, row = writer.f, writer.kernel.kernel, plan.channels, plan.result_row
-    o, c, i, j = writer.kernel.w_strides
-    origin = writer.at(source, (first, 1))
-    result = writer.at(writer.result_pointer, (first, o))
-    taps = _stored_taps(writer.kernel)
-    if taps is not None:
-        with span(f, 0, channels) as channel:
-            to = Matrix(writer.at(result, (channel, c)), taps, o)
-            writer.copy(to, Matrix(writer.at(origin, (channel, row)), channels * row, 1), kh * kw, count)
-        return
-    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
-        to = Matrix(writer.at(result, (tap_i, i), (tap_j, j)), c, o)
-        lines = writer.at(origin, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
-        writer.copy(to, Matrix(lines, row, 1), channels, count)

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.contraction_dots import sum_lanes
 from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution_weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
-from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -31,8 +32,6 @@ TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the
 ENOUGH_UNITS = 8  # panels of channels, so that threads have work of their own
 SECOND_CACHE = 2  # where what is asked for shall be kept
 MOST_PARTS = 8  # sums that are added in the end
-
-Strides = tuple[int, int, int, int]  # of o, c, i, j
 
 
 @frozen
@@ -111,7 +110,7 @@ class DotWeights:
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
-        return _sum_strides(kernel)
+        return row_major_weights(kernel)
 
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
         if self.part:
@@ -190,8 +189,8 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
     f = part.f
     unit, number = divide(f, part.chunk, plan.parts)
     sums = writer.area(f.mul(number, plan.sum_bytes))
-    segments = chunk_range(f, _as_value(number), plan.part, plan.segments.number)
-    _add_unit(writer, plan, unit, segments, (sums, _sum_strides(writer.kernel)), _own(writer, plan, part.worker))
+    segments = chunk_range(f, as_value(number), plan.part, plan.segments.number)
+    _add_unit(writer, plan, unit, segments, (sums, row_major_weights(writer.kernel)), _own(writer, plan, part.worker))
     chunks.run(f.finish(), plan.units * plan.parts)
     own, first = chunks.own, chunks.own.area(0)
     with span(chunks.f, 1, plan.parts) as later:
@@ -199,7 +198,7 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
         add_arrays(own, first, source, plan.sum_bytes // own.dtype.itemsize)
     kernel = chunks.kernel
     if own.result is not None:
-        _copy_weights(own, (own.result, kernel.w_strides), (first, _sum_strides(kernel)))
+        copy_weights(own, (own.result, kernel.w_strides), (first, row_major_weights(kernel)))
     ranges: list[Range] = [(0, kernel.filters), (0, plan.channels.count), *((0, taps) for taps in kernel.kernel)]
     own.finish(first if own.result is None else own.result, ranges)
 
@@ -207,36 +206,13 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
 def _add_units(writer: Writer, plan: DotWeights, units: Range, worker: Index) -> None:
     """Some panels of channels, with all segments."""
     f, kernel = writer.f, writer.kernel
-    raw = (writer.area(0), _sum_strides(kernel)) if writer.result is None else (writer.result, kernel.w_strides)
+    raw = weights_of(writer)
     with span(f, *units) as unit:
         _add_unit(writer, plan, unit, (0, plan.segments.number), raw, _own(writer, plan, worker))
         group, panel = divide(f, unit, plan.channels.number)
         first, channels = f.mul(group, plan.filters.count), plan.channels.range(f, panel)
         taps: list[Range] = [(0, size) for size in kernel.kernel]
         writer.finish(raw[0], [(first, f.add(first, plan.filters.count)), channels, *taps])
-
-
-def _copy_weights(writer: Writer, to: tuple[Value, Strides], source: tuple[Value, Strides]) -> None:
-    """Few weights from one place to another, a row of taps at a time."""
-    f, kernel = writer.f, writer.kernel
-    sizes = (0, kernel.channels // kernel.groups, kernel.kernel[0])
-    with span(f, 0, kernel.filters * sizes[1] * sizes[2]) as number:
-        indices = unravel(f, number, sizes)
-        target, origin = (
-            Matrix(writer.at(base, *zip(indices, strides, strict=False)), 0, strides[3])
-            for base, strides in (to, source)
-        )
-        writer.copy(target, origin, 1, kernel.kernel[1])
-
-
-def _as_value(index: Index) -> Value:
-    return index if isinstance(index, Value) else integer(index)
-
-
-def _sum_strides(kernel: Convolution) -> Strides:
-    """Of sums in scratch memory, row-major."""
-    (kh, kw), channels = kernel.kernel, kernel.channels // kernel.groups
-    return channels * kh * kw, kh * kw, kw, 1
 
 
 def _own(writer: Writer, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
@@ -277,9 +253,9 @@ def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segment
     following, ends = f.add(number, 1), segments[1]
     if isinstance(following, int) and isinstance(ends, int):
         return (f.add(unit, 1), segments[0]) if following == ends else (unit, following)
-    last = f.compare("icmp eq", _as_value(following), _as_value(ends))
+    last = f.compare("icmp eq", as_value(following), as_value(ends))
     pairs = ((f.add(unit, 1), unit), (segments[0], following))
-    next_unit, next_number = (f.select(last, _as_value(a), _as_value(b)) for a, b in pairs)
+    next_unit, next_number = (f.select(last, as_value(a), as_value(b)) for a, b in pairs)
     return next_unit, next_number
 
 
@@ -333,7 +309,7 @@ def _add_tile(
     function = plan.filters.choose(f, rows, by_rows)
     pixels = segment.pixels(f, kernel.out_width)
     numbers = (pixels, segment.count(f), s_n, planes.image, later)
-    tail = ", ".join(str(_as_value(number)) for number in numbers)
+    tail = ", ".join(str(as_value(number)) for number in numbers)
     b_row = integer(planes.each * planes.pitch)
     f.line(f"call void {function.text}({y}, {integer(s_o)}, {b}, {b_row}, {to}, {tail})")
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution_weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
@@ -112,8 +113,7 @@ class PlaneWeights:
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
-        kh, kw = kernel.kernel
-        return self.channels * kh * kw, kh * kw, kw, 1
+        return row_major_weights(kernel)
 
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
         if self.part:
@@ -321,16 +321,12 @@ def _add_panels(
     if plan.unfolded or not plan.kept:
         return
     f = writer.f
-    with f.when(f.compare("icmp eq", _value(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
+    with f.when(f.compare("icmp eq", as_value(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
         group, row_panel = divide(f, unit, plan.tiling.row_panels)
         with span(f, 0, plan.tiling.column_panels) as panel:
             at = _sums_at(writer, plan, sums, group, panel, plan.tiling.row_start(f, row_panel))
             _store(writer, plan, at, group, _rows_of(f, plan, row_panel), panel)
-        _call_epilogue(writer, plan, group, _rows_of(f, plan, row_panel), (0, plan.filters))
-
-
-def _value(index: Index) -> Value:
-    return index if isinstance(index, Value) else integer(index)
+        _call_epilogue(writer, plan, group, _rows_of(f, plan, row_panel))
 
 
 def _rows_of(f: Function, plan: PlaneWeights, row_panel: Index) -> Range:
@@ -361,7 +357,7 @@ def _add_tiles(
             if not plan.kept:
                 _store(writer, plan, to, group, rows, panel)
         if not plan.kept:
-            _call_epilogue(writer, plan, group, rows, (0, plan.filters))
+            _call_epilogue(writer, plan, group, rows)
 
 
 def _add_tile(
@@ -397,23 +393,14 @@ def _finish(writer: Writer, plan: PlaneWeights, sums: Value) -> None:
     with span(f, 0, kernel.groups) as group, span(f, 0, plan.tiling.column_panels) as panel:
         _store(writer, plan, _sums_at(writer, plan, sums, group, panel, 0), group, (0, plan.tiling.m), panel)
     ranges: list[Range] = [(0, kernel.filters), (0, plan.channels), *((0, taps) for taps in kernel.kernel)]
-    writer.finish(_result(writer)[0], ranges)
+    writer.finish(weights_of(writer)[0], ranges)
 
 
-def _result(writer: Writer) -> tuple[Value, tuple[int, int, int, int]]:
-    """Where the weights are stored, and their strides of o, c, i, j."""
-    kernel = writer.kernel
-    if writer.result is not None:
-        return writer.result, kernel.w_strides
-    (kh, kw), channels = kernel.kernel, kernel.channels // kernel.groups
-    return writer.area(0), (channels * kh * kw, kh * kw, kw, 1)
-
-
-def _call_epilogue(writer: Writer, plan: PlaneWeights, group: Index, rows: Range, filters: Range) -> None:
-    f = writer.f
-    first = f.mul(group, plan.filters)
+def _call_epilogue(writer: Writer, plan: PlaneWeights, group: Index, rows: Range) -> None:
+    """Hand on some channels of all filters of a group."""
+    f, first = writer.f, writer.f.mul(group, plan.filters)
     taps: list[Range] = [(0, size) for size in writer.kernel.kernel]
-    writer.finish(_result(writer)[0], [(f.add(first, filters[0]), f.add(first, filters[1])), rows, *taps])
+    writer.finish(weights_of(writer)[0], [(first, f.add(first, plan.filters)), rows, *taps])
 
 
 def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
@@ -435,7 +422,7 @@ def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: 
 
 def _spacing(writer: Writer) -> int | None:
     """The stride of a filter's weights (c, i, j), if they have one."""
-    (kh, kw), (_, c, i, j) = writer.kernel.kernel, _result(writer)[1]
+    (kh, kw), (_, c, i, j) = writer.kernel.kernel, weights_of(writer)[1]
     spacing = j if kw > 1 else i
     even = kh == 1 or kw == 1 or i == kw * j
     return spacing if even and c == kh * kw * spacing else None
@@ -444,7 +431,7 @@ def _spacing(writer: Writer) -> int | None:
 def _fetch_weights(writer: Writer, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index) -> None:
     """Ask for some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
     f, size = writer.f, writer.dtype.itemsize
-    result, (o, c, _, _) = _result(writer)
+    result, (o, c, _, _) = weights_of(writer)
     share = -(-plan.tiling.width // plan.taps)
     lines = -(-plan.tiling.rows * plan.taps * size // LINE) + 1
     first = f.add(f.mul(panel, plan.tiling.width), f.mul(tap, share))
@@ -458,7 +445,7 @@ def _fetch_weights(writer: Writer, plan: PlaneWeights, group: Index, rows: Range
 def _store_panel(writer: Writer, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int) -> None:
     """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
     f, (kh, kw), width = writer.f, writer.kernel.kernel, plan.tiling.width
-    result, (o, c, i, j) = _result(writer)
+    result, (o, c, i, j) = weights_of(writer)
     to = writer.at(result, (first, o))
     numbers = f.mul(rows[0], plan.taps), f.mul(rows[1], plan.taps)  # of channels and taps
     spacing = _spacing(writer)
