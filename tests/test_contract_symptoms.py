@@ -156,6 +156,20 @@ def test_conv3d_takes_the_words_for_paddings(padding: str) -> None:
     np.testing.assert_allclose(got, np.einsum("ncijkdhw,ocdhw->noijk", windows, w), rtol=1e-10)
 
 
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(("shape", "image"), [((4, 1, 1, 14), (4, 4, 14, 14)), ((2, 1, 1, 8), (2, 1, 8, 8))])
+def test_the_weights_gradient_of_images_whose_rows_are_broadcast(
+    target: str, shape: tuple[int, ...], image: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    x, cotangent = normal(*shape), normal(image[0], 5, image[2] - 2, image[3] - 2, seed=1)
+    w = sg.Variable(normal(5, image[1], 3, 3), name="w")
+    y = sg.nn.conv2d(sg.broadcast_to(sg.constant(x), image), w)
+    got = run(sg.gradients(y, [w], grad_ys=[cotangent]))[0]
+    windows = np.lib.stride_tricks.sliding_window_view(np.broadcast_to(x, image), (3, 3), axis=(2, 3))
+    np.testing.assert_allclose(got, np.einsum("nchwij,nohw->ocij", windows, cotangent), rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize("extra", [1, 2])
 def test_a_transposed_convolution_whose_output_padding_is_not_below_its_stride(padding: int, extra: int) -> None:

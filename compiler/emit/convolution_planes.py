@@ -157,7 +157,8 @@ class Planes:
         """Ask for a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
         f, kernel = writer.f, self.kernel
         s_n, s_c, s_h, _ = kernel.x_strides
-        lines = -(-self.rows * kernel.stride[0] * s_h * writer.dtype.itemsize // (LINE * self.each))
+        far = abs(self.rows * kernel.stride[0] * s_h) * writer.dtype.itemsize
+        lines = max(1, -(-far // (LINE * self.each)))  # rows of a broadcast image are the same ones
         start = writer.at(writer.first, (channel, s_c), (segment.rows[0], kernel.stride[0] * s_h))
         start = f.offset(start, f.mul(part, lines * LINE), "i8")
         with span(f, *segment.images) as image:
