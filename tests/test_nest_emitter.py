@@ -320,6 +320,32 @@ def test_rows_that_are_also_reached_in_another_way_are_not_transposed() -> None:
     assert not plan.staged
 
 
+def every_other(rows: int, size: int, dtype: np.dtype) -> Nest:
+    x = Access(0, 1, (2 * size, 2))
+    body = (Load(x, dtype), op("add", 0, 0, dtype=dtype), Store(Access(1, 0, (size, 1)), 1))
+    return Nest((rows, size), (), (dtype, dtype), body)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, I64], ids=str)
+def test_every_other_element_is_loaded_up_to_the_last_and_no_further(dtype: np.dtype) -> None:
+    """The last element is the end of the array: behind it lie the guards, in front of a page perhaps nothing."""
+    sizes = [2, 3, 7, 8, 9, 15, 16, 17, 28, 31, 33]
+    nests = [every_other(5, size, dtype) for size in sizes]
+    data = [[np.arange(10 * size).astype(dtype), np.zeros(5 * size, dtype)] for size in sizes]
+    check(nests, data)
+
+
+def test_positions_are_counted_in_half_the_width() -> None:
+    narrow = Compute("astype", AstypeAttributes(I32), (0,), I32)
+    body = (Iota(1), narrow, Load(Access(0, 0, (37, 1)), I32), op("add", 1, 2, dtype=I32), Reduce("min", 3, I32))
+    nest = Nest((5,), (37,), (I32, I32), (*body, Store(Access(1, 0, (1, 0)), 4)))
+    rng = np.random.default_rng(0)
+    check([nest], [[rng.integers(-99, 99, 5 * 37).astype(I32), np.zeros(5, I32)]])
+    module = Module(AVX512)
+    emit_nest(module, nest, "main")
+    assert "trunc <" not in module.text()
+
+
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_tiles_are_turned_and_turned_back(lanes: int) -> None:
     """Rows of every width; nothing beside them is written."""

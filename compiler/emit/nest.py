@@ -47,7 +47,7 @@ __all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
 LONGEST_CHAIN = 256
 SHORTEST_BLOCK = 128
 
-INT64 = np.dtype(np.int64)
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 Accumulators = list[Value]
 Body = Callable[[Scope, Accumulators], Accumulators]
 
@@ -312,7 +312,7 @@ class _Emitter:
         def inside(scope: Scope, accumulators: Accumulators) -> Accumulators:
             left = self.f.sub(span.stop, scope.index[dim])
             mask = leading_lanes(self.f, span.lanes, left)
-            scope.block = Block(span.lanes, 1, mask)
+            scope.block = Block(span.lanes, 1, mask, count=left)
             return body(scope, accumulators)
 
         return inside
@@ -402,7 +402,8 @@ class _Emitter:
                 with self.f.when(self.f.compare("icmp slt", start, high)):
                     tail = inner.nested()
                     tail.index[dim] = start
-                    tail.block = Block(lanes, 1, leading_lanes(self.f, lanes, self.f.sub(high, start)))
+                    left = self.f.sub(high, start)
+                    tail.block = Block(lanes, 1, leading_lanes(self.f, lanes, left), count=left)
                     body(tail, [])
                 return
         self._ranged_turns(scope, dim, start, high, 1, body)
@@ -454,6 +455,8 @@ class _Emitter:
                     self.memory.load(scope, access, dtype, lanes, copy, None if g is None else g.value)
                     for copy, g in zip(copies, guards, strict=True)
                 ]
+            case Compute("astype", _, (arg,), dtype) if dtype == INT32 and isinstance(index := self.body[arg], Iota):
+                return [self._iota(scope, index.dim, lanes, copy, dtype) for copy in copies]
             case Compute(op, _, args) if number in self.plan.contracted:
                 return [self._contracted(scope, number, op, args, lanes, copy) for copy in copies]
             case Compute(op, attrs, args):
@@ -497,15 +500,17 @@ class _Emitter:
         type_ = vector(value_type(constant.dtype), lanes)
         return Lane(self.f.const(constant.value, type_), constant.dtype)
 
-    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int) -> Lane:
+    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype = INT64) -> Lane:
         block = scope.block
         apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
         index = self.f.add(scope.index[dim], copy * apart.get(dim, 0))
         value = index if isinstance(index, Value) else integer(index)
+        if dtype != INT64:
+            value = self.f.cast("trunc", value, value_type(dtype))
         if lanes > 1:
-            numbers = self.f.lane_numbers(vector("i64", lanes))
-            value = self.f.binary("add nsw", self.f.splat(value, lanes), numbers)
-        return Lane(value, INT64)
+            numbers = self.f.lane_numbers(vector(value_type(dtype), lanes))
+            value = self.f.binary("add nsw" if dtype == INT64 else "add", self.f.splat(value, lanes), numbers)
+        return Lane(value, dtype)
 
     def _operand(self, scope: Scope, number: int, lanes: int, copy: int) -> Lane:
         """A value as ``lanes`` lanes of the vector ``copy``."""

@@ -22,7 +22,8 @@ from staticgrad.compiler.kernels.nest import Access
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside. The
+    """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside (the
+    first ``count``, or all of them if it is larger). The
     vectors follow each other along the vector axis, or stand side by side along the axis ``across``. With ``rows`` the
     lanes are the rows of a group, whatever the vector axis is."""
 
@@ -31,6 +32,7 @@ class Block:
     mask: Value | None = None
     across: int | None = None
     rows: bool = False
+    count: Index | None = None
 
 
 PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
@@ -211,7 +213,7 @@ class Memory:
         mask = self._mask(scope, guard)
         type_ = vector(memory_type(dtype), lanes)
         if not self._is_contiguous(scope, access):
-            strided = self._load_strided(scope, access, dtype, copy) if mask is None else None
+            strided = self._load_strided(scope, access, dtype, copy) if guard is None else None
             if strided is None:
                 addresses = self._lane_addresses(scope, access, dtype, copy)
                 strided = self.f.gather(memory_type(dtype), addresses, mask)
@@ -257,13 +259,20 @@ class Memory:
 
     def _load_strided(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value | None:
         """Every second element: two overlapping vectors that end with the last lane, and one shuffle."""
-        lanes = scope.block.lanes
+        block, lanes = scope.block, scope.block.lanes
         if self._step(access) != 2 or any(not self._is_scalar(scope, value) for value, _ in access.terms):
             return None
         address = self._address(scope, access, dtype, copy)
         type_ = vector(memory_type(dtype), lanes)
-        low = self.f.load(type_, address)
-        high = self.f.load(type_, self.f.offset(address, lanes - 1, memory_type(dtype)))
+        behind = self.f.offset(address, lanes - 1, memory_type(dtype))
+        if block.mask is None:
+            low, high = self.f.load(type_, address), self.f.load(type_, behind)
+        elif block.count is None or dtype.itemsize < 4:
+            return None
+        else:  # the last one is element 2·count - 2
+            reach = self.f.mul(block.count, 2)
+            low = self.f.masked_load(type_, address, leading_lanes(self.f, lanes, self.f.sub(reach, 1)))
+            high = self.f.masked_load(type_, behind, leading_lanes(self.f, lanes, self.f.sub(reach, lanes)))
         half = lanes // 2
         return self.f.shuffle(low, high, [*range(0, lanes, 2), *(lanes + 1 + 2 * i for i in range(half))])
 
@@ -335,7 +344,7 @@ class Memory:
 
 
 def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
-    """The mask of the first ``count`` lanes (at least one; all of them where ``count`` is larger)."""
+    """The mask of the first ``count`` lanes (all of them where ``count`` is larger, none where it is below 1)."""
     if isinstance(count, int):
         return Value("<" + ", ".join(f"i1 {str(i < count).lower()}" for i in range(lanes)) + ">", f"<{lanes} x i1>")
     near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))

@@ -28,10 +28,12 @@ from staticgrad.types import (
     dtype_of,
     float32,
     float64,
+    int32,
     int64,
     is_floating,
     normalize_axes,
     normalize_axis,
+    sizes,
 )
 from staticgrad.types import product as size_of
 
@@ -642,14 +644,17 @@ def _arg_type(name: str) -> Callable[..., TensorType]:
 
 def _expand_arg(extreme: str) -> Callable[[Namespace, Primal], Sequence[Any]]:
     def expand(o: Namespace, node: Primal) -> Sequence[Any]:
-        x, axis, keepdims = node.inputs[0], node.attrs.axis, node.attrs.keepdims
+        x, axis = node.inputs[0], node.attrs.axis
         best = FUNCTIONS.__getattr__(extreme)(x, axis=axis, keepdims=True)
         hit = o.equal(x, best)
         if is_floating(x.dtype):
             hit = o.logical_or(hit, o.isnan(x))
-        places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis)
-        last = np.iinfo(np.int64).max
-        return [o.min(o.where(hit, places, last), axis=axis, keepdims=keepdims)]
+        # places of half the width where they fit: twice as many go in a register
+        width = int32 if sizes(x.shape)[axis] <= np.iinfo(np.int32).max else int64
+        places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
+        first = o.min(o.where(hit, places, int(np.iinfo(width).max)), axis=axis, keepdims=True)
+        found = o.astype(first, int64)
+        return [found if node.attrs.keepdims else o.squeeze(found, axis)]
 
     return expand
 
