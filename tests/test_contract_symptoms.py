@@ -212,12 +212,12 @@ def test_wrong_kinds_of_arguments_are_refused_by_name() -> None:
     y = x * 2
     sess = sg.Session(sg.get_default_graph())
     with pytest.raises(sg.FeedError, match="expected a dict"):
-        sess.run(y, [x])  # type: ignore[arg-type]
+        sess.run(y, [x])
     sess.run(y, {x: [1.0]})
     with pytest.raises(sg.FeedError, match="expected a dict"):
-        sess.run(y, [x])  # type: ignore[arg-type]
+        sess.run(y, [x])
     with pytest.raises(sg.FetchError, match="backward of 3"):
-        sess.forward(y, {x: [1.0]}).backward(3)  # type: ignore[arg-type]
+        sess.forward(y, {x: [1.0]}).backward(3)
 
 
 def test_gradients_of_a_closed_session_are_refused() -> None:
