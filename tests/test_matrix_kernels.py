@@ -205,7 +205,12 @@ def contraction_cases() -> list[Case]:
     cases += [case(*size, layouts=order) for size in few for order in orders]
     cases += [case(130, 40, 1024, layouts=order) for order in orders]  # lines of A a page apart
     cases += [case(1024, 40, 130, layouts="tnn"), case(5, 3, 2, layouts="ttt"), case(150, 140, 130, layouts="ttn")]
-    cases += [case(20, 19, 18, step=2), case(1, 9, 80, step=3), case(30, 200, 400, layouts="ntt", dtype=F64)]
+    cases += [
+        case(200, 100, 150, step=2),
+        case(20, 19, 18, step=2),
+        case(1, 9, 80, step=3),
+        case(30, 200, 400, layouts="ntt", dtype=F64),
+    ]
     cases += [case(33, 20, 24, batch=(3,), layouts=layouts) for layouts in ("nnn", "tnt", "bbb", "bnn")]
     cases += [case(9, 20, 24, batch=(2, 3), shared=shared) for shared in ("", "a", "b")]
     cases += [case(60, 50, 70, batch=(2,), shared="b", layouts="ntn"), case(9, 9, 9, batch=(0,))]
@@ -696,6 +701,16 @@ def test_narrow_products_have_terms_side_by_side(name: str, dtype: np.dtype, lay
     module = Module(TARGETS[name])
     emit_case(module, contraction_case(300, module.target.lanes(dtype) // 2, 300, layouts=layouts, dtype=dtype), 0)
     assert re.search(r"@tile\S*\.by\d", module.text())
+
+
+def test_a_strided_operand_is_packed_once() -> None:
+    """Not for each strip of columns that threads could take: that took as long as the product."""
+    kernel = replace(contraction_case(200, 100, 150).kernel, a_strides=(300, 2))
+    assert isinstance(kernel, Contraction)
+    plan = contraction_plan.plan_of(kernel, TARGETS["avx512"])
+    assert plan.pack_a
+    assert plan.share is not None
+    assert plan.share.strip == plan.tiling.column_panels
 
 
 def test_small_products_need_no_scratch() -> None:

@@ -179,7 +179,8 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
-    share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots)
+    share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,
+                              pack_a=pack_a)  # fmt: skip
     strip = share.strip if share is not None and share.strip else columns
     block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
     if via_scratch or c is None:
@@ -238,10 +239,19 @@ def _columns_per_block(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> in
 
 
 def _share_of(
-    kernel: Contraction, target: Target, tiling: Tiling, groups: int, columns: int, *, together: bool, dots: bool
+    kernel: Contraction,
+    target: Target,
+    tiling: Tiling,
+    groups: int,
+    columns: int,
+    *,
+    together: bool,
+    dots: bool,
+    pack_a: bool,
 ) -> tuple[Share | None, int]:
     """How the work is cut, and the number of groups of rows that follows. ``together`` says that each point of the
-    batch begins with work that all its pieces wait for."""
+    batch begins with work that all its pieces wait for. Where A is packed, each strip of columns packs it again: then
+    rows are cut first."""
     seconds, points = _seconds(kernel, target), math.prod(kernel.batch)
     wanted = wanted_chunks(seconds)
     if wanted <= 1:
@@ -254,7 +264,7 @@ def _share_of(
     enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
     strips = 1
     if not dots:
-        groups = max(groups, min(enough, tiling.m // GOOD_ROWS))
+        groups = max(groups, min(enough, tiling.m // (FEW_ROWS if pack_a else GOOD_ROWS)))
         strips = cut(columns, -(-enough // groups))[1]
         groups = max(groups, min(-(-enough // strips), tiling.m // FEW_ROWS))
     return (Share(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups

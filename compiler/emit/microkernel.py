@@ -41,6 +41,7 @@ from staticgrad.compiler.emit.target import Target
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
+STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
 
 
@@ -579,7 +580,8 @@ def _row_copy(module: Module, dtype: np.dtype) -> str:
 
 
 def _strided_copy(module: Module, dtype: np.dtype) -> str:
-    """``(to, to_row, to_column, source, source_row, source_column, rows, columns)``: any strides, one by one."""
+    """``(to, to_row, to_column, source, source_row, source_column, rows, columns)``: any strides, one by one, four a
+    turn: a load and a store each, of which processors do two a cycle."""
     key = ("copy strided", dtype)
     name = module.shared(key)
     if name is not None:
@@ -588,12 +590,23 @@ def _strided_copy(module: Module, dtype: np.dtype) -> str:
     f = module.function(module.unique(f"copy_strided.{dtype.name}"), params)
     to, to_row, to_column, source, source_row, source_column, rows, columns = f.params
     element = memory_type(dtype)
+    whole = f.binary("and", columns, integer(-STRIDED_AT_ONCE))
+
+    def move(start: Index, stop: Value, at_once: int, places: list[Value]) -> list[Value]:
+        with f.loop(start, stop, at_once, carry=places) as column:
+            targets, sources = ([place] for place in column.carried)
+            for _ in range(at_once):
+                targets.append(f.offset(targets[-1], to_column, element))
+                sources.append(f.offset(sources[-1], source_column, element))
+            values = [f.load(element, place) for place in sources[:-1]]
+            for value, place in zip(values, targets[:-1], strict=True):
+                f.store(value, place)
+            column.next(targets[-1], sources[-1])
+        return column.results
+
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
-        with f.loop(0, columns, carry=[to_now, source_now]) as column:
-            to_at, source_at = column.carried
-            f.store(f.load(element, source_at), to_at)
-            column.next(f.offset(to_at, to_column, element), f.offset(source_at, source_column, element))
+        move(whole, columns, 1, move(0, whole, STRIDED_AT_ONCE, [to_now, source_now]))
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
     return module.share(key, f.finish())
 
