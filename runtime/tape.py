@@ -275,12 +275,12 @@ class Tape:
         given = [g is not None for g in grads]
         key = tuple(zip(map(id, outputs), given, strict=True))
         while True:
+            calls = self._ledger.calls
             passage = self._ledger.admit(outputs, shapes)  # nothing is compiled for what is refused
-            plan, runner, use = self._compile(key, outputs, given, self._freed(passage, retain_graph))
+            freed = self._freed(passage, retain_graph)
+            plan, runner, use = self._compile(key, outputs, given, freed)
             with self._session.store.lock.exclusive():
-                passage = self._ledger.admit(outputs, shapes)
-                freed = self._freed(passage, retain_graph)
-                if use.used_up and use != self._use(plan, freed):
+                if self._ledger.calls != calls or (use.used_up and use != self._use(plan, freed)):
                     continue  # another thread has called a backward of this tape meanwhile
                 self._check_versions(plan)
                 self._run(plan, runner, use, [g for g in grads if g is not None])

@@ -73,6 +73,8 @@ class Ledger(Generic[H]):
             what no later one passes, and a call out of that order is refused.
         shapes: of outputs whose declared shape is not the bound one.
         ends: fed tensors, where gradients end.
+        passed: the nodes that backwards pass, as far as they were looked for: ledgers of the same graph, with the same
+            ``ends``, may share it.
     """
 
     def __init__(
@@ -83,11 +85,13 @@ class Ledger(Generic[H]):
         order: Sequence[Tensor | Sequence[Tensor]] | None = None,
         shapes: Mapping[Tensor, Shape] | None = None,
         ends: Collection[Tensor] = (),
+        passed: dict[tuple[Tensor, ...], list[Node]] | None = None,
     ) -> None:
         self._outputs = set(outputs)
         self._held = dict(held)
         self._shapes = dict(shapes or {})
         self._ends = frozenset(ends)
+        self._passed: dict[tuple[Tensor, ...], list[Node]] = {} if passed is None else passed
         self._order = None if order is None else [(y,) if isinstance(y, Tensor) else tuple(y) for y in order]
         self._spent: dict[Node, _Call] = {}
         self._calls = 0
@@ -102,6 +106,11 @@ class Ledger(Generic[H]):
     @property
     def spent(self) -> frozenset[Node]:
         return frozenset(self._spent)
+
+    @property
+    def calls(self) -> int:
+        """How many backwards were counted as done."""
+        return self._calls
 
     @property
     def later(self) -> tuple[tuple[Tensor, ...], ...] | None:
@@ -124,24 +133,31 @@ class Ledger(Generic[H]):
         self._check_known(outputs)
         self._check_outputs(outputs, grad_shapes or [None] * len(outputs))
         self._check_order(outputs)
-        nodes = passed_nodes(outputs, self._ends)
+        nodes = self._nodes(outputs)
         for node in reversed(nodes):
             call = self._spent.get(node)
             if call is not None and saves(node):
                 raise self._freed(node, call)
-        later = {node for ys in (self._order or [])[self._calls + 1 :] for node in passed_nodes(ys, self._ends)}
+        later = {node for ys in (self._order or [])[self._calls + 1 :] for node in self._nodes(ys)}
         return Passage(tuple(outputs), tuple(nodes), tuple(node for node in nodes if node not in later))
+
+    def _nodes(self, outputs: Sequence[Tensor]) -> list[Node]:
+        """The nodes that a backward of ``outputs`` passes."""
+        nodes = self._passed.get(ys := tuple(outputs))
+        if nodes is None:
+            nodes = self._passed[ys] = passed_nodes(ys, self._ends)
+        return nodes
 
     def commit(self, passage: Passage, retain_graph: bool = False) -> tuple[H, ...]:
         """Count an admitted backward as done, and give back what nothing can read any more."""
-        self._calls += 1
         if not retain_graph:
-            call = _Call(self._calls, ", ".join(repr(y.name) for y in passage.outputs))
+            call = _Call(self._calls + 1, ", ".join(repr(y.name) for y in passage.outputs))
             for node in passage.spends:
                 self._spent.setdefault(node, call)
         freed = self._readable_by(self._spent)
         for item in freed:
             del self._held[item]
+        self._calls += 1  # last: whoever sees the number sees what the backward has spent
         return freed
 
     def backward(

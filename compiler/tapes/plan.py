@@ -164,6 +164,7 @@ class TapePlan:
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
         self._known: dict[tuple[Tensor, ...], Derived] = {}
+        self._passages: dict[tuple[Tensor, ...], list[Node]] = {}  # by backwards, for all ledgers
         derived = self._derive_all()
         self._written = self._written_variables(feeds)
         self._reads = Reads(self._graph, self._owners, self._drawn)
@@ -200,7 +201,7 @@ class TapePlan:
         """What a new tape's backwards have spent: nothing yet. ``order`` is a declared ``backward_order``."""
         shapes = {y: fetch.shape for y, fetch in zip(self.outputs, self.forward.fetches, strict=False)}
         held = {s: s.readers for s in self.saved}
-        return Ledger(self.outputs, held, order=order, shapes=shapes, ends=self._fed)
+        return Ledger(self.outputs, held, order=order, shapes=shapes, ends=self._fed, passed=self._passages)
 
     def backward(self, outputs: Sequence[Tensor], given: Sequence[bool] | None = None) -> BackwardPlan:
         """The backward of ``outputs`` in one traversal.
