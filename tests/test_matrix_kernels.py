@@ -646,13 +646,15 @@ def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
 
 
 def many_weights_cases() -> list[Case]:
-    """So many weights that several threads pack their panels, the last panel whole or ragged, in groups or not."""
+    """So many weights that several threads pack their panels, the last panel whole or ragged, in groups or not, of one
+    phase or of several."""
     return [
         convolution_case(direction, batch, channels, (9, 8), filters, (3, 3), padding=(1, 1), groups=groups,
-                         images="NHWC", weights=weights)
+                         images="NHWC", weights=weights, stride=stride)
         for direction in ("forward", "input_grad")
-        for batch, channels, filters, groups, weights in (
-            (9, 96, 96, 1, "OIHW"), (2, 101, 103, 1, "OIHW"), (9, 100, 90, 1, "HWIO"), (3, 206, 202, 2, "OIHW")
+        for batch, channels, filters, groups, weights, stride in (
+            (9, 96, 96, 1, "OIHW", (1, 1)), (2, 101, 103, 1, "OIHW", (1, 1)), (9, 100, 90, 1, "HWIO", (1, 1)),
+            (3, 206, 202, 2, "OIHW", (1, 1)), (5, 101, 103, 1, "OIHW", (2, 2)), (5, 206, 202, 2, "OIHW", (2, 1)),
         )
     ]  # fmt: skip
 

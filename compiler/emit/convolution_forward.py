@@ -59,7 +59,7 @@ from staticgrad.frozen import frozen
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 PAGE = 4096  # bytes: lines that are a multiple of it apart share a set of the first cache
-WORTH_LEAVING = 0.01  # of the taps of a row: what leaving out is worth, in larger code
+WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
@@ -82,7 +82,7 @@ class Forward(ByUnits):
     packs: bool  # whether the kernel itself packs its weights
     shared_bytes: int  # of weights that the kernel packs
     strip_bytes: int
-    own_bytes: int  # of the strip and the scratch block
+    own_bytes: int  # of the strip and the scratch block, and no less than of a buffer for packing
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
@@ -99,7 +99,7 @@ class Forward(ByUnits):
 
     def prepare_shared(self, chunks: Chunks) -> None:
         if self.packs and self.packing.worth_sharing(chunks.kernel):
-            self.packing.share(chunks)
+            self.packing.share(chunks, self.shared_bytes, self.own_bytes)
         else:
             self.prepare(chunks.own)
 
@@ -276,6 +276,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     count = kernel.batch * -(-rows // block)
     weight_bytes = aligned_bytes(packed, kernel.dtype) + packing.buffer_bytes(kernel)
     strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
+    own_bytes = strip_bytes + aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype)
     return Forward(
         image=image,
         strip=strip,
@@ -292,5 +293,5 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         packs=kernel.packed is None,
         shared_bytes=0 if kernel.packed is not None else weight_bytes,
         strip_bytes=strip_bytes,
-        own_bytes=strip_bytes + aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype),
+        own_bytes=max(own_bytes, packing.buffer_bytes(kernel)),
     )

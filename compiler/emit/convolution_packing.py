@@ -81,22 +81,24 @@ class Packing:
                 self._pack_panels(writer, (phase,), to, buffer)
 
     def worth_sharing(self, kernel: Convolution) -> bool:
-        """Whether panels are packed by several threads: they are many, of one phase, and need no buffer."""
+        """Whether panels are packed by several threads: they are many, and those of all phases go together."""
         elements = self.groups * sum(phase.tiling.column_panels * phase.panel_elements for phase in self.phases)
-        alone = len(self.phases) == 1 and self.buffer == 0 and self.groups * self.panels > 1
-        return alone and elements * kernel.dtype.itemsize >= SHARED_BYTES
+        together = (len(self.phases) == 1 or self.buffer > 0) and self.groups * self.panels > 1
+        return together and elements * kernel.dtype.itemsize >= SHARED_BYTES
 
-    def share(self, chunks: Chunks) -> None:
-        """All panels, each of them a chunk."""
+    def share(self, chunks: Chunks, own: int, own_bytes: int) -> None:
+        """All panels, each of them a chunk. Workers have ``own_bytes`` of scratch memory each, from byte ``own`` on:
+        enough for a buffer."""
         part, writer = chunks.open("pack")
-        f, to, (phase,), whole = part.f, writer.area(0), self.phases, self.outputs // self.phases[0].tiling.width
+        f, to, width = part.f, writer.area(0), self.phases[0].tiling.width
+        buffer, whole = writer.area(f.add(own, f.mul(part.worker, own_bytes))), self.outputs // width
         group, panel = divide(f, part.chunk, self.panels)
         if whole:
             with span(f, panel, f.min(f.add(panel, 1), whole)) as number:
-                self._pack_at(writer, (phase,), to, to, group, number, phase.tiling.width)
+                self._pack_at(writer, self.phases, to, buffer, group, number, width)
         if whole < self.panels:  # turns for the last panel
             with span(f, whole, f.add(panel, 1)):
-                self._pack_at(writer, (phase,), to, to, group, whole, self.outputs - whole * phase.tiling.width)
+                self._pack_at(writer, self.phases, to, buffer, group, whole, self.outputs - whole * width)
         chunks.run(f.finish(), self.groups * self.panels)
 
     def _pack_panels(self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value) -> None:
