@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.kernels.layout import layouts
 from staticgrad.compiler.passes import PASSES, Pass
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.regions.cut import cut
@@ -250,3 +251,23 @@ def test_an_effect_is_never_merged_nor_dropped() -> None:
             y = sg.identity(x)
         sg.Session(graph).run(y, {x: np.float32(2.0)})
     assert seen == [2.0, 2.0]
+
+
+def test_images_between_a_single_convolution_and_the_user_stay_in_planes() -> None:
+    """Between two convolutions they are channels last."""
+    shapes = ((2, 3, 8, 8), (3, 3, 3, 3), (3, 1, 1))
+    with sg.Graph() as graph:
+        x, w, b = (sg.placeholder(shape) for shape in shapes)
+        one = sg.maximum(sg.nn.functional.conv2d(x, w, padding=1) + b, 0.0)
+        two = sg.nn.functional.conv2d(one, w, padding=1) * 2.0
+        fed = {t: TensorType(shape, t.dtype) for t, shape in zip((x, w, b), shapes, strict=True)}
+        found = []
+        for fetch in (one, two):
+            region = cut(graph, [fetch], fed)
+            for step in PASSES:
+                region = step.run(region)
+            names = [node.op.name for node in region.graph.nodes]
+            found.append((names.count("convolution"), {t.op.op.name for t in layouts(region)}))
+    assert found[0] == (1, set())
+    assert found[1][0] == 2
+    assert found[1][1] >= {"convolution", "add", "maximum"}

@@ -1,9 +1,11 @@
 """Layout: in which order the axes of a tensor lie in the program's own memory.
 
 Images (N, C, H, W) around convolutions are kept channels last, the order in which the convolution kernels want them,
-and so are the windows over them, (N, C, OH, OW, KH, KW). Overlapping windows over anything else keep the places of a
-window, (KH, KW), outside: what is next to each other along OW is then next to each other in memory. Everything else,
-and everything the user sees, is row-major. A layout is a choice of strides: kernels take any.
+and so are the windows over them, (N, C, OH, OW, KH, KW). But where a convolution has no images beside it but users',
+and what is computed from those, all stay in planes, for which there are kernels as well. Overlapping windows over
+anything else keep the places of a window, (KH, KW), outside: what is next to each other along OW is then next to each
+other in memory. Everything else, and everything the user sees, is row-major. A layout is a choice of strides: kernels
+take any.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from staticgrad.types import sizes
 Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
 
 IMAGE_RANKS = (4, 6)  # of images and of windows over them
+_HELD = frozenset({"placeholder", "variable"})
 _WINDOWS = frozenset({"window", "fold"})
 
 
@@ -39,11 +42,13 @@ class _Images:
         self.fetched = {source_of(x) for x in region.fetches}
         self.marked: set[Tensor] = set()
         self._queue: deque[Tensor] = deque()
-        for node in region.graph.nodes:
-            if node.op.name in MATRIX and node.op.name != "dot":
-                operands = node.inputs if node.op.name == "convolution_weight_grad" else node.inputs[:1]
-                for x in (*operands, *node.outputs[: 2 - len(operands)]):
-                    self._mark(x)
+        self.layers = [
+            tuple(map(source_of, _images_of(node)))
+            for node in region.graph.nodes
+            if node.op.name in MATRIX and node.op.name != "dot"
+        ]
+        for x in (x for layer in self.layers for x in layer):
+            self._mark(x)
         while self._queue:
             x = self._queue.popleft()
             for y in self._around(x):
@@ -64,12 +69,40 @@ class _Images:
                 yield from (node.inputs[0], node.outputs[0])
 
     def kept(self) -> set[Tensor]:
-        """Those that have memory of the program's own, but for what is only read as rows of all its elements."""
+        """Those that have memory of the program's own, but for what is only read as rows of all its elements and what
+        stands between a single layer and the user."""
+        beside = self._beside_users()
         return {
-            x
-            for x in self.marked
-            if x.op.op.name not in SOURCES and x not in self.fetched and not is_view(x) and not self._is_flattened(x)
+            x for x in self.marked - beside if not self._is_users(x) and not is_view(x) and not self._is_flattened(x)
         }
+
+    def _is_users(self, x: Tensor) -> bool:
+        """Whether ``x`` lies as users hold it."""
+        return x.op.op.name in SOURCES or x in self.fetched
+
+    def _beside_users(self) -> set[Tensor]:
+        """The images that are computed element by element with some that users hold, if convolutions read and write no
+        other images but users': then all of them may lie in planes, and nothing has to be turned."""
+        found: set[Tensor] = set()
+        left = set(self.marked)
+        while left:
+            group = self._group(left.pop())
+            left -= group
+            touching = [layer for layer in self.layers if group.intersection(layer)]
+            others = {x for layer in touching for x in layer} - group
+            alone = any(x in self.fetched or x.op.op.name in _HELD for x in group) and all(map(self._is_users, others))
+            if alone and all(x.ndim == 4 for x in group):
+                found |= group
+        return found
+
+    def _group(self, x: Tensor) -> set[Tensor]:
+        """All marked tensors that are computed with ``x`` element by element, with what they are computed with."""
+        group, queue = {x}, deque([x])
+        while queue:
+            around = {source_of(y) for y in self._around(queue.popleft())} & self.marked
+            queue.extend(around - group)
+            group |= around
+        return group
 
     def _is_flattened(self, x: Tensor) -> bool:
         """Whether a reshape that no channels-last memory can serve reads ``x`` and no convolution does."""
@@ -85,6 +118,13 @@ class _Images:
                 else:
                     flattened = True
         return flattened and x.op.op.name not in MATRIX
+
+
+def _images_of(convolution: Node) -> tuple[Tensor, ...]:
+    """The two images of a convolution or of one of its transposes."""
+    if convolution.op.name == "convolution_weight_grad":
+        return convolution.inputs
+    return convolution.inputs[0], convolution.outputs[0]
 
 
 def _same_windows(x: Tensor, y: Tensor) -> bool:
