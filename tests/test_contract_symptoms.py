@@ -273,3 +273,33 @@ def test_branches_of_different_structure_are_refused() -> None:
     for answers in ((x, (x, x)), ((x, x), x), ({"a": x}, {"b": x}), (x, None)):
         with pytest.raises(sg.GraphError, match="branches differ in structure"):
             sg.cond(condition, lambda a=answers: a[0], lambda a=answers: a[1])
+
+
+# -- layouts ----------------------------------------------------------------------------------------------------------
+
+WRITERS_OF_ROWS: dict[str, Callable[[Any], Any]] = {
+    "cumulative_sum": lambda x: sg.cumulative_sum(x, axis=3),
+    "sort": lambda x: sg.sort(x, axis=2),
+    "scan": lambda x: sg.scan(lambda c, row: (c + row, c * row), x[0], x)[1],
+    "cond": lambda x: sg.cond(sg.sum(x) > 0, lambda: sg.sin(x), lambda: x * 2),
+    "while_loop": lambda x: sg.while_loop(lambda s: s[1] < 2, lambda s: (sg.sin(s[0]), s[1] + 1), (x, 0))[0],
+    "py_call": lambda x: sg.py_call(lambda v: v * 2, [x], [(x.dtype, x.shape)])[0],
+    "solve": lambda x: sg.linalg.solve(x + np.eye(6) * 9, x),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS_OF_ROWS)
+@pytest.mark.parametrize("squashed", [False, True])
+def test_a_convolution_reads_what_a_loop_a_routine_or_a_call_has_written(
+    name: str, squashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, w = normal(2, 3, 6, 6), normal(4, 3, 3, 3, seed=1)
+    x = sg.placeholder(a.shape, sg.float64)
+    image = WRITERS_OF_ROWS[name](x)
+    image = sg.tanh(image) if squashed else image
+    y = sg.nn.conv2d(image, w, padding=1)
+    given = sg.placeholder(a.shape, sg.float64)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    np.testing.assert_allclose(
+        run(y, {x: a}), run(sg.nn.conv2d(given, w, padding=1), {given: run(image, {x: a})}), rtol=1e-10, atol=1e-12
+    )

@@ -47,8 +47,8 @@ def agree(got: list[Any], want: list[Any], what: str) -> None:
         assert error <= TOLERANCE, f"{what}: result {number} of {len(want)}, relative error {error:.2e}"
 
 
-def build(seed: int) -> tuple[RandomGraph, list[Any]]:
-    case = random_graph(seed)
+def build(seed: int, *, advanced: bool = False) -> tuple[RandomGraph, list[Any]]:
+    case = random_graph(seed, advanced=advanced)
     with case.graph:
         gradients = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
     return case, fetches_of(case, gradients)
@@ -62,6 +62,21 @@ def test_a_run_equals_the_interpreter(start: int, monkeypatch: pytest.MonkeyPatc
         want = run(case, fetches)
         monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
         agree(run(case, fetches), want, f"seed {seed}")
+
+
+@pytest.mark.parametrize("target", [name for name, target in TARGETS.items() if runs_here(target)])
+def test_loops_sorts_scatters_and_factorisations_equal_the_interpreter(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for seed in range(3000, 3000 + COUNT // 20):
+        case, fetches = build(seed, advanced=True)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+        want = run(case, fetches)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+        with monkeypatch.context() as patch:
+            patch.setenv("STATICGRAD_MEMORY", "poison")
+            agree(run(case, fetches), want, f"seed {seed} {target}")
 
 
 def settings() -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_view, row_major, source_of
-from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, users_of
+from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, WRITES, is_nest, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise import IDENTITY
@@ -73,7 +73,9 @@ class _Images:
         stands between a single layer and the user."""
         beside = self._beside_users()
         return {
-            x for x in self.marked - beside if not self._is_users(x) and not is_view(x) and not self._is_flattened(x)
+            x
+            for x in self.marked - beside
+            if _takes_strides(x.op) and not self._is_users(x) and not is_view(x) and not self._is_flattened(x)
         }
 
     def _is_users(self, x: Tensor) -> bool:
@@ -125,6 +127,11 @@ def _images_of(convolution: Node) -> tuple[Tensor, ...]:
     if convolution.op.name == "convolution_weight_grad":
         return convolution.inputs
     return convolution.inputs[0], convolution.outputs[0]
+
+
+def _takes_strides(node: Node) -> bool:
+    """Whether the kernel that computes a node writes with any strides: loops, branches, routines and calls do not."""
+    return is_nest(node) or node.op.name in MATRIX or node.op.name in WRITES
 
 
 def _same_windows(x: Tensor, y: Tensor) -> bool:

@@ -148,7 +148,132 @@ class Maker:
             return sg.nn.layer_norm(y, (y.shape[-1],))
         return sg.nn.log_softmax(y, int(self.rng.integers(y.ndim)))
 
-    def grow(self, count: int) -> None:
+    def number(self, *below: int) -> int:
+        """One of ``range(*below)``."""
+        return int(self.rng.integers(*below))
+
+    def matrix(self) -> Tensor | None:
+        """A tensor of two axes or more, none of which is long."""
+        return self.pick(lambda t: t.ndim >= 2 and max(t.shape) <= 24)
+
+    def arrangement(self) -> Tensor | None:
+        """Sorts, running sums, and elements in other places."""
+        x = self.pick(lambda t: t.ndim > 0)
+        if x is None:
+            return None
+        axis, kind = self.number(x.ndim), self.number(9)
+        size = int(x.shape[axis])
+        if kind == 0:
+            return sg.sort(x, axis=axis, descending=self.number(2) == 1)
+        if kind == 1:
+            return sg.take_along_axis(x * 0.5, sg.argsort(x, axis=axis), axis=axis)
+        if kind == 2:
+            return self.squash(sg.cumulative_sum(x, axis=axis, include_initial=self.number(2) == 1))
+        if kind == 3:
+            return sg.cumulative_prod(self.squash(x), axis=axis)
+        if kind == 4:
+            return sg.roll(x, self.number(-size, size + 1), axis=axis)
+        if kind == 5:
+            return sg.repeat(x, self.rng.integers(0, 3, size=size), axis=axis)
+        if kind == 6:
+            return sg.tile(x, (2,)) if x.size < 200 else sg.flip(x)
+        if kind == 7:
+            return sg.diff(x, axis=axis) if size > 1 else None
+        return sg.take_along_axis(x, sg.expand_dims(sg.argmax(x, axis=axis), axis=axis), axis=axis)
+
+    def scattered(self) -> Tensor | None:
+        x = self.pick(lambda t: t.ndim > 0)
+        if x is None:
+            return None
+        rows, mode = int(x.shape[0]), ("set", "add", "max", "min")[self.number(4)]
+        count = self.number(1, rows + 1)
+        index = self.rng.permutation(rows)[:count] if mode == "set" else self.rng.integers(-rows, rows, size=count)
+        updates = x[sg.constant(self.rng.integers(0, rows, size=count))] * 0.5 + 0.3
+        return sg.scatter(x, sg.constant(index), updates, mode=mode)
+
+    def loop(self) -> Tensor | None:
+        x = self.matrix()
+        if x is None:
+            return None
+        kind, backwards = self.number(5), self.number(2) == 1
+        other = self.pick(lambda t: t.shape == x.shape[1:])
+        first = x[0] if other is None else other
+        if kind == 0:
+            return sg.scan(lambda c, row: (sg.tanh(c * 0.5 + row), c - row), first, x, reverse=backwards)[1]
+        if kind == 1:
+            mixed = self.rng.normal(size=(int(x.shape[-1]),) * 2) * 0.4
+            return sg.scan(lambda c, row: (sg.sin(sg.matmul(c, mixed) + row), None), first, x, reverse=backwards)[0]
+        if kind == 2:
+            return sg.map(lambda row: sg.nn.softmax(row * 0.5) if row.ndim else sg.tanh(row), x)
+        if kind == 3:
+            return sg.cond(sg.sum(x) > 0.0, lambda: sg.sin(x), lambda: x * x[0] * 0.1)
+        return sg.while_loop(
+            lambda s: s[1] < 3,
+            lambda s: (sg.cos(s[0]) + first * 0.1, s[1] + 1),
+            (first, 0),
+            max_steps=self.number(2, 5),
+        )[0]
+
+    def vectorized(self) -> Tensor | None:
+        x = self.matrix()
+        if x is None:
+            return None
+        if self.number(2):
+            return sg.vmap(lambda row: sg.tanh(row) * sg.sum(row * 0.2))(x)
+        return sg.vmap(lambda row: sg.sort(row, axis=0) - sg.mean(row), in_axes=x.ndim - 1, out_axes=0)(x)
+
+    def product(self) -> Tensor | None:
+        """Contractions, attention and factorisations of small matrices."""
+        x = self.matrix()
+        if x is None or x.size > 600:
+            return None
+        kind, size = self.number(6), int(x.shape[-1])
+        if kind == 0:
+            return self.squash(sg.einsum("...ij,...kj->...ik", x, x * 0.5))
+        if kind == 1:
+            return self.squash(sg.einsum("...ij,...j->...i", x, x[..., 0, :]))
+        square = sg.matmul(sg.matrix_transpose(sg.tanh(x)), sg.tanh(x)) + np.eye(size) * (1.0 + size)
+        if kind == 2:
+            return sg.linalg.cholesky(square)
+        if kind == 3:
+            return sg.linalg.solve(square, sg.matrix_transpose(x))
+        if kind == 4:
+            return sg.linalg.slogdet(square)[1]
+        causal = self.number(2) == 1
+        return sg.nn.scaled_dot_product_attention(x, sg.flip(x, axis=-2), sg.tanh(x), is_causal=causal)
+
+    def images(self) -> Tensor | None:
+        """Other convolutions, poolings and norms, on whatever is seen as images."""
+        x = self.pick(lambda t: t.ndim >= 2 and min(t.shape[-2:]) >= 3 and t.size <= 500)
+        if x is None:
+            return None
+        x = sg.reshape(x, (*(1,) * (4 - x.ndim), *x.shape)) if x.ndim < 4 else x
+        if x.ndim > 4:
+            return None
+        n, channels, height, width = (int(s) for s in x.shape)
+        kind, step, spread = self.number(8), self.number(1, 3), self.number(1, 3)
+        if kind == 0:
+            w = self.rng.normal(size=(channels, 2, 2, 3)) * 0.3
+            return sg.tanh(sg.nn.conv_transpose2d(x, w, stride=step, padding=1, dilation=spread))
+        if kind == 1:
+            w = self.rng.normal(size=(2 * channels, 1, 3, 2)) * 0.3
+            return sg.tanh(sg.nn.conv2d(x, w, stride=step, padding=2, groups=channels, dilation=spread))
+        if kind == 2:
+            w = self.rng.normal(size=(5, height, 3)) * 0.3
+            return sg.tanh(sg.nn.conv1d(sg.reshape(x, (n * channels, height, width)), w, padding="same"))
+        if kind == 3:
+            return sg.nn.max_pool2d(x, (2, 3), stride=step, padding=1, dilation=1, ceil_mode=True)
+        if kind == 4:
+            return sg.nn.avg_pool2d(x, 3, stride=2, padding=1, ceil_mode=True, count_include_pad=step == 1)
+        if kind == 5:
+            return sg.nn.interpolate(
+                x, (self.number(1, 9), self.number(1, 9)), mode="bilinear" if step == 1 else "nearest"
+            )
+        if kind == 6:
+            return sg.nn.batch_norm(x, None, None, training=True) if n * height * width > 1 else None
+        return sg.nn.pad(x, (1, 2, 2, 0), mode=("reflect", "replicate", "circular")[self.number(3)])
+
+    def grow(self, count: int, advanced: bool) -> None:
         makers = [
             self.unary,
             self.unary,
@@ -159,14 +284,20 @@ class Maker:
             self.matmul,
             self.network,
         ]
+        if advanced:
+            makers += 2 * [self.arrangement, self.scattered, self.loop, self.vectorized, self.product, self.images]
         for _ in range(count):
             y = makers[int(self.rng.integers(len(makers)))]()
             if y is not None and y.size and y.size <= 1500:
                 self.pool.append(y)
 
 
-def random_graph(seed: int, *, ops: int = 14) -> RandomGraph:
-    """A graph of about ``ops`` random ops in float64 over fed leaves and variables, with a loss and an update."""
+def random_graph(seed: int, *, ops: int = 14, advanced: bool = False) -> RandomGraph:
+    """A graph of about ``ops`` random ops in float64 over fed leaves and variables, with a loss and an update.
+
+    Args:
+        advanced: draw loops, sorts, scatters, batched functions, factorisations and more of convolutions as well.
+    """
     maker = Maker(seed)
     rng = maker.rng
     graph = Graph()
@@ -183,7 +314,7 @@ def random_graph(seed: int, *, ops: int = 14) -> RandomGraph:
                 feeds[x] = value
                 leaves.append(x)
         maker.pool = list(leaves)
-        maker.grow(int(rng.integers(3, ops + 1)))
+        maker.grow(int(rng.integers(3, ops + 1)), advanced)
         made = maker.pool[len(leaves) :] or maker.pool
         chosen = [made[int(i)] for i in rng.choice(len(made), size=min(len(made), 3), replace=False)]
         loss = sg.mean(chosen[0])
