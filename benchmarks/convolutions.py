@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import staticgrad as sg
-from staticgrad.compiler.emit.convolution import emit_convolution, is_shared, scratch_bytes
+from staticgrad.compiler.emit.convolution.kernel import emit_convolution, is_shared, scratch_bytes
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target

@@ -24,7 +24,7 @@ from dataclasses import replace
 from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_steps
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
-from staticgrad.compiler.emit.nest_facts import node_cost
+from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up

@@ -26,7 +26,7 @@ import numpy as np
 
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.contraction_blocking import blockings, product_text
+from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
 from staticgrad.compiler.emit.native import load_code, machine_code
 from staticgrad.compiler.emit.target import Blocking, processor
 from staticgrad.compiler.kernels.matrix import Contraction

@@ -12,8 +12,8 @@ import pytest
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.contraction_blocking import blockings, product_text
-from staticgrad.compiler.emit.contraction_plan import scratch_bytes
+from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
+from staticgrad.compiler.emit.contraction.plan import scratch_bytes
 from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking, runs_here
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.options import Options

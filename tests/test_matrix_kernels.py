@@ -17,7 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit import contraction, contraction_plan, convolution
+from staticgrad.compiler.emit.contraction import kernel as contraction
+from staticgrad.compiler.emit.contraction import plan as contraction_plan
+from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target, runs_here

@@ -14,10 +14,10 @@ import pytest
 
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.nest import emit_nest, nest_function, scratch_bytes
-from staticgrad.compiler.emit.nest_facts import analyse, simplify
-from staticgrad.compiler.emit.nest_plan import plan_nest, spans_of
-from staticgrad.compiler.emit.nest_tiles import Tiles
+from staticgrad.compiler.emit.nest.facts import analyse, simplify
+from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function, scratch_bytes
+from staticgrad.compiler.emit.nest.plan import plan_nest, spans_of
+from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.ops.elementwise import AstypeAttributes

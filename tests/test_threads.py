@@ -16,8 +16,8 @@ from support.nets import Training, mlp, resnet20, training
 from support.sampling import relative_error
 
 import staticgrad as sg
-from staticgrad.compiler.emit.nest_facts import is_divisible
-from staticgrad.compiler.emit.nest_plan import plan_nest
+from staticgrad.compiler.emit.nest.facts import is_divisible
+from staticgrad.compiler.emit.nest.plan import plan_nest
 from staticgrad.compiler.emit.target import TARGETS, runs_here
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
 from staticgrad.compiler.steps import split, sweeps

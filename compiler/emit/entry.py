@@ -15,11 +15,13 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit import contraction, contraction_plan, convolution
-from staticgrad.compiler.emit import nest as nests
+from staticgrad.compiler.emit.contraction import kernel as contraction
+from staticgrad.compiler.emit.contraction import plan as contraction_plan
+from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
-from staticgrad.compiler.emit.nest_facts import is_all_divisible
+from staticgrad.compiler.emit.nest import kernel as nests
+from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing

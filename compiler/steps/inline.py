@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.nest_facts import Facts, access_of, analyse, contractions, cost_of, dtype_of, operands
-from staticgrad.compiler.emit.nest_plan import vector_lanes
+from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, contractions, cost_of, dtype_of, operands
+from staticgrad.compiler.emit.nest.plan import vector_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from staticgrad.compiler.emit.nest_facts import Facts, analyse, operands, simplify
-from staticgrad.compiler.emit.nest_plan import plan_nest, seconds_of
+from staticgrad.compiler.emit.nest.facts import Facts, analyse, operands, simplify
+from staticgrad.compiler.emit.nest.plan import plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.nest_facts import Facts, access_of, analyse, cost_of, dtype_of, operands, simplify
-from staticgrad.compiler.emit.nest_plan import KEEP_COST, plan_nest, seconds_of
+from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, cost_of, dtype_of, operands, simplify
+from staticgrad.compiler.emit.nest.plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.nest_facts import analyse, cost_of
+from staticgrad.compiler.emit.nest.facts import analyse, cost_of
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import Body, Copier
 from staticgrad.compiler.kernels.nest import Nest, Store

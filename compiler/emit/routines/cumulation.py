@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
-from staticgrad.compiler.emit.reduction import combine, identity
+from staticgrad.compiler.emit.nest.reduction import combine, identity
 from staticgrad.compiler.emit.routines.vectors import Lanes, as_value, counted, strips
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation

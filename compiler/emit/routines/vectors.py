@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.reduction import combine
+from staticgrad.compiler.emit.nest.reduction import combine
 from staticgrad.frozen import frozen
 
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.convolution_images import Writer
+from staticgrad.compiler.emit.convolution.images import Writer
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel

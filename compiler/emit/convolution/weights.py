@@ -1,11 +1,11 @@
 """The transpose of a convolution by weights with one tap or few channels: a batch-reduce product of x and y, summed
-over pixels and images. Others read planes (``convolution_weights_planes``).
+over pixels and images. Others read planes (``weights_planes``).
 
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
 the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
 a tile of the result stays in the first cache over all of them, large ones in blocks of rows, which all tiles find in
 the second cache. What comes next is asked for in the meantime. Where there is one tap and many filters, the pixels of
-a block are packed for the tiles first (``convolution_panels``).
+a block are packed for the tiles first (``panels``).
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
 (``emit.parallel``). Where the weights are few, chunks are images, each with a sum of its own, and these are added in
@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.emit.convolution_images import (
+from staticgrad.compiler.emit.convolution.images import (
     Chunks,
     Image,
     Writer,
@@ -29,8 +29,8 @@ from staticgrad.compiler.emit.convolution_images import (
     seconds_of,
     x_image,
 )
-from staticgrad.compiler.emit.convolution_panels import pack_pixels
-from staticgrad.compiler.emit.convolution_weights_store import STORE_FILTERS, store_filters, store_weights
+from staticgrad.compiler.emit.convolution.panels import pack_pixels
+from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,

@@ -6,7 +6,7 @@ copies are transposes of a few filters at a time, whose lines stay in the cache 
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.convolution_images import Weights, Writer
+from staticgrad.compiler.emit.convolution.images import Weights, Writer
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, span
 from staticgrad.compiler.emit.parallel import unravel

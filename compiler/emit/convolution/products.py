@@ -14,15 +14,15 @@ two tiles the lines of the next strip are asked for.
 
 The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
 memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
-are faster, and ``convolution_forward`` does them.
+are faster, and ``forward`` does them.
 """
 
 from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution_images import ByUnits, Units, Weights, Writer, seconds_of
-from staticgrad.compiler.emit.convolution_taps import forward_geometry, phase_weights
+from staticgrad.compiler.emit.convolution.images import ByUnits, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Layout,

@@ -2,7 +2,7 @@
 
     void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
-C is passed where ``store_raw`` says so. What is done is ``contraction_plan``'s to say; here its loops are written, from
+C is passed where ``store_raw`` says so. What is done is ``plan``'s to say; here its loops are written, from
 the outermost: points of the batch, blocks of columns (B is packed for each), groups of row panels, blocks of k (A is
 packed for each), column panels, row panels. The partial sums of a group stay in C (or scratch), in cache, until its
 last k; then the group calls the epilogue for its rows and the columns of the block.
@@ -16,9 +16,9 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 
-from staticgrad.compiler.emit.contraction_dots import emit_dots
-from staticgrad.compiler.emit.contraction_narrow import interleave
-from staticgrad.compiler.emit.contraction_plan import Plan, Share, a_batch, b_batch, plan_of
+from staticgrad.compiler.emit.contraction.dots import emit_dots
+from staticgrad.compiler.emit.contraction.narrow import interleave
+from staticgrad.compiler.emit.contraction.plan import Plan, Share, a_batch, b_batch, plan_of
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
 from staticgrad.compiler.emit.microkernel import (
     Matrix,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.nest_facts import (
+from staticgrad.compiler.emit.nest.facts import (
     Facts,
     access_of,
     analyse,
@@ -30,7 +30,7 @@ from staticgrad.compiler.emit.nest_facts import (
     split_outer,
     stores_of,
 )
-from staticgrad.compiler.emit.nest_tiles import is_staged
+from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store

@@ -7,7 +7,7 @@
   and with the taps that reach that phase (no zeros are multiplied).
 
 The unit of work is a block of rows of the result of one image, which stays in the second cache: the rows that it reads
-are brought into a strip (``convolution_strips``); of the taps above or below the image none is computed; tiles are
+are brought into a strip (``strips``); of the taps above or below the image none is computed; tiles are
 written to the result where its channels are contiguous, else to a scratch block, which is transposed into the result
 from there; then the epilogue is called. The lines that the next unit reads and writes are asked for between the tiles.
 
@@ -26,8 +26,8 @@ import functools
 import math
 from dataclasses import replace
 
-from staticgrad.compiler.emit.bordered_tile import BorderedOperands, call_bordered_tile
-from staticgrad.compiler.emit.convolution_images import (
+from staticgrad.compiler.emit.convolution.bordered_tile import BorderedOperands, call_bordered_tile
+from staticgrad.compiler.emit.convolution.images import (
     ALIAS,
     ByUnits,
     Chunks,
@@ -37,9 +37,9 @@ from staticgrad.compiler.emit.convolution_images import (
     is_run,
     seconds_of,
 )
-from staticgrad.compiler.emit.convolution_packing import Packing, Phase
-from staticgrad.compiler.emit.convolution_strips import Ahead, Lines, Strip, reached
-from staticgrad.compiler.emit.convolution_taps import Taps, beside, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.convolution.packing import Packing, Phase
+from staticgrad.compiler.emit.convolution.strips import Ahead, Lines, Strip, reached
+from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Matrix,

@@ -3,10 +3,10 @@
     void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
 All three directions are batch-reduce products of the one microkernel (Georganas et al., "High-performance deep learning
-via a single building block", IPDPS 2020). ``convolution_forward`` has the convolution and its transpose by data over
+via a single building block", IPDPS 2020). ``forward`` has the convolution and its transpose by data over
 channels-last images: for a pixel the taps of one filter row and their channels are one contiguous run (without
-dilation), and the filter's rows are the blocks of the batch. ``convolution_weights_planes`` has the transpose by
-weights, over planes moved by the taps. ``convolution_images`` and ``convolution_planes`` are how images are brought
+dilation), and the filter's rows are the blocks of the batch. ``weights_planes`` has the transpose by
+weights, over planes moved by the taps. ``images`` and ``planes`` are how images are brought
 into the form that is read.
 
 This module chooses the plan of a kernel and asks it.
@@ -17,15 +17,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from staticgrad.compiler.emit.convolution_depthwise import depthwise_plan, depthwise_weights_plan
-from staticgrad.compiler.emit.convolution_depthwise_planes import is_planes, planes_plan, planes_weights_plan
-from staticgrad.compiler.emit.convolution_forward import Forward, forward_plan
-from staticgrad.compiler.emit.convolution_images import is_depthwise
-from staticgrad.compiler.emit.convolution_planar import is_planar, planar_plan
-from staticgrad.compiler.emit.convolution_products import is_product, product_plan
-from staticgrad.compiler.emit.convolution_weights import weight_grad_plan
-from staticgrad.compiler.emit.convolution_weights_dots import dot_weights_plan, dots_pay
-from staticgrad.compiler.emit.convolution_weights_planes import plane_weights_plan, reads_planes, tile_cycles
+from staticgrad.compiler.emit.convolution.depthwise import depthwise_plan, depthwise_weights_plan
+from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan, planes_weights_plan
+from staticgrad.compiler.emit.convolution.forward import Forward, forward_plan
+from staticgrad.compiler.emit.convolution.images import is_depthwise
+from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
+from staticgrad.compiler.emit.convolution.products import is_product, product_plan
+from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
+from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
+from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
 from staticgrad.compiler.emit.llvm import Function, Module, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.emit.target import Target

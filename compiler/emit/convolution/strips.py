@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution_images import Image, Writer
-from staticgrad.compiler.emit.convolution_taps import Taps
+from staticgrad.compiler.emit.convolution.images import Image, Writer
+from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
 from staticgrad.compiler.emit.parallel import divide

@@ -10,7 +10,7 @@ shared one is cut in chunks that the threads of a pool run (``emit.parallel``), 
 Distinct arguments must not overlap where one of them is written, but for nests without inner dimensions, where one
 may lie exactly on another.
 
-The plan (``nest_plan``) says how; here it is written down: a value is computed in the outermost loop in which it is
+The plan (``plan``) says how; here it is written down: a value is computed in the outermost loop in which it is
 known, once for all lanes where they share it, else for each vector of the block that one turn covers.
 """
 
@@ -24,11 +24,10 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
-from staticgrad.compiler.emit.nest_facts import access_of, dtype_of, lane_operands, literals_of
-from staticgrad.compiler.emit.nest_memory import Block, Memory, Scope, leading_lanes
-from staticgrad.compiler.emit.nest_plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
-from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
-from staticgrad.compiler.emit.reduction import (
+from staticgrad.compiler.emit.nest.facts import access_of, dtype_of, lane_operands, literals_of
+from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, leading_lanes
+from staticgrad.compiler.emit.nest.plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
+from staticgrad.compiler.emit.nest.reduction import (
     accumulator_dtype,
     across_lanes,
     across_rows,
@@ -36,6 +35,7 @@ from staticgrad.compiler.emit.reduction import (
     combine_all,
     neutral,
 )
+from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store

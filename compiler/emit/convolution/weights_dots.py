@@ -1,7 +1,7 @@
 """The transpose of a convolution by weights where a group has few channels or filters: lanes are pixels.
 
 Tiles of few filters or channels would leave most lanes idle, or take longer to pack than to multiply. Here rows of
-tiles are planes of y, read in place, columns are planes of x moved by a tap (``convolution_planes``), and terms are
+tiles are planes of y, read in place, columns are planes of x moved by a tap (``planes``), and terms are
 pixels, of which each lane takes every so many (``dot_tile``). The vectors of sums are kept in scratch memory, ``[panel
 of filters][tap][filter][channel][lane]``, and their lanes are added when all images are done.
 
@@ -16,11 +16,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.contraction_dots import sum_lanes
-from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments, as_value
-from staticgrad.compiler.emit.convolution_weights_store import Strides, copy_weights, row_major_weights, weights_of
-from staticgrad.compiler.emit.dot_tile import DotTile, dot_tile
+from staticgrad.compiler.emit.contraction.dots import sum_lanes
+from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
+from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks

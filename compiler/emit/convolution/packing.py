@@ -1,6 +1,6 @@
 """Weights of a convolution, packed for the tiles: ``[phase][group][panel][i][j][c][filters of the panel]``.
 
-What is packed are the weights of *phases*, the forward convolutions that a kernel consists of (``convolution_taps``).
+What is packed are the weights of *phases*, the forward convolutions that a kernel consists of (``taps``).
 Where neither filters nor channels are contiguous, but the taps are, a matrix of taps × filters is transposed for each
 channel. Phases take every second tap or so: there all taps of a channel are transposed into a small buffer once, of
 which each phase copies its own.
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Weights, Writer
-from staticgrad.compiler.emit.convolution_taps import Taps
+from staticgrad.compiler.emit.convolution.images import Chunks, Weights, Writer
+from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
 from staticgrad.compiler.emit.parallel import divide

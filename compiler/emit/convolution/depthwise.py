@@ -1,7 +1,7 @@
 """Depthwise convolutions, all three directions: one channel and one filter a group, nothing to sum over but taps.
 
 Images are read where they lie if their channels are contiguous, and copied channels last if not; none is framed, as
-``depthwise_tiles`` leaves out the taps that lie outside. A row of the result is cut in tiles of a few pixels; for each
+``row_tile`` leaves out the taps that lie outside. A row of the result is cut in tiles of a few pixels; for each
 filter rows that lie outside are left out too. Weights are packed as ``[phase][i][j][channel]``.
 
 By weights every chunk of the work (some rows of some images) adds up weights of its own, and these are added in their
@@ -14,9 +14,9 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution_images import ByUnits, Image, Units, Weights, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_rows, phase_weights
-from staticgrad.compiler.emit.depthwise_tiles import RowTile, most_pixels, row_tile, vectors_at_once
+from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
+from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks

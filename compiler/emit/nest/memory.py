@@ -14,8 +14,8 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import prefetch
-from staticgrad.compiler.emit.nest_plan import AHEAD, FAR_BYTES, NestPlan
-from staticgrad.compiler.emit.nest_tiles import Tiles, turned
+from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan
+from staticgrad.compiler.emit.nest.tiles import Tiles, turned
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 

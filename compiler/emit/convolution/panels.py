@@ -4,7 +4,7 @@ Comes in: some pixels of a channels-last image, read in place. Goes out: for eac
 as one contiguous run, in the order in which it reads it. Read in place, each pixel brings a line of the cache of which
 a tile uses a part, in steps that no prefetcher of the machine foresees and that share few sets of the cache; packing
 reads whole pixels, one after the other. See Goto and van de Geijn, "Anatomy of high-performance matrix multiplication",
-ACM TOMS 34 (2008). Which kernels pay for the copy is for ``convolution_weights`` to know.
+ACM TOMS 34 (2008). Which kernels pay for the copy is for ``weights`` to know.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ import functools
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution_images import ByUnits, Image, Units, Weights, Writer, seconds_of
-from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_weights
-from staticgrad.compiler.emit.depthwise_planes import frame_rows
+from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
+from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Module, value_type
-from staticgrad.compiler.emit.reduction import identity
+from staticgrad.compiler.emit.nest.reduction import identity
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import AVX2
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store

@@ -1,6 +1,6 @@
 """Depthwise convolutions of images that lie in planes, as users hold them, all three directions.
 
-A plane is brought into a frame of zeros in the first cache, and ``depthwise_planes`` does all of it from there, along
+A plane is brought into a frame of zeros in the first cache, and ``plane_tile`` does all of it from there, along
 the pixels of a row; results go where they belong. Large planes are done in blocks of rows. A few channels of an image
 are a unit of work; by weights a unit is some channels of all images, and every weight is summed in the order of images
 and rows, a lane at a time, so no sum depends on the number of threads.
@@ -16,10 +16,10 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from staticgrad.compiler.emit.contraction_dots import sum_lanes
-from staticgrad.compiler.emit.convolution_images import ByUnits, Image, Units, Writer, is_depthwise, seconds_of
-from staticgrad.compiler.emit.convolution_taps import Taps, forward_geometry, phase_weights
-from staticgrad.compiler.emit.depthwise_planes import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
+from staticgrad.compiler.emit.contraction.dots import sum_lanes
+from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Writer, is_depthwise, seconds_of
+from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
+from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution_images import ALIAS, Image, Weights, is_depthwise, x_image
+from staticgrad.compiler.emit.convolution.images import ALIAS, Image, Weights, is_depthwise, x_image
 from staticgrad.compiler.emit.llvm import Function, Index, integer
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen

@@ -9,7 +9,7 @@ B is read in place if its rows are contiguous and few rows of A use it, else pac
 its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
 would drive each other out of the few sets of the first cache into which they fall. Results of up to ``DOT_COLUMNS``
 columns cannot fill a register with them: where A is contiguous along k they are dot products instead. A few more are
-computed with several terms side by side (``contraction_narrow``).
+computed with several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 ``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.contraction_narrow import interleave_cycles, narrow_tiling
+from staticgrad.compiler.emit.contraction.narrow import interleave_cycles, narrow_tiling
 from staticgrad.compiler.emit.microkernel import (
     Tiling,
     choose_tiling,
@@ -194,7 +194,7 @@ def _suits_dots(way: Orientation) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
-    """Whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``contraction_narrow``)."""
+    """Whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``)."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
         return None
     found = [

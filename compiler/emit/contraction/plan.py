@@ -1,7 +1,7 @@
 """The plan of a contraction: its loops, its scratch memory and how threads share it, made once from sizes, strides and
 the target. A ``Contraction`` comes in, a ``Plan`` goes out; the epilogue has no part in it.
 
-1. *Orientation, tile, packing* are ``contraction_blocking``'s choice. If C is not contiguous in the orientation that is
+1. *Orientation, tile, packing* are ``blocking``'s choice. If C is not contiguous in the orientation that is
    computed, a block is computed in scratch memory and copied out.
 2. *Columns* are cut into blocks of ``columns_per_block`` panels; a packed B is packed for a whole block, all of k.
 3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.contraction_blocking import (
+from staticgrad.compiler.emit.contraction.blocking import (
     PAGE,
     Orientation,
     dots_swap,
@@ -32,7 +32,7 @@ from staticgrad.compiler.emit.contraction_blocking import (
     tiling_of,
     usual_blocking,
 )
-from staticgrad.compiler.emit.contraction_narrow import packed_elements
+from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
 from staticgrad.compiler.emit.target import Blocking, Target

@@ -2,7 +2,7 @@
 
 Rows of tiles are channels (where there are few, channels and taps), columns are filters, terms are output pixels of a
 block, blocks of the sum are images; a tile is added up for each tap. What is read of x are copies of its planes moved
-by the taps (``convolution_planes``), of y the pixels of a panel of filters, packed as ``[panel][image][pixel][filter]``
+by the taps (``planes``), of y the pixels of a panel of filters, packed as ``[panel][image][pixel][filter]``
 (or y itself, where that is channels last and few channels read it). Sums lie as ``[panel][c][i][j][filter]``; when a
 panel of channels is complete, they are transposed to the weights. So images may be in the layout of users, plane by
 plane, or channels last: all that differs is how panels are made.
@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution_images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution_planes import LINE, Planes, Range, Segment, Segments, as_value
-from staticgrad.compiler.emit.convolution_weights_store import row_major_weights, weights_of
+from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,

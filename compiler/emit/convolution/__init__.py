@@ -1,0 +1,1 @@
+"""Convolution kernels: ``kernel`` chooses a plan, and each plan writes its function."""
