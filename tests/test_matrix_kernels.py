@@ -486,6 +486,12 @@ def plane_cases() -> list[Case]:
         case(1, 41, (31, 33), 70, (5, 3), padding=(2, 2), dilation=(3, 2), images="NHWC", outputs="NCHW"),
         case(3, 11, (9, 3), 20, (3, 3), padding=(1, 1), images="NHWC"),  # narrower than a square of a transpose
         case(2, 24, (40, 39), 40, (3, 3), padding=(1, 1), groups=2, images="NHWC", dtype=F64),
+        case(
+            2, 260, (5, 4), 200, (3, 3), padding=(1, 1), images="NHWC", epilogue=True, store_raw=False
+        ),  # many weights
+        case(1, 301, (9, 17), 150, (3, 3), padding=(1, 1), stride=(2, 2), images="NHWC", weights="HWIO", epilogue=True),
+        case(3, 410, (9, 3), 420, (3, 3), padding=(2, 1), dilation=(3, 2), groups=2, images="NHWC", outputs="NCHW"),
+        case(1, 130, (8, 33), 200, (3, 3), padding=(1, 1), images="NHWC", dtype=F64),
         case(2, 9, (10, 11), 20, (3, 3), padding=(1, 1), dtype=np.dtype("int64")),
         case(2, 9, (10, 70), 20, (3, 3), padding=(1, 1), stride=(2, 2), dtype=np.dtype("int16")),
     ]

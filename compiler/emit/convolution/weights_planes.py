@@ -17,6 +17,7 @@ panels of channels. So no sum depends on the number of threads.
 from __future__ import annotations
 
 import functools
+import math
 
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
 from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments, as_value
@@ -46,6 +47,7 @@ SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the sec
 Y_BYTES = 4 << 20  # of all panels of y
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end
+MANY_WEIGHTS = 3 << 19  # bytes of all weights: of so many planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
 PACK_CYCLES = 0.25  # for an element of y
 SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
@@ -126,10 +128,13 @@ class PlaneWeights:
 
 def reads_planes(kernel: Convolution) -> bool:
     """Whether several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
-    or the channels of a pixel are."""
+    or the channels of a pixel are. Channels last, turning planes pays where the weights outgrow the second cache, so
+    that sums must not be passed through once for each block of rows."""
     pixels = kernel.batch * kernel.out_height * kernel.out_width
     by_row = kernel.x_strides[3] == 1 or kernel.width == 1
-    by_pixel = kernel.x_strides[1] == 1 and kernel.channels // kernel.groups >= USUAL_ROWS
+    channels = kernel.channels // kernel.groups
+    weights = kernel.filters * channels * math.prod(kernel.kernel) * kernel.dtype.itemsize
+    by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= MANY_WEIGHTS
     return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and (by_row or by_pixel) and pixels > 0
 
 
