@@ -303,3 +303,100 @@ def test_a_convolution_reads_what_a_loop_a_routine_or_a_call_has_written(
     np.testing.assert_allclose(
         run(y, {x: a}), run(sg.nn.conv2d(given, w, padding=1), {given: run(image, {x: a})}), rtol=1e-10, atol=1e-12
     )
+
+
+# -- scatters ---------------------------------------------------------------------------------------------------------
+
+ROWS = np.array([1, 0, 3, 3, 2])
+MIXING = normal(5, 5, seed=2)
+
+
+def doubled(x: sg.Tensor) -> sg.Tensor:
+    return sg.scatter(x, np.array([1, 1]), x * 2, mode="add")
+
+
+def gradient_through_convolutions(x: sg.Tensor) -> sg.Tensor:
+    w = normal(3, 3, 3, 3, seed=1)
+    image = sg.broadcast_to(sg.reshape(x[:2, :3], (2, 3, 1, 1)), (2, 3, 6, 6)) * normal(2, 3, 6, 6, seed=3)
+    before, after = doubled(sg.nn.conv2d(image, w, padding=1)), sg.nn.conv2d(doubled(image), w, padding=1)
+    return sg.gradients(sg.sum(sg.sin(before) * after), [x])[0]
+
+
+def base_of_a_product(x: sg.Tensor) -> sg.Tensor:
+    base = x @ MIXING
+    return sg.scatter(base, ROWS, sg.sin(base), mode="add")
+
+
+def base_of_a_row_kernel(x: sg.Tensor) -> sg.Tensor:
+    base = sg.nn.softmax(x)
+    return sg.scatter(base, ROWS, base * 2, mode="add")
+
+
+def base_declared_after_the_updates(x: sg.Tensor) -> sg.Tensor:
+    inner = sg.sin(x)
+    updates = sg.nn.softmax(inner) * 2
+    return sg.scatter(inner @ MIXING, ROWS, updates, mode="add")
+
+
+def updates_that_are_the_base(x: sg.Tensor) -> sg.Tensor:
+    base = sg.sin(x)
+    return sg.scatter(base, ROWS, base, mode="add")
+
+
+def updates_computed_of_the_indices(x: sg.Tensor) -> sg.Tensor:
+    index = sg.astype(sg.minimum(sg.abs(x[0]), 4), sg.int64)
+    return sg.scatter(x[1], index, sg.astype(index, sg.float64) * 2, mode="add")
+
+
+def scatters_into_scatters(x: sg.Tensor) -> sg.Tensor:
+    base = x @ MIXING
+    once = sg.scatter(base, ROWS, sg.sin(base), mode="add")
+    twice = sg.scatter(once, ROWS, sg.sin(base) * once, mode="add")
+    return sg.scatter(twice, ROWS, once * 2, mode="add") + twice
+
+
+def base_that_waits_for_the_updates(x: sg.Tensor) -> sg.Tensor:
+    updates = sg.sin(x) * 2
+    with sg.control_dependencies([updates]):
+        base = sg.exp(x) * 3
+    return sg.scatter(base, ROWS, updates, mode="add")
+
+
+def pad_after_a_call_that_reads_what_the_padded_is_made_of(x: sg.Tensor) -> sg.Tensor:
+    inner = sg.nn.softmax(x)
+    padded = inner * 2
+    call = sg.py_call(lambda value: None, [inner], [])
+    with sg.control_dependencies([call]):
+        return sg.nn.pad(padded, (1, 1))
+
+
+def pad_after_a_call_after_the_padded(x: sg.Tensor) -> sg.Tensor:
+    padded = sg.sin(x) * 2
+    with sg.control_dependencies([padded]):
+        call = sg.py_call(lambda value: None, [x], [])
+    with sg.control_dependencies([call]):
+        return sg.nn.pad(padded, (1, 1))
+
+
+FILLED_THEN_STORED: list[Callable[[sg.Tensor], sg.Tensor]] = [
+    gradient_through_convolutions, base_of_a_product, base_of_a_row_kernel, base_declared_after_the_updates,
+    updates_that_are_the_base, updates_computed_of_the_indices, scatters_into_scatters,
+    base_that_waits_for_the_updates, pad_after_a_call_that_reads_what_the_padded_is_made_of,
+    pad_after_a_call_after_the_padded,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("declare", FILLED_THEN_STORED, ids=lambda declare: declare.__name__)
+def test_the_steps_have_an_order_whatever_a_scatter_or_pad_is_filled_with(
+    declare: Callable[[sg.Tensor], sg.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = normal(5, 5)
+    x = sg.placeholder(a.shape, sg.float64)
+    y = declare(x)
+    got = run(y, {x: a})
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    poisoned = run(y, {x: a})
+    monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    want = run(y, {x: a})
+    np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(poisoned, want, rtol=1e-10, atol=1e-12)

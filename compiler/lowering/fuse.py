@@ -7,19 +7,23 @@ size 1). Groups grow greedily: a node joins its operands' group if its shape fit
 kernel stays small enough, and groups that meet in a node are united.
 
 After that an elementwise group becomes the epilogue of a matrix kernel whose result it reads in place.
+
+A nest stores what it makes for a pad, fold or scatter_add right into the result, after that has been filled. So it
+depends on all that the fill depends on, a base and control edges, and on the indices, which it reads from memory: it
+shares a kernel with none of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
-from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.families import FILLED, MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
@@ -105,12 +109,13 @@ class Fuser:
         self.order = Order()
 
     def run(self) -> list[Group]:
-        for node in self.region.graph.nodes:
-            if node.op.name in SOURCES or node.op.name in VIEWS:
-                continue
+        for node, target in self._nodes():
             group = new_group(node, self.cost_of)
             group.product = self._product(node)
-            self.order.add(group, self._dependencies(node))
+            before = self._dependencies(node)
+            if target is not None:
+                before |= dict.fromkeys(self._dependencies(target, but=FILLED[target.op.name]), True)
+            self.order.add(group, before)
             self.group_of[node] = group
             if group.kind == "nest":
                 self._place(node, group)
@@ -128,8 +133,25 @@ class Fuser:
 
     # -- what depends on what -------------------------------------------------------------------------------------
 
-    def _dependencies(self, node: Node) -> dict[Ordered, bool]:
-        """The groups that a node depends on; True where it has to find them in memory (see ``Ordered``)."""
+    def _nodes(self) -> Iterator[tuple[Node, Node | None]]:
+        """The nodes that kernels compute, each with the write into whose filled result it is stored, where the fill
+        depends on something. Such a node comes right before the write, which alone needs it (materialize sees to that):
+        what the fill depends on has a group by then."""
+        stored: dict[Node, Node] = {}
+        for node in self.region.graph.nodes:
+            if node.op.name in FILLED and (node.control or len(node.inputs) > 1):
+                stored[node.inputs[FILLED[node.op.name]].op] = node
+        targets = {target: node for node, target in stored.items()}
+        for node in self.region.graph.nodes:
+            if node in stored or node.op.name in SOURCES or node.op.name in VIEWS:
+                continue
+            if node in targets:
+                yield targets[node], node
+            yield node, None
+
+    def _dependencies(self, node: Node, but: int | None = None) -> dict[Ordered, bool]:
+        """The groups that a node depends on, leaving out operand number ``but``; True where it has to find them in
+        memory (see ``Ordered``)."""
         found: dict[Ordered, bool] = {}
 
         def note(before: Node, through_memory: bool) -> None:
@@ -137,7 +159,9 @@ class Fuser:
                 group = self.group_of[before]
                 found[group] = found.get(group, False) or through_memory
 
-        for x in node.inputs:
+        for position, x in enumerate(node.inputs):
+            if position == but:
+                continue
             base = producers(x).op
             note(base, base is not x.op or node.op.name == "gather")
         for control in node.control:
@@ -168,7 +192,7 @@ class Fuser:
             large.nodes += small.nodes
             large.cost += small.cost
             large.product = home.product if other.product is None else other.product
-            large.last = node.serial
+            large.last = max(large.last, small.last)
             for moved in small.nodes:
                 self.group_of[moved] = large
             home = large

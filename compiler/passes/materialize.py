@@ -3,7 +3,7 @@
 It puts a copy (``identity``) wherever a value must have memory of its own in row-major order although nothing computes
 it there: a view or source that is fetched, written to a variable or handed to Python, a view of a view that no affine
 address reaches, an operand of a matrix kernel that is not plain memory, an operand of a write (concat, pad, fold,
-scatter_add) that no nest produces for it alone.
+scatter_add) that no nest produces for it alone, or that a control edge names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ from staticgrad.compiler.kernels.access import (
 )
 from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
 from staticgrad.compiler.kernels.routines import ROUTINES
-from staticgrad.compiler.regions.families import MATRIX, SOURCES, STORED, WITHOUT_MEMORY, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.families import (
+    FILLED,
+    MATRIX,
+    SOURCES,
+    STORED,
+    WITHOUT_MEMORY,
+    WRITES,
+    is_nest,
+    users_of,
+)
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
@@ -49,6 +58,7 @@ def materialize(region: Region) -> Region:
     strides_of = strides_with(orders)
     users = users_of(region)
     fetched = set(map(behind_reshapes, region.fetches))
+    awaited = {before for node in region.graph.nodes for before in node.control}
 
     def blocked(x: Tensor) -> Tensor | None:
         """The tensor on the way up from ``x`` that needs memory, if the address of ``x`` is not affine."""
@@ -83,6 +93,8 @@ def materialize(region: Region) -> Region:
         if name in LOOPS | CONDS | ROUTINES:
             x = behind_reshapes(x)
             return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
+        if x.op in awaited and FILLED.get(name) == position:  # what the fill waits for may wait for it
+            return False
         if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
             return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
         if name == "gather" and position == 0:

@@ -10,6 +10,7 @@ from staticgrad.graph import Node, Tensor
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
 MATRIX = frozenset({"dot", "convolution", "convolution_input_grad", "convolution_weight_grad"})
 WRITES = frozenset({"concat", "pad", "fold", "scatter_add"})
+FILLED = {"pad": 0, "fold": 0, "scatter_add": 1}  # writes whose result is filled before operand number so is stored
 SOURCES = frozenset({"placeholder", "variable", "constant", "full", "iota", "accumulated_grad"})
 WITHOUT_MEMORY = frozenset({"full", "iota"})
 STORED = frozenset({"assign", "accumulate_grad"})  # effects that are a store of the kernel that makes their operand
