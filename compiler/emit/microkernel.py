@@ -429,9 +429,9 @@ def call_tile(
     """Call the microkernel for one tile of a tiling; the panels may be known only at run time."""
     function, valid = choose_tile(f, tiling, microkernel, layout, row_panel, column_panel)
     integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
-    tail = ", ".join(str(_value(i)) for i in integers)
-    a = f"{at.a}, {_value(at.a_row)}, {_value(at.a_step)}"
-    b_and_c = f"{at.b}, {_value(at.b_stride)}, {at.c}, {_value(at.c_stride)}"
+    tail = ", ".join(str(f.index(i)) for i in integers)
+    a = f"{at.a}, {f.index(at.a_row)}, {f.index(at.a_step)}"
+    b_and_c = f"{at.b}, {f.index(at.b_stride)}, {at.c}, {f.index(at.c_stride)}"
     f.line(f"call void {function.text}({a}, {b_and_c}, {tail}, {valid})")
 
 
@@ -452,10 +452,6 @@ def choose_tile(
     by_column = [_choose(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
     function = by_column[0] if len(by_column) == 1 else _choose(f, row_panel, tiling.tall, *by_column)
     return function, _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
-
-
-def _value(index: Index) -> Value:
-    return index if isinstance(index, Value) else integer(index)
 
 
 def _choose(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
@@ -531,7 +527,7 @@ def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
 
 
 def _call_copy(f: Function, name: str, *args: Index) -> None:
-    f.call(name, "void", *(_value(a) for a in args))
+    f.call(name, "void", *(f.index(a) for a in args))
 
 
 def _transpose_side(dtype: np.dtype) -> int:
@@ -726,5 +722,5 @@ def pack_panels(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: i
 
 def call_epilogue(f: Function, name: str, pointers: list[Value], ranges: list[tuple[Index, Index]]) -> None:
     """Call a ranged nest: pointers (the raw result first), then a (lo, hi) pair for each outer dimension."""
-    bounds = [_value(bound) for pair in ranges for bound in pair]
+    bounds = [f.index(bound) for pair in ranges for bound in pair]
     f.call(name, "void", *pointers, *bounds)

@@ -12,7 +12,7 @@ Programs that write variables prepare nothing: they would do it at every call, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.emit.entry import packed_bytes, raw_strides
@@ -22,6 +22,7 @@ from staticgrad.compiler.kernels.nest import Instr, Load, Nest
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.phases import phase
+from staticgrad.reach import reach
 
 REASON = "follows from variables, kept between calls"
 MOST_GROWTH = 2  # bytes that are kept for each byte of the variables read: what grows more is computed at every call
@@ -117,30 +118,29 @@ def _moved(
 
 def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
     """The most steps of ``among`` that read only variables, constants and what such steps have made."""
-    makers: dict[Memory, list[Step]] = defaultdict(list)
+    following: dict[Step, list[Step]] = defaultdict(list)
+    touching: dict[Memory, list[Step]] = defaultdict(list)
     for step in steps:
+        for other in step.after:
+            following[other].append(step)
+        for memory in step.memories:
+            touching[memory].append(step)
+    candidates = {step for step in among if _is_pure(step)}
+
+    def spoiled(step: Step) -> Iterator[Step]:
+        yield from following[step]
         for memory in (*step.writes, *step.adds):
-            makers[memory].append(step)
-    found = {step for step in among if _is_pure(step)}
+            yield from touching[memory]
 
-    def is_known(memory: Memory) -> bool:
-        if isinstance(memory, Temp):
-            return all(maker in found for maker in makers[memory])
-        return isinstance(memory, StateSlot | ConstantSlot)
-
-    while True:
-        left = {
-            step for step in found if all(map(is_known, step.memories)) and all(other in found for other in step.after)
-        }
-        if left == found:
-            return found
-        found = left
+    lost: set[Step] = reach([step for step in steps if step not in candidates], spoiled)
+    return candidates - lost
 
 
 def _is_pure(step: Step) -> bool:
-    """Whether a step does nothing but compute buffers of the arena."""
+    """Whether a step does nothing but compute buffers of the arena, of variables, constants and such buffers."""
     plain = step.kernel is not None and step.check is None and step.callback is None
-    return plain and all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds))
+    own = all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds))
+    return plain and own and all(isinstance(memory, Temp | StateSlot | ConstantSlot) for memory in step.memories)
 
 
 def _grows(first: Sequence[Step], kept: set[Temp]) -> bool:

@@ -148,7 +148,7 @@ def _write_rows(
                 at = writer.at(line, (q, y_pixel))
                 row, pixel, tap = (integer(s) for s in (dilation * places.row, places.pixel, channels))
                 some = f.min(phase.block, f.sub(channels, channel))
-                f.call(name, "void", x, row, pixel, w, tap, at, *(_value(i) for i in (y_pixel, count, some)))
+                f.call(name, "void", x, row, pixel, w, tap, at, *(f.index(i) for i in (y_pixel, count, some)))
 
 
 def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps], segments: tuple[_Segment, ...]) -> int:
@@ -156,10 +156,6 @@ def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps],
     unit = tile_lanes(target, kernel.dtype) * max((segment.tile.vectors for segment in segments), default=1)
     weights = max(1, taps[0].number * taps[1].number * kernel.channels * kernel.dtype.itemsize)
     return round_up(-(-kernel.channels // -(-weights // WEIGHT_BYTES)), unit)
-
-
-def _value(index: Index) -> Value:
-    return index if isinstance(index, Value) else integer(index)
 
 
 def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[Index, Index]:

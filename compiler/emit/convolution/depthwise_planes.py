@@ -84,7 +84,7 @@ class _Frame:
         to, other = (f.offset(row, self.place(at), writer.element) for at in (first, first + 1))
         source = writer.at(plane, (f.add(top, low), image.strides[2]), (w0, image.strides[3]))
         name = frame_rows(f.module, writer.dtype, self.deals)
-        integers = (_value(i) for i in (image.strides[2], f.sub(high, low), w1 - w0))
+        integers = (f.index(i) for i in (image.strides[2], f.sub(high, low), w1 - w0))
         source_row, rows, columns = integers
         f.call(name, "void", to, other, integer(self.row), source, source_row, rows, columns, integer(ahead))
 
@@ -102,10 +102,6 @@ class _Frame:
                 self.fill(writer, frame, writer.at(planes, (channel, self.image.strides[1])), block, ahead)
             with span(f, *some) as channel:
                 yield channel, writer.at(frames, (f.sub(channel, first), self.elements))
-
-
-def _value(index: Index) -> Value:
-    return index if isinstance(index, Value) else integer(index)
 
 
 def _clamped(f: Function, index: Index, limit: int) -> Index:

@@ -191,7 +191,7 @@ class Planes:
         with span(f, *images) as image:
             target = writer.at(to, (f.sub(image, images[0]), self.image))
             if covered != whole:
-                with f.when(f.compare("icmp slt", as_value(covered), as_value(whole))), span(f, 0, channels) as c:
+                with f.when(f.compare("icmp slt", f.index(covered), f.index(whole))), span(f, 0, channels) as c:
                     fill_zero(f, writer.dtype, writer.at(target, (c, apart)), whole)
             inside = writer.at(target, (rows[0], kernel.out_width), (columns[0], 1))
             origin = writer.at(source, (image, s_n))
@@ -204,19 +204,14 @@ class Planes:
                     writer.copy(Matrix(line, apart, 1), pixels, channels, wide, fewest)
 
 
-def as_value(index: Index) -> Value:
-    """An index as the argument of a call or a comparison."""
-    return index if isinstance(index, Value) else integer(index)
-
-
 def _reach(f: Function, origin: Index, stride: int, size: int, count: Index) -> Range:
     """The t < ``count`` with 0 <= t·stride + origin < size, as a range; none where there are none."""
 
     def first(above: Index) -> Index:  # the first t with t·stride >= above
         if isinstance(above, int) and isinstance(count, int):
             return min(count, -(-max(0, above) // stride))
-        positive = f.intrinsic("llvm.smax.i64", "i64", as_value(above), integer(0))
-        steps = positive if stride == 1 else f.binary("udiv", as_value(f.add(positive, stride - 1)), integer(stride))
+        positive = f.intrinsic("llvm.smax.i64", "i64", f.index(above), integer(0))
+        steps = positive if stride == 1 else f.binary("udiv", f.index(f.add(positive, stride - 1)), integer(stride))
         return f.min(count, steps)
 
     return first(f.sub(0, origin)), first(f.sub(size, origin))
@@ -229,7 +224,7 @@ def _copy(
     f = writer.f
     if step == 2 and f.target.lanes(writer.dtype) > 1:
         name = _copy_every_second(f.module, writer)
-        f.call(name, "void", to, integer(to_row), source, integer(source_row), as_value(rows), as_value(columns))
+        f.call(name, "void", to, integer(to_row), source, integer(source_row), f.index(rows), f.index(columns))
     else:
         writer.copy(Matrix(to, to_row, 1), Matrix(source, source_row, step), rows, columns)
 

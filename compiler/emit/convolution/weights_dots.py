@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
@@ -189,7 +189,7 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
     f = part.f
     unit, number = divide(f, part.chunk, plan.parts)
     sums = writer.area(f.mul(number, plan.sum_bytes))
-    segments = chunk_range(f, as_value(number), plan.part, plan.segments.number)
+    segments = chunk_range(f, f.index(number), plan.part, plan.segments.number)
     _add_unit(writer, plan, unit, segments, (sums, row_major_weights(writer.kernel)), _own(writer, plan, part.worker))
     chunks.run(f.finish(), plan.units * plan.parts)
     own, first = chunks.own, chunks.own.area(0)
@@ -253,9 +253,9 @@ def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segment
     following, ends = f.add(number, 1), segments[1]
     if isinstance(following, int) and isinstance(ends, int):
         return (f.add(unit, 1), segments[0]) if following == ends else (unit, following)
-    last = f.compare("icmp eq", as_value(following), as_value(ends))
+    last = f.compare("icmp eq", f.index(following), f.index(ends))
     pairs = ((f.add(unit, 1), unit), (segments[0], following))
-    next_unit, next_number = (f.select(last, as_value(a), as_value(b)) for a, b in pairs)
+    next_unit, next_number = (f.select(last, f.index(a), f.index(b)) for a, b in pairs)
     return next_unit, next_number
 
 
@@ -309,7 +309,7 @@ def _add_tile(
     function = plan.filters.choose(f, rows, by_rows)
     pixels = segment.pixels(f, kernel.out_width)
     numbers = (pixels, segment.count(f), s_n, planes.image, later)
-    tail = ", ".join(str(as_value(number)) for number in numbers)
+    tail = ", ".join(str(f.index(number)) for number in numbers)
     b_row = integer(planes.each * planes.pitch)
     f.line(f"call void {function.text}({y}, {integer(s_o)}, {b}, {b_row}, {to}, {tail})")
 

@@ -20,7 +20,7 @@ import functools
 import math
 
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
-from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments, as_value
+from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -326,7 +326,7 @@ def _add_panels(
     if plan.unfolded or not plan.kept:
         return
     f = writer.f
-    with f.when(f.compare("icmp eq", as_value(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
+    with f.when(f.compare("icmp eq", f.index(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
         group, row_panel = divide(f, unit, plan.tiling.row_panels)
         with span(f, 0, plan.tiling.column_panels) as panel:
             at = _sums_at(writer, plan, sums, group, panel, plan.tiling.row_start(f, row_panel))

@@ -13,7 +13,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine, identity
-from staticgrad.compiler.emit.routines.vectors import Lanes, as_value, counted, strips
+from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
 
@@ -85,7 +85,7 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
         total = f.extract(within, 0 if routine.reverse else lanes - 1)
         loop.next(combine(f, kind, dtype, loop.carried[0], total))
     with counted(f, full, routine.length, carry=loop.results) as rest:
-        place = as_value(_place(routine, rest.index, f))
+        place = f.index(_place(routine, rest.index, f))
         value = combine(f, kind, dtype, rest.carried[0], f.load(element, f.offset(source, place, element)))
         f.store(value, f.offset(target, place, element))
         rest.next(value)

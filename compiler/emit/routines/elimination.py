@@ -13,7 +13,6 @@ from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memor
 from staticgrad.compiler.emit.routines.vectors import (
     Lanes,
     Matrix,
-    as_value,
     blocks_of,
     counted,
     load_row,
@@ -89,7 +88,7 @@ class _Elimination:
         f, lu = self.f, self.lu
         k = f.add(first, c)
         pivot, size = self._largest(k)
-        with f.when(f.compare("icmp ne", pivot, as_value(k))):
+        with f.when(f.compare("icmp ne", pivot, f.index(k))):
             self._exchange(k, pivot)
         right = [f.add(first, j) for j in range(c + 1, columns)]
         divisor = lu.load(k, k)
@@ -110,7 +109,7 @@ class _Elimination:
         def magnitude(i: Index) -> Value:
             return f.intrinsic(name, self.element, self.lu.load(i, k))
 
-        with counted(f, f.add(k, 1), self.n, carry=[as_value(k), magnitude(k)]) as loop:
+        with counted(f, f.add(k, 1), self.n, carry=[f.index(k), magnitude(k)]) as loop:
             here = magnitude(loop.index)
             larger = f.compare("fcmp ogt", here, loop.carried[1])
             loop.next(f.select(larger, loop.index, loop.carried[0]), f.select(larger, here, loop.carried[1]))

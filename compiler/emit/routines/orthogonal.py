@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines import rows
-from staticgrad.compiler.emit.routines.vectors import Matrix, as_value, counted
+from staticgrad.compiler.emit.routines.vectors import Matrix, counted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Householder
 
@@ -40,7 +40,7 @@ def write(f: Function, routine: Householder, pointers: Sequence[Value]) -> None:
 
 def copy(f: Function, target: Value, source: Value, nbytes: Index) -> None:
     f.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
-    f.call("llvm.memcpy.p0.p0.i64", "void", target, source, as_value(nbytes), Value("false", "i1"))
+    f.call("llvm.memcpy.p0.p0.i64", "void", target, source, f.index(nbytes), Value("false", "i1"))
 
 
 def reduce_rows(f: Function, work: Matrix, taus: Value, n: int, m: int, keep: Callable[[Value, Value], None]) -> None:

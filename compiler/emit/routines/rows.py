@@ -13,7 +13,6 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.routines.vectors import (
     Lanes,
-    as_value,
     counted,
     first_lanes,
     minus_product,
@@ -27,7 +26,7 @@ Columns = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]
 
 def dot(f: Function, dtype: np.dtype, x: Value, y: Value, count: Index) -> Value:
     """Σ x[i]·y[i]."""
-    return f.call(_dot_function(f, dtype), memory_type(dtype), x, y, as_value(count))
+    return f.call(_dot_function(f, dtype), memory_type(dtype), x, y, f.index(count))
 
 
 def _dot_function(f: Function, dtype: np.dtype) -> str:
@@ -44,12 +43,12 @@ def _dot_function(f: Function, dtype: np.dtype) -> str:
         return g.fma(piece.load(g, g.offset(x, at, element)), piece.load(g, g.offset(y, at, element)), total)
 
     whole = Lanes(type_)
-    wide = g.mul(g.binary("udiv", count, as_value(COPIES * lanes)), COPIES * lanes)
+    wide = g.mul(g.binary("udiv", count, f.index(COPIES * lanes)), COPIES * lanes)
     with counted(g, 0, wide, COPIES * lanes, [zero] * COPIES) as loop:
         loop.next(*(product(g.add(loop.index, c * lanes), whole, t) for c, t in enumerate(loop.carried)))
     a, b, c, d = loop.results
     total = g.binary("fadd", g.binary("fadd", a, b), g.binary("fadd", c, d))
-    full = count if g.target.masked else g.mul(g.binary("udiv", count, as_value(lanes)), lanes)
+    full = count if g.target.masked else g.mul(g.binary("udiv", count, f.index(lanes)), lanes)
     with counted(g, wide, full, lanes, [total]) as loop:
         piece = first_lanes(g, dtype, g.sub(count, loop.index)) if g.target.masked else whole
         loop.next(product(loop.index, piece, loop.carried[0]))
@@ -86,7 +85,7 @@ def _update(
 
         row_strips(g, dtype, 0, total, COPIES if g.target.registers > 16 else 2, strip)
         known = f.module.share((name, dtype), g.finish())
-    f.call(known, "void", *rows, *scalars, as_value(count))
+    f.call(known, "void", *rows, *scalars, f.index(count))
 
 
 def subtract_multiple(f: Function, dtype: np.dtype, y: Value, x: Value, factor: Value, count: Index) -> None:
@@ -151,7 +150,7 @@ def largest(f: Function, dtype: np.dtype, x: Value, count: Index) -> Value:
             loop.next(g.select(larger, here, loop.carried[0]))
         g.ret(loop.results[0])
         known = f.module.share(("largest", dtype), g.finish())
-    return f.call(known, element, x, as_value(count))
+    return f.call(known, element, x, f.index(count))
 
 
 # -- scalars --------------------------------------------------------------------------------------------------------

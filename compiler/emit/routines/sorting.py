@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.routines.vectors import Lanes, as_value, counted, strips
+from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.frozen import frozen
@@ -151,7 +151,7 @@ class _Sorter:
         f = self.f
         type_ = vector(self.key, lanes)
         mine = f.load(type_, f.offset(keys, first, self.key))
-        end = as_value(f.min(f.add(first, lanes), self.length))
+        end = f.index(f.min(f.add(first, lanes), self.length))
 
         def count(low: Index, high: Index, total: Value, predicate: str) -> Value:
             with counted(f, low, high, carry=[total]) as loop:

@@ -18,15 +18,10 @@ from staticgrad.frozen import frozen
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 
-def as_value(index: Index) -> Value:
-    """An index as an LLVM value: loops over constants that may be empty are then empty, not an error."""
-    return index if isinstance(index, Value) else integer(index)
-
-
 @contextlib.contextmanager
 def counted(f: Function, start: Index, stop: Index, step: int = 1, carry: Sequence[Value] = ()) -> Iterator[Loop]:
     """``Function.loop`` over a range that may be empty though it is constant."""
-    with f.loop(as_value(start), as_value(stop), step, carry) as loop:
+    with f.loop(f.index(start), f.index(stop), step, carry) as loop:
         yield loop
 
 
@@ -54,7 +49,7 @@ def first_lanes(f: Function, dtype: np.dtype, count: Index) -> Lanes:
     """A masked vector of the first ``count`` elements."""
     lanes = f.target.lanes(dtype)
     numbers = f.lane_numbers(vector("i64", lanes))
-    return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(as_value(count), lanes)))
+    return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(f.index(count), lanes)))
 
 
 def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[[Index, list[Lanes]], None]) -> None:
