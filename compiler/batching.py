@@ -32,10 +32,10 @@ from staticgrad.graph import (
     needed_nodes,
     no_grad,
 )
-from staticgrad.ops.indexing import GATHER, SCATTER_ADD, GatherAttributes
+from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.ops.views import BROADCAST_TO, BroadcastAttributes
+from staticgrad.ops.views.broadcasting import BROADCAST_TO, BroadcastAttributes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import Shape, Size
 

@@ -74,106 +74,93 @@ if TYPE_CHECKING:
     from staticgrad.ops.effects import (
         print_ as print,
     )
-    from staticgrad.ops.elementwise import (
+    from staticgrad.ops.elementwise.arithmetic import (
         abs,
-        acos,
-        acosh,
         add,
-        asin,
-        asinh,
-        astype,
-        atan,
-        atan2,
-        atanh,
+        copysign,
+        divide,
+        floor_divide,
+        maximum,
+        minimum,
+        multiply,
+        negative,
+        positive,
+        pow,
+        reciprocal,
+        remainder,
+        sign,
+        signbit,
+        square,
+        subtract,
+    )
+    from staticgrad.ops.elementwise.comparison import (
         bitwise_and,
         bitwise_invert,
         bitwise_left_shift,
         bitwise_or,
         bitwise_right_shift,
         bitwise_xor,
-        ceil,
-        clip,
-        copysign,
-        cos,
-        cosh,
-        divide,
         equal,
-        erf,
-        erfc,
-        erfinv,
-        exp,
-        exp2,
-        expm1,
-        floor,
-        floor_divide,
         greater,
         greater_equal,
-        hypot,
-        identity,
         isfinite,
         isinf,
         isnan,
         less,
         less_equal,
+        logical_and,
+        logical_not,
+        logical_or,
+        logical_xor,
+        not_equal,
+    )
+    from staticgrad.ops.elementwise.copies import astype, identity, stop_gradient
+    from staticgrad.ops.elementwise.elementary import (
+        acos,
+        acosh,
+        asin,
+        asinh,
+        atan,
+        atan2,
+        atanh,
+        cos,
+        cosh,
+        exp,
+        exp2,
+        expm1,
+        hypot,
         log,
         log1p,
         log2,
         log10,
         logaddexp,
-        logical_and,
-        logical_not,
-        logical_or,
-        logical_xor,
-        maximum,
-        minimum,
-        multiply,
-        negative,
-        not_equal,
-        positive,
-        pow,
-        reciprocal,
-        remainder,
-        round,
         rsqrt,
-        sign,
-        signbit,
         sin,
         sinh,
         sqrt,
-        square,
-        stop_gradient,
-        subtract,
         tan,
         tanh,
-        trunc,
-        where,
     )
-    from staticgrad.ops.indexing import (
-        scatter,
-        take,
-        take_along_axis,
+    from staticgrad.ops.elementwise.error import erf, erfc, erfinv
+    from staticgrad.ops.elementwise.gamma import (
+        digamma,
+        lgamma,
+        polygamma,
     )
+    from staticgrad.ops.elementwise.rounding import ceil, floor, round, trunc
+    from staticgrad.ops.elementwise.selection import clip, where
+    from staticgrad.ops.indexing.scattering import scatter
+    from staticgrad.ops.indexing.subscripts import take, take_along_axis
     from staticgrad.ops.matrices import (
         meshgrid,
         tril,
         triu,
     )
-    from staticgrad.ops.reductions import (
-        all,
-        any,
-        argmax,
-        argmin,
-        count_nonzero,
-        logsumexp,
-        max,
-        mean,
-        min,
-        prod,
-        shape,
-        std,
-        sum,
-        var,
-    )
+    from staticgrad.ops.moments import mean, std, var
+    from staticgrad.ops.neural.softmax import logsumexp
+    from staticgrad.ops.positions import argmax, argmin
+    from staticgrad.ops.reductions import all, any, count_nonzero, max, min, prod, sum
+    from staticgrad.ops.sizes import shape
     from staticgrad.ops.sorting import (
         argsort,
         isin,
@@ -197,36 +184,15 @@ if TYPE_CHECKING:
         zeros,
         zeros_like,
     )
-    from staticgrad.ops.special import (
-        digamma,
-        lgamma,
-        polygamma,
-    )
     from staticgrad.ops.variables import (
         Variable,
     )
-    from staticgrad.ops.views import (
-        broadcast_arrays,
-        broadcast_to,
-        concat,
-        expand_dims,
-        flatten,
-        flip,
-        matrix_transpose,
-        moveaxis,
-        pad,
-        permute_dims,
-        repeat,
-        reshape,
-        roll,
-        split,
-        squeeze,
-        stack,
-        swapaxes,
-        tile,
-        transpose,
-        unstack,
-    )
+    from staticgrad.ops.views.broadcasting import broadcast_arrays, broadcast_to
+    from staticgrad.ops.views.joining import concat, roll, split, stack, unstack
+    from staticgrad.ops.views.permuting import matrix_transpose, moveaxis, permute_dims, swapaxes, transpose
+    from staticgrad.ops.views.repeating import repeat, tile
+    from staticgrad.ops.views.reshaping import expand_dims, flatten, reshape, squeeze
+    from staticgrad.ops.views.slicing import flip, pad
     from staticgrad.parser import parse
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.session import Session

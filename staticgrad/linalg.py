@@ -15,7 +15,7 @@ from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
 from staticgrad.ops.factorisations import cholesky, det, inv, matrix_power, slogdet, solve, solve_triangular
 from staticgrad.ops.matrices import cross, diagonal, matrix_norm, trace, vector_norm
 from staticgrad.ops.spectral import eigh, eigvalsh, matrix_rank, pinv, qr, svd, svdvals
-from staticgrad.ops.views import matrix_transpose
+from staticgrad.ops.views.permuting import matrix_transpose
 
 __all__ = [
     "cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power",

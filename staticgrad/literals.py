@@ -18,10 +18,10 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 
 import numpy as np
 
-import staticgrad.ops
 from staticgrad import init
 from staticgrad.errors import FormatError
 from staticgrad.nn import layers
+from staticgrad.ops import MODULES
 from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
 from staticgrad.types import Dim, Shape, Size, sizes
@@ -141,9 +141,8 @@ def as_size(value: Any) -> Size:
 @functools.cache
 def classes() -> dict[str, type]:
     """Every class that a text may name: attributes of ops, and initializers."""
-    modules = [getattr(staticgrad.ops, name) for name in staticgrad.ops.__all__]
     found = {}
-    for module in (*modules, init, layers):
+    for module in (*MODULES, init, layers):
         for name, value in vars(module).items():
             if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
                 found[name.removesuffix(SUFFIX)] = value

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.ops import attention
+from staticgrad.ops.neural import attention
 
 RNG = np.random.default_rng(0)
 SHAPES = [((2, 3, 17, 4), (2, 3, 17, 4)), ((17, 4), (9, 4)), ((3, 1, 8, 4), (1, 2, 30, 4)), ((1, 1, 3), (1, 5, 3))]

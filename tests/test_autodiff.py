@@ -19,8 +19,7 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import NO_ATTRIBUTES, Op
 from staticgrad.types import TensorType, float64, int64
 
-for family in ("sources", "elementwise", "reductions", "views", "effects", "variables"):
-    importlib.import_module(f"staticgrad.ops.{family}")
+importlib.import_module("staticgrad.ops")
 
 Values = Mapping[Tensor, Any]
 

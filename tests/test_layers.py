@@ -23,7 +23,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
     ("graph", ("staticgrad.graph",)),
-    ("sources, control flow", ("staticgrad.ops.sources", "staticgrad.ops.control")),
+    ("operands, sources, control flow", (
+        "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its interpreter", ("staticgrad.text", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
     ("regions of a graph, the machine", ("staticgrad.compiler.regions", "staticgrad.compiler.emit.target")),

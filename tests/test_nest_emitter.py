@@ -20,7 +20,7 @@ from staticgrad.compiler.emit.nest.plan import plan_nest, spans_of
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, TARGETS, Target, runs_here
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
-from staticgrad.ops.elementwise import AstypeAttributes
+from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))

@@ -24,8 +24,7 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import Array
 from staticgrad.types import TensorType, dim, float64
 
-for family in ("sources", "elementwise", "reductions", "views", "effects", "variables"):
-    importlib.import_module(f"staticgrad.ops.{family}")
+importlib.import_module("staticgrad.ops")
 
 
 @pytest.fixture(autouse=True)

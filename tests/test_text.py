@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from support.random_graphs import random_graph
 
 import staticgrad as sg
-from staticgrad import init, literals, ops
+from staticgrad import init, literals
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.nn import layers
+from staticgrad.ops import MODULES
 from staticgrad.ops.sources import CONSTANT, ConstantAttributes
 from staticgrad.optable import OPS, NoAttributes
 from staticgrad.text import print_nodes
@@ -475,10 +476,9 @@ def test_random_damage_is_refused_or_read() -> None:
 def test_every_class_has_a_name_of_its_own_and_known_types() -> None:
     attributes = {type(case.attrs) for op in OPS.values() for case in op.cases} - {NoAttributes}
     assert attributes <= set(literals.classes().values())
-    modules = [*(getattr(ops, name) for name in ops.__all__), init, layers]
     defined = [
         value.__name__
-        for module in modules
+        for module in (*MODULES, init, layers)
         for value in vars(module).values()
         if isinstance(value, type) and hasattr(value, "__dataclass_fields__") and value.__module__ == module.__name__
     ]

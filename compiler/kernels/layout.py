@@ -17,7 +17,7 @@ from staticgrad.compiler.kernels.access import is_view, row_major, source_of
 from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, WRITES, is_nest, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.windows import WindowAttributes
 from staticgrad.types import sizes
 

@@ -41,7 +41,7 @@ from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.steps.step import Memory
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.elementwise import AstypeAttributes
+from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.types import bool_, int64, sizes

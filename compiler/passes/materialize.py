@@ -37,7 +37,7 @@ from staticgrad.compiler.regions.families import (
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
-from staticgrad.ops.elementwise import IDENTITY
+from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL
 from staticgrad.optable import FUNCTIONS
 from staticgrad.phases import phase

@@ -14,10 +14,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, get_default_graph, lift
-from staticgrad.ops.attention import scaled_dot_product_attention
 from staticgrad.ops.contraction import linear
 from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
-from staticgrad.ops.elementwise import (
+from staticgrad.ops.elementwise.activations import (
     elu,
     gelu,
     hardsigmoid,
@@ -34,27 +33,16 @@ from staticgrad.ops.elementwise import (
     softplus,
     softsign,
 )
-from staticgrad.ops.indexing import one_hot, take
-from staticgrad.ops.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    mse_loss,
-    nll_loss,
-    smooth_l1_loss,
-)
-from staticgrad.ops.neural import (
-    batch_norm,
-    embedding,
-    group_norm,
-    layer_norm,
-    log_softmax,
-    rms_norm,
-    softmax,
-)
+from staticgrad.ops.indexing.labels import one_hot
+from staticgrad.ops.indexing.subscripts import take
+from staticgrad.ops.losses.classes import cross_entropy, nll_loss
+from staticgrad.ops.losses.probabilities import binary_cross_entropy, binary_cross_entropy_with_logits, kl_div
+from staticgrad.ops.losses.regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+from staticgrad.ops.neural.attention import scaled_dot_product_attention
+from staticgrad.ops.neural.batch_norm import batch_norm
+from staticgrad.ops.neural.embedding import embedding
+from staticgrad.ops.neural.normalisation import group_norm, layer_norm, rms_norm
+from staticgrad.ops.neural.softmax import log_softmax, softmax
 from staticgrad.ops.randoms import dropout
 from staticgrad.ops.windows import adaptive_avg_pool2d, averaging_matrix, avg_pool2d, max_pool2d
 from staticgrad.optable import FUNCTIONS, Array

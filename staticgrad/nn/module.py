@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.errors import FormatError
 from staticgrad.graph import Graph, Tensor, get_default_graph
-from staticgrad.ops.neural import is_variable
+from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import Array
 

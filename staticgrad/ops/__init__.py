@@ -3,8 +3,9 @@
 Importing this package fills the table and the namespace (``staticgrad.optable``).
 """
 
+from types import ModuleType
+
 from staticgrad.ops import (
-    attention,
     checkpointing,
     contraction,
     control,
@@ -12,25 +13,41 @@ from staticgrad.ops import (
     cumulative,
     custom,
     effects,
-    elementwise,
     factorisations,
-    indexing,
-    losses,
     matrices,
-    neural,
+    moments,
+    positions,
     randoms,
     reductions,
+    sizes,
     sorting,
     sources,
-    special,
     spectral,
     variables,
-    views,
     windows,
 )
+from staticgrad.ops.elementwise import (
+    activations,
+    arithmetic,
+    comparison,
+    copies,
+    elementary,
+    error,
+    gamma,
+    rounding,
+    selection,
+)
+from staticgrad.ops.indexing import gathering, labels, scattering, subscripts
+from staticgrad.ops.losses import classes, probabilities, regression
+from staticgrad.ops.neural import attention, batch_norm, embedding, normalisation, softmax
+from staticgrad.ops.views import broadcasting, joining, permuting, repeating, reshaping, slicing
 
-__all__ = [
-    "attention", "checkpointing", "contraction", "control", "convolution", "cumulative", "custom", "effects",
-    "elementwise", "factorisations", "indexing", "losses", "matrices", "neural", "randoms", "reductions", "sorting",
-    "sources", "special", "spectral", "variables", "views", "windows",
-]  # fmt: skip
+MODULES: tuple[ModuleType, ...] = (
+    checkpointing, contraction, control, convolution, cumulative, custom, effects, factorisations, matrices, moments,
+    positions, randoms, reductions, sizes, sorting, sources, spectral, variables, windows,
+    activations, arithmetic, comparison, copies, elementary, error, gamma, rounding, selection,
+    gathering, labels, scattering, subscripts,
+    classes, probabilities, regression,
+    attention, batch_norm, embedding, normalisation, softmax,
+    broadcasting, joining, permuting, repeating, reshaping, slicing,
+)  # fmt: skip

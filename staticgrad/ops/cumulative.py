@@ -20,7 +20,8 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.ops.declare import declare, operands
-from staticgrad.ops.views import concat, slice_axis
+from staticgrad.ops.views.joining import concat
+from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTypeLike,

@@ -1,47 +1,21 @@
-"""From a compact declaration to an entry and its public function: how elementwise ops are made.
+"""From what a user hands to a function to a node: operands lifted, promoted, of a dtype that the op takes.
 
-Comes in: one line an op — name, sentence, how one element is computed, a NumPy oracle, which dtypes it takes, and for
-each operand a *rule*. Goes out: an ``Op`` in the table and a function in the namespace.
-
-A rule is the linear map ``t -> t * dy/dx`` of one operand. It is diagonal, so it is its own transpose: with a cotangent
-it is the vjp (up to undoing the broadcasting), with a tangent the jvp. ``PASS`` is the map for a derivative of one,
-``NEGATE`` for minus one, ``None`` says that the derivative is zero, and ``scaled(partial)`` multiplies.
-
-Cotangents that are exactly zero stay zero whatever they are multiplied with: so the branch that a ``where`` did not
-choose contributes nothing, even where its derivative is infinite or not a number.
+Comes in: tensors, arrays and numbers. Goes out: tensors of one dtype, and the node that is declared with them.
 """
 
 from __future__ import annotations
 
 import enum
-import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor, graph_of, lift_all
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, REAL, Array, Case, Namespace, Op, Primal, Range, register
-from staticgrad.types import (
-    DTYPES,
-    Shape,
-    TensorType,
-    bool_,
-    broadcast_shapes,
-    float32,
-    float64,
-    int32,
-    int64,
-    is_floating,
-    is_weak,
-    uint8,
-)
-
-Rule = Callable[..., Any]
-Rules = Sequence["Rule | None"] | Callable[[Any], Sequence["Rule | None"]]  # or, by the op's attributes
-Scalar = str | Callable[..., Any]
+from staticgrad.graph import Node, Tensor, graph_of, lift, lift_all
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.types import DTYPES, bool_, float32, float64, int32, int64, is_floating, is_weak, uint8
 
 
 class Accepts(enum.Enum):
@@ -57,12 +31,26 @@ class Accepts(enum.Enum):
 
 ANY, NUMERIC, FLOAT, INTEGRAL, INTEGERS, BOOL = Accepts
 
-# -- operands -----------------------------------------------------------------------------------------------------
+
+FLOATS = FLOAT.value
 
 
 def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Tensor:
     """Add a node with one result to the graph of its operands."""
     return graph_of(inputs).add(op, inputs, attrs).outputs[0]
+
+
+def lifted(x: Any) -> Tensor:
+    """A tensor for anything that can be an operand, in its own dtype."""
+    return lift(x, graph_of((x,)))
+
+
+def floating(value: Any, what: str) -> Tensor:
+    """A tensor that must be floating."""
+    x = lifted(value)
+    if not is_floating(x.dtype):
+        raise GraphError(f"{what}: expected a floating tensor, actual {x.type}")
+    return x
 
 
 def operands(what: str, *values: object) -> tuple[Tensor, ...]:
@@ -113,246 +101,3 @@ def accepted(what: str, accepts: Accepts, *values: object) -> tuple[Tensor, ...]
         return tuple(FUNCTIONS.astype(x, target) for x in xs)
     wanted = ", ".join(d.name for d in accepts.value)
     raise GraphError(f"{what}: not defined for {dtype.name}\n  expected one of {wanted}\n  actual   {xs[0]!r}")
-
-
-# -- derivatives from rules -----------------------------------------------------------------------------------------
-
-
-def PASS(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
-    """The rule of a derivative that is one."""
-    return t
-
-
-def NEGATE(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
-    """The rule of a derivative that is minus one."""
-    return o.negative(t)
-
-
-def scaled(partial: Callable[..., Any]) -> Rule:
-    """The rule of the derivative ``partial(o, y, *xs)``; a zero stays a zero whatever the derivative is."""
-
-    def rule(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
-        return weighted(o, partial(o, y, *xs), t)
-
-    return rule
-
-
-def weighted(o: Namespace, factor: Any, t: Any) -> Any:
-    """``factor * t``, and zero where ``t`` is zero; a plain product where the factor is known to be finite."""
-    values = constant_value(factor)
-    finite = values is not None and np.isfinite(values).all()
-    return o.multiply(factor, t) if finite else o.multiply_no_nan(factor, t)
-
-
-def constant_value(x: Tensor) -> Array | None:
-    """The value of a small constant, where rules may look at it: saving analysis shows such constants as they are."""
-    small = x.op.op.name == "constant" and isinstance(x.size, int) and x.size <= 64
-    return x.op.attrs.value if small else None
-
-
-def _rules(rules: Rules, node: Primal) -> Sequence[Rule | None]:
-    return rules(node.attrs) if callable(rules) else rules
-
-
-def vjp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
-    """Pull a cotangent back to each operand, in the operand's shape."""
-
-    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
-        result: list[Any] = []
-        needs = getattr(node, "needs", ()) or (True,) * len(node.inputs)
-        for rule, x, need in zip(_rules(rules, node), node.inputs, needs, strict=True):
-            pulled = None
-            if need and rule is not None and ct is not None and is_floating(x.dtype):
-                pulled = rule(o, ct, node.outputs[0], *node.inputs)
-            result.append(None if pulled is None else o.unbroadcast(pulled, x.shape))
-        return result
-
-    return vjp
-
-
-def jvp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
-    """Push the operands' tangents forward, to the shape of the result."""
-
-    def jvp(o: Namespace, node: Primal, *tangents: Any) -> Sequence[Any]:
-        y = node.outputs[0]
-        if not is_floating(y.dtype):
-            return (None,)
-        pairs = zip(_rules(rules, node), tangents, strict=True)
-        pushed = [rule(o, t, y, *node.inputs) for rule, t in pairs if rule is not None and t is not None]
-        terms = [term for term in pushed if term is not None]
-        if not terms:
-            return (None,)
-        total = functools.reduce(o.add, terms)
-        return (total if total.shape == y.shape else o.broadcast_to(total, y.shape),)
-
-    return jvp
-
-
-# -- entries --------------------------------------------------------------------------------------------------------
-
-UNARY_SHAPES: tuple[tuple[int, ...], ...] = ((3, 4), (), (1, 5), (0, 3), (2, 3, 17))
-BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
-    ((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 1, 3), (4, 1)), ((), (2, 3)), ((1,), (7,)), ((0, 3), (3,)), ((33,), (33,)),
-)  # fmt: skip
-
-
-def unary_cases(values: Range = REAL, attributes: Sequence[Any] = (NO_ATTRIBUTES,)) -> tuple[Case, ...]:
-    """The shapes of unary ops for the first attributes, one shape for each further ones."""
-    first, *rest = attributes
-    cases = [Case((shape,), first, (values,)) for shape in UNARY_SHAPES]
-    return (*cases, *(Case(((2, 7),), attrs, (values,)) for attrs in rest))
-
-
-def binary_cases(a: Range = REAL, b: Range = REAL, *, distinct: bool = False) -> tuple[Case, ...]:
-    return tuple(Case(shapes, ranges=(a, b), distinct=distinct) for shapes in BINARY_SHAPES)
-
-
-def elementwise(
-    name: str,
-    doc: str,
-    scalar: Scalar,
-    reference: Callable[..., Any],
-    accepts: Accepts,
-    rules: Rules | None,
-    cases: tuple[Case, ...],
-    *,
-    result: np.dtype | None = None,
-    grad_name: str = "",
-    tolerance: float = 1.0,
-) -> Op:
-    """Register an elementwise op over operands of one dtype.
-
-    Args:
-        scalar: ``f(builder, attrs, *values)``, or the name of the builder's method.
-        reference: ``f(attrs, *arrays)``; functions of floats are computed in float64 and rounded once.
-        rules: one for each operand; None altogether says "not differentiable".
-        result: the dtype of the result where it is not that of the operands.
-    """
-    return register(
-        Op(
-            name,
-            doc,
-            infer=_type_rule(name, accepts, result),
-            reference=_oracle(reference, result, wide=accepts is FLOAT),
-            scalar=_method(scalar) if isinstance(scalar, str) else scalar,
-            vjp=None if rules is None else vjp_of(rules),
-            jvp=None if rules is None else jvp_of(rules),
-            differentiable=rules is not None,
-            dtypes=accepts.value,
-            cases=cases,
-            grad_name=grad_name,
-            tolerance=tolerance,
-        )
-    )
-
-
-def _method(name: str) -> Callable[..., Any]:
-    def scalar(b: Any, attrs: Any, *values: Any) -> Any:
-        return getattr(b, name)(*values)
-
-    return scalar
-
-
-def _type_rule(name: str, accepts: Accepts, result: np.dtype | None) -> Callable[..., TensorType]:
-    def infer(attrs: Any, *types: TensorType) -> TensorType:
-        dtype = types[0].dtype
-        if any(t.dtype != dtype for t in types) or dtype not in accepts.value:
-            listed = ", ".join(map(str, types))
-            raise GraphError(
-                f"{name}: expected operands of one dtype among {', '.join(d.name for d in accepts.value)}"
-                f"\n  actual   {listed}"
-            )
-        return TensorType(broadcast_types(types, name), result or dtype)
-
-    return infer
-
-
-def broadcast_types(types: Sequence[TensorType], what: str) -> Shape:
-    return broadcast_shapes([t.shape for t in types], what)
-
-
-def _oracle(reference: Callable[..., Any], result: np.dtype | None, wide: bool) -> Callable[..., Array]:
-    def evaluate(attrs: Any, *xs: Array) -> Array:
-        dtype = result or xs[0].dtype
-        with np.errstate(all="ignore"):
-            values = [x.astype(np.float64) for x in xs] if wide else list(xs)
-            return np.asarray(reference(attrs, *values)).astype(dtype)
-
-    return evaluate
-
-
-_NOTES = {
-    ANY: "",
-    NUMERIC: "Bools are refused.",
-    FLOAT: "Integers and bools are computed as float64.",
-    INTEGRAL: "Floats are refused.",
-    INTEGERS: "Floats and bools are refused.",
-    BOOL: "Operands that are not bools are compared with zero.",
-}
-
-
-def publish(function: Callable[..., Tensor], name: str, doc: str, notes: str) -> Callable[..., Tensor]:
-    """Name and document a function, and make it part of the op namespace."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\n{notes}"
-    FUNCTIONS.register(function)
-    return function
-
-
-NOT_DIFFERENTIABLE = "not differentiable"
-
-
-def unary(
-    name: str,
-    doc: str,
-    scalar: Scalar,
-    reference: Callable[..., Any],
-    accepts: Accepts,
-    rule: Rule | str | None,
-    values: Range = REAL,
-    *,
-    result: np.dtype | None = None,
-    grad_name: str = "",
-    tolerance: float = 1.0,
-    activation: bool = False,
-) -> Callable[[Any], Tensor]:
-    """An op of one operand and its public function, whose argument an activation calls ``input``, as PyTorch does."""
-    rules = None if isinstance(rule, str) else (rule,)
-    op = elementwise(
-        name, doc, scalar, lambda attrs, x: reference(x), accepts, rules, unary_cases(values),
-        result=result, grad_name=grad_name, tolerance=tolerance,
-    )  # fmt: skip
-
-    def function(x: Any) -> Tensor:
-        return declare(op, accepted(name, accepts, x))
-
-    def of_input(input: Any) -> Tensor:
-        return function(input)
-
-    return publish(of_input if activation else function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())
-
-
-def binary(
-    name: str,
-    doc: str,
-    scalar: Scalar,
-    reference: Callable[..., Any],
-    accepts: Accepts,
-    rules: Rules | None,
-    cases: tuple[Case, ...] | None = None,
-    *,
-    result: np.dtype | None = None,
-    grad_name: str = "",
-    tolerance: float = 1.0,
-) -> Callable[[Any, Any], Tensor]:
-    """An op of two operands, broadcast against each other, and its public function."""
-    op = elementwise(
-        name, doc, scalar, lambda attrs, x1, x2: reference(x1, x2), accepts, rules, cases or binary_cases(),
-        result=result, grad_name=grad_name, tolerance=tolerance,
-    )  # fmt: skip
-
-    def function(x1: Any, x2: Any) -> Tensor:
-        return declare(op, accepted(name, accepts, x1, x2))
-
-    notes = f"Elementwise, with NumPy's broadcasting and promotion. {_NOTES[accepts]}"
-    return publish(function, name, doc, notes.rstrip())

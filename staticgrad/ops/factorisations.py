@@ -22,7 +22,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOAT, accepted, declare
+from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
 from staticgrad.ops.matrices import common_batch, float_matrix, known_sizes, matrix
 from staticgrad.optable import (
     FUNCTIONS,
@@ -38,10 +38,7 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import Dim, Size, TensorType, float32, float64, int64
-
-FLOATS = (float32, float64)
-
+from staticgrad.types import Dim, Size, TensorType, int64
 
 # -- what the cases are drawn from ----------------------------------------------------------------------------------
 

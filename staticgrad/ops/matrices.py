@@ -12,9 +12,9 @@ from typing import Any
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, graph_of, lift
-from staticgrad.ops.declare import FLOAT, accepted, operands
+from staticgrad.ops.declare import FLOAT, accepted, lifted, operands
 from staticgrad.ops.reductions import Axis
-from staticgrad.ops.views import slice_axis
+from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
 from staticgrad.types import DTypeLike, Size, broadcast_shapes, normalize_axes, normalize_axis
 
@@ -25,7 +25,7 @@ def matrix(what: str, x: Any) -> Tensor:
     Raises:
         GraphError: fewer than two axes.
     """
-    tensor = lift(x, graph_of((x,)))
+    tensor = lifted(x)
     if tensor.ndim < 2:
         raise GraphError(f"{what}: expected matrices (*batch, m, n), actual {tensor.name!r} {tensor.type}")
     return tensor

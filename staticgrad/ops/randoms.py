@@ -26,7 +26,8 @@ import numpy.typing as npt
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph, graph_of, lift
+from staticgrad.graph import Tensor, get_default_graph, graph_of
+from staticgrad.ops.declare import lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
@@ -285,7 +286,7 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
         return float(value)
-    x = lift(value, get_default_graph())
+    x = lifted(value)
     return x if x.dtype == dtype else FUNCTIONS.astype(x, dtype)
 
 
@@ -398,7 +399,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: int | No
     Raises:
         GraphError: ``p`` is no probability, or the input is not floating.
     """
-    x = lift(input, get_default_graph())
+    x = lifted(input)
     if not (is_weak(p) and 0 <= p <= 1):
         raise GraphError(f"dropout: p={p!r}: expected a probability")
     if not is_floating(x.dtype):

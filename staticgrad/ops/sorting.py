@@ -13,8 +13,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of, lift
-from staticgrad.ops.declare import operands
+from staticgrad.graph import Tensor, graph_of
+from staticgrad.ops.declare import lifted, operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Size, TensorType, int64, is_floating, normalize_axis
 
@@ -116,7 +116,7 @@ SORT_ROWS = register(
 
 
 def _sorted(what: str, x: Any, axis: int, descending: bool) -> Sequence[Tensor]:
-    tensor = lift(x, graph_of((x,)))
+    tensor = lifted(x)
     if tensor.ndim == 0:
         raise GraphError(f"{what}: {tensor.name!r} {tensor.type} has no axis")
     return tensor.graph.add(

@@ -10,8 +10,9 @@ import numpy as np
 
 from staticgrad.errors import FeedError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph, lift
-from staticgrad.optable import PRIMITIVE, Array, Case, Op, public, register
+from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.ops.declare import lifted
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
@@ -205,9 +206,7 @@ def asarray(obj: Any, *, dtype: DTypeLike | None = None) -> Tensor:
     Raises:
         GraphError: the value is no number, array or tensor.
     """
-    from staticgrad.optable import FUNCTIONS
-
-    x = lift(obj, get_default_graph())
+    x = lifted(obj)
     return x if dtype is None or x.dtype == dtype_of(dtype) else FUNCTIONS.astype(x, dtype)
 
 
@@ -252,8 +251,6 @@ FULL = register(
 @public
 def full(shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor filled with one number (a tensor as ``fill_value`` is broadcast)."""
-    from staticgrad.optable import FUNCTIONS
-
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
@@ -289,7 +286,7 @@ def empty_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def zeros_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
     """Zeros of the shape (and dtype, unless given) of ``x``."""
-    x = lift(x, get_default_graph())
+    x = lifted(x)
     with x.graph:
         return full(x.shape, 0, dtype=x.dtype if dtype is None else dtype)
 
@@ -297,7 +294,7 @@ def zeros_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def ones_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
     """Ones of the shape (and dtype, unless given) of ``x``."""
-    x = lift(x, get_default_graph())
+    x = lifted(x)
     with x.graph:
         return full(x.shape, 1, dtype=x.dtype if dtype is None else dtype)
 
@@ -305,7 +302,7 @@ def ones_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def full_like(x: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
     """One number in the shape (and dtype, unless given) of ``x``."""
-    x = lift(x, get_default_graph())
+    x = lifted(x)
     with x.graph:
         return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype)
 
@@ -351,8 +348,6 @@ def iota(shape: Any, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor:
 @public
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None) -> Tensor:
     """Evenly spaced numbers as in ``np.arange``; a lone Dim counts up to a size that feeds bind."""
-    from staticgrad.optable import FUNCTIONS
-
     if stop is None:
         start, stop = 0, start
     is_known = isinstance(stop, (int, float, np.generic))

@@ -23,20 +23,10 @@ import numpy as np
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, graph_of
-from staticgrad.ops.factorisations import FLOATS, UNIT, check_square, each_or_nan, symmetric, triangular
+from staticgrad.ops.declare import FLOATS
+from staticgrad.ops.factorisations import UNIT, check_square, each_or_nan, symmetric, triangular
 from staticgrad.ops.matrices import float_matrix, known_sizes
-from staticgrad.optable import (
-    FUNCTIONS,
-    PRIMITIVE,
-    Array,
-    Case,
-    Namespace,
-    NoAttributes,
-    Op,
-    Primal,
-    public,
-    register,
-)
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import Size, TensorType, sizes
 
 

@@ -18,7 +18,8 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, lift, lift_all
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.neural import FLOATS, floating, softmax_reference
+from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.neural.softmax import softmax_reference
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product
 

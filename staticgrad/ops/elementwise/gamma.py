@@ -16,7 +16,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.ops.declare import FLOAT, accepted, declare, elementwise, scaled, unary, unary_cases
+from staticgrad.ops.declare import FLOAT, accepted, declare
+from staticgrad.ops.elementwise.entry import elementwise, scaled, unary, unary_cases
 from staticgrad.optable import Array, Namespace, Range, public
 
 # log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its

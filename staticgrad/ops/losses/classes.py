@@ -1,7 +1,4 @@
-"""Losses: how far predictions are from targets, as one number or one for each example.
-
-    rows   ::= an elementwise loss, or one that is reduced along the class axis (which stays with size 1)
-    loss   ::= rows | sum of rows | mean of rows          reduction = "none" | "sum" | "mean"
+"""Losses of class labels and of distributions over classes: ``cross_entropy`` and ``nll_loss``.
 
 Class labels are never used as addresses: a label is compared with the index of each class, so that a loss is one loop
 nest over the logits, forward and backward. Labels are checked before that all the same.
@@ -18,37 +15,15 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, lift, lift_all
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOAT, binary_cases, elementwise, scaled
-from staticgrad.ops.neural import FLOATS, as_index, checked, floating, log_softmax_reference, shifted_exp
+from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.indexing.labels import as_index, checked
+from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduced, reduced_reference, weighted
+from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import Shape, TensorType, broadcast_shapes, int32, int64, is_floating
+from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import Shape, TensorType, int32, int64, is_floating
 
-REDUCTIONS = ("none", "mean", "sum")
-_ANY = Range()
 _CLASSES = Range(0, 3)
-_PROBABILITY = Range(0.05, 0.95)
-
-
-def check_reduction(reduction: str, what: str, allowed: Sequence[str] = REDUCTIONS) -> str:
-    """Refuse a reduction that the loss does not have."""
-    if reduction not in allowed:
-        raise GraphError(f"{what}: reduction={reduction!r}: expected one of {', '.join(map(repr, allowed))}")
-    return reduction
-
-
-def reduced(o: Namespace, rows: Tensor, reduction: str) -> Tensor:
-    """Rows, their sum or their mean."""
-    if reduction == "mean":
-        return o.mean(rows)
-    return o.sum(rows) if reduction == "sum" else rows
-
-
-def reduced_reference(rows: Array, reduction: str) -> Array:
-    """Rows, their sum or their mean, of arrays."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        result = np.mean(rows) if reduction == "mean" else np.sum(rows) if reduction == "sum" else rows
-    return np.asarray(result, rows.dtype)
 
 
 # -- losses of class labels ---------------------------------------------------------------------------------------
@@ -131,10 +106,6 @@ def _finish(o: Namespace, rows: Any, share: Any, attrs: ClassLossAttributes) -> 
     return total if attrs.reduction == "sum" else o.divide(total, o.sum(share))
 
 
-def _weighted(o: Namespace, x: Any, weight: Any) -> Any:
-    return x if weight is None else o.multiply(x, weight)
-
-
 def _cross_entropy_expand(o: Namespace, node: Primal) -> Sequence[Any]:
     x, target, *weight = node.inputs
     attrs: ClassLossAttributes = node.attrs
@@ -150,7 +121,7 @@ def _cross_entropy_expand(o: Namespace, node: Primal) -> Sequence[Any]:
     if weight:
         rows = o.multiply(rows, parts.share)
     if attrs.label_smoothing:
-        surprise = _weighted(o, o.subtract(log_total, shifted), parts.weight)
+        surprise = weighted(o, o.subtract(log_total, shifted), parts.weight)
         even = o.multiply(o.sum(surprise, axis=attrs.axis, keepdims=True), _even_share(o, x, attrs))
         rows = o.add(o.multiply(rows, 1 - attrs.label_smoothing), even)
     return [_finish(o, o.where(parts.valid, rows, 0), parts.share, attrs)]
@@ -167,7 +138,7 @@ def _wanted(o: Namespace, node: Primal) -> Any:
     attrs: ClassLossAttributes = node.attrs
     if attrs.label_smoothing:
         target = o.add(o.multiply(target, 1 - attrs.label_smoothing), _even_share(o, x, attrs))
-    return _weighted(o, target, _class_weight(o, x, weight, attrs.axis))
+    return weighted(o, target, _class_weight(o, x, weight, attrs.axis))
 
 
 def _row_cotangent(o: Namespace, node: Primal, ct: Any, share: Any) -> Any:
@@ -200,7 +171,7 @@ def _cross_entropy_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     even = _even_share(o, x, attrs)
     valid_rows = o.where(parts.valid, rows, 0)
     base = o.add(o.where(parts.hit, 1 - attrs.label_smoothing, o.zeros((), dtype=x.dtype)), even)
-    wanted = _weighted(o, base, parts.weight)
+    wanted = weighted(o, base, parts.weight)
     everything = o.sum(wanted, axis=attrs.axis, keepdims=True)
     with control_dependencies(check):
         dx = o.multiply(o.subtract(o.multiply(probability, everything), wanted), valid_rows)
@@ -230,7 +201,7 @@ def _soft_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     dx = o.multiply(o.subtract(o.multiply(o.softmax(x, attrs.axis), everything), wanted), rows)
     surprise = o.multiply(o.negative(o.log_softmax(x, attrs.axis)), rows)
     by_class = _class_weight(o, x, weight, attrs.axis)
-    dtarget = _weighted(o, o.multiply(surprise, 1 - attrs.label_smoothing), by_class)
+    dtarget = weighted(o, o.multiply(surprise, 1 - attrs.label_smoothing), by_class)
     if not weight:
         return [dx, dtarget]
     plain = target
@@ -271,8 +242,8 @@ def _class_loss_reference(log_probability: Callable[[Array, int], Array]) -> Cal
 
 
 def _label_cases() -> tuple[Case, ...]:
-    labels = ((None, int64), (_ANY, _CLASSES))
-    weighted = ((None, int64, None), (_ANY, _CLASSES, Range(0.2, 2.0)))
+    labels = ((None, int64), (REAL, _CLASSES))
+    weighted = ((None, int64, None), (REAL, _CLASSES, Range(0.2, 2.0)))
     return tuple(
         Case(shapes, ClassLossAttributes(axis, ignored, reduction, smoothing), ranges, dtypes)
         for shapes, axis, ignored, reduction, smoothing, (dtypes, ranges) in (
@@ -290,12 +261,12 @@ def _label_cases() -> tuple[Case, ...]:
 
 def _soft_cases() -> tuple[Case, ...]:
     return (
-        Case(((5, 4), (5, 4)), ClassLossAttributes(1, -100, "mean"), (_ANY, _PROBABILITY)),
-        Case(((4,), (4,)), ClassLossAttributes(0, -100, "none", 0.1), (_ANY, _PROBABILITY)),
+        Case(((5, 4), (5, 4)), ClassLossAttributes(1, -100, "mean"), (REAL, PROBABILITY)),
+        Case(((4,), (4,)), ClassLossAttributes(0, -100, "none", 0.1), (REAL, PROBABILITY)),
         Case(
             ((2, 4, 3), (2, 4, 3), (4,)),
             ClassLossAttributes(1, -100, "mean", 0.1),
-            (_ANY, _PROBABILITY, _PROBABILITY),
+            (REAL, PROBABILITY, PROBABILITY),
         ),
     )
 
@@ -405,331 +376,3 @@ def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -1
         raise GraphError(f"{what}: expected integer labels, actual {operands[1].type}")
     attrs = ClassLossAttributes(axis, int(ignore_index), reduction)
     return operands[0].graph.add(NLL_LOSS, operands, attrs, control=checks).outputs[0]
-
-
-# -- losses of numbers --------------------------------------------------------------------------------------------
-
-
-@frozen
-class LossAttributes:
-    """How rows become a loss."""
-
-    reduction: str
-
-
-@frozen
-class ThresholdLossAttributes:
-    """How rows become a loss, and where its quadratic part ends."""
-
-    reduction: str
-    threshold: float
-
-
-def _elementwise_type(what: str) -> Callable[..., TensorType]:
-    def infer(attrs: Any, *types: TensorType) -> TensorType:
-        shape = broadcast_shapes([t.shape for t in types], what)
-        return TensorType(shape if attrs.reduction == "none" else (), types[0].dtype)
-
-    return infer
-
-
-def _loss(
-    name: str,
-    doc: str,
-    rows: Callable[..., Any],
-    reference: Callable[..., Array],
-    attributes: Sequence[Any],
-    ranges: Callable[[Any], tuple[Range, ...] | None] = lambda attrs: None,
-    **options: Any,
-) -> Op:
-    """A loss that is elementwise before its reduction: ``rows(o, attrs, *inputs)``, ``reference(attrs, *arrays)``."""
-    shapes = (((3, 4), (3, 4)), ((5,), (5,)), ((2, 3, 4), (3, 1)))
-    cases = tuple(
-        Case(shapes[i % len(shapes)], attrs, ranges(attrs), distinct=True) for i, attrs in enumerate(attributes)
-    )
-
-    def expand(o: Namespace, node: Primal) -> Sequence[Any]:
-        return [reduced(o, rows(o, node.attrs, *node.inputs), node.attrs.reduction)]
-
-    def evaluate(attrs: Any, *xs: Array) -> Array:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return reduced_reference(np.asarray(reference(attrs, *xs), xs[0].dtype), attrs.reduction)
-
-    return register(
-        Op(
-            name,
-            doc,
-            infer=_elementwise_type(name),
-            reference=evaluate,
-            expand=expand,
-            dtypes=FLOATS,
-            cases=cases,
-            **options,
-        )
-    )
-
-
-_EACH = tuple(LossAttributes(reduction) for reduction in ("mean", "sum", "none"))
-_THRESHOLDS = tuple(ThresholdLossAttributes(r, t) for r, t in (("mean", 1.0), ("sum", 0.5), ("none", 2.0)))
-
-
-def _square_rows(o: Namespace, attrs: LossAttributes, x: Any, t: Any) -> Any:
-    return o.square(o.subtract(x, t))
-
-
-def _huber_rows(o: Namespace, attrs: ThresholdLossAttributes, x: Any, t: Any) -> Any:
-    delta = attrs.threshold
-    difference = o.subtract(x, t)
-    distance = o.abs(difference)
-    quadratic = o.multiply(o.square(difference), 0.5)  # not of the distance, which has a kink at 0
-    return o.where(o.less(distance, delta), quadratic, o.multiply(o.subtract(distance, 0.5 * delta), delta))
-
-
-def _huber_reference(attrs: ThresholdLossAttributes, x: Array, t: Array) -> Array:
-    distance, delta = np.abs(x - t), attrs.threshold
-    return np.asarray(np.where(distance < delta, 0.5 * distance**2, delta * (distance - 0.5 * delta)))
-
-
-MSE_LOSS = _loss("mse_loss", "The squared difference.", _square_rows, lambda attrs, x, t: (x - t) ** 2, _EACH)
-L1_LOSS = _loss(
-    "l1_loss",
-    "The absolute difference.",
-    lambda o, attrs, x, t: o.abs(o.subtract(x, t)),
-    lambda attrs, x, t: np.abs(x - t),
-    _EACH,
-    lambda attrs: (Range(0.5, 2.0), Range(-2.0, 0.2)),
-    grad_name="L1Loss",
-)
-HUBER_LOSS = _loss(
-    "huber_loss",
-    "Quadratic up to a threshold, then linear (Huber 1964).",
-    _huber_rows,
-    _huber_reference,
-    _THRESHOLDS,
-    lambda attrs: (Range(0.0, 0.2), Range(-3.0, 3.0, (0.1 - attrs.threshold, 0.1 + attrs.threshold), margin=0.25)),
-)
-
-
-@public
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """(input - target)², broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
-
-    Raises:
-        GraphError: shapes that do not broadcast, or an unknown reduction.
-    """
-    return _declare(MSE_LOSS, LossAttributes(check_reduction(reduction, "mse_loss")), input, target)
-
-
-@public
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
-    """|input - target|, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
-
-    Raises:
-        GraphError: shapes that do not broadcast, or an unknown reduction.
-    """
-    return _declare(L1_LOSS, LossAttributes(check_reduction(reduction, "l1_loss")), input, target)
-
-
-@public
-def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964).
-
-    Raises:
-        GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
-    """
-    if not delta > 0:
-        raise GraphError(f"huber_loss: delta={delta}: expected a positive number")
-    attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), float(delta))
-    return _declare(HUBER_LOSS, attrs, input, target)
-
-
-@public
-def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """½d²/beta where |d| < beta, else |d| - ½beta, for d = input - target: Huber's loss over beta.
-
-    Raises:
-        GraphError: shapes that do not broadcast, an unknown reduction, a negative beta.
-    """
-    if beta == 0:
-        return l1_loss(input, target, reduction)
-    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))
-
-
-def _declare(op: Op, attrs: Any, *values: Any) -> Tensor:
-    operands = lift_all(values, what=op.name)
-    floating(operands[0], op.name)
-    return operands[0].graph.add(op, operands, attrs).outputs[0]
-
-
-# -- binary cross-entropy -----------------------------------------------------------------------------------------
-
-# max(x, 0) - x·t + log(1 + exp(-|x|)) in one piece: exact for both targets however large the logit is
-SIGMOID_CROSS_ENTROPY = elementwise(
-    "sigmoid_cross_entropy",
-    "-t·log σ(x) - (1 - t)·log(1 - σ(x)).",
-    lambda b, attrs, x, t: b.add(
-        b.sub(b.maximum(x, b.const(0, x.dtype)), b.mul(x, t)), b.log1p(b.exp(b.neg(b.abs(x))))
-    ),
-    lambda attrs, x, t: np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x))),
-    FLOAT,
-    (scaled(lambda o, y, x, t: o.subtract(o.sigmoid(x), t)), scaled(lambda o, y, x, t: o.negative(x))),
-    binary_cases(Range(-5.0, 5.0), Range(0.0, 1.0)),
-    grad_name="BinaryCrossEntropyWithLogits",
-)
-
-
-@frozen
-class BinaryLossAttributes:
-    """How rows become a loss, and which of weight and weight of positives follow."""
-
-    reduction: str
-    weight: bool
-    pos_weight: bool
-
-
-def _binary_rows(o: Namespace, attrs: BinaryLossAttributes, x: Any, t: Any, *weights: Any) -> Any:
-    rest = list(weights)
-    weight = rest.pop(0) if attrs.weight else None
-    if attrs.pos_weight:  # (1 - t)·softplus(x) + pos_weight·t·softplus(-x)
-        zero = o.zeros((), dtype=x.dtype)
-        positive = o.multiply(o.multiply(o.apply_sigmoid_cross_entropy(x, zero + 1.0), rest.pop(0)), t)
-        rows = o.add(o.multiply(o.subtract(1.0, t), o.apply_sigmoid_cross_entropy(x, zero)), positive)
-    else:
-        rows = o.apply_sigmoid_cross_entropy(x, t)
-    return _weighted(o, rows, weight)
-
-
-def _binary_reference(attrs: BinaryLossAttributes, x: Array, t: Array, *weights: Array) -> Array:
-    rest = list(weights)
-    weight = rest.pop(0) if attrs.weight else 1
-    pos_weight = rest.pop(0) if attrs.pos_weight else 1
-    return np.asarray(weight * (pos_weight * t * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)))
-
-
-BINARY_CROSS_ENTROPY_WITH_LOGITS = register(
-    Op(
-        "binary_cross_entropy_with_logits",
-        "-t·log σ(x) - (1 - t)·log(1 - σ(x)), weighted and reduced.",
-        infer=_elementwise_type("binary_cross_entropy_with_logits"),
-        reference=lambda attrs, *xs: reduced_reference(
-            np.asarray(_binary_reference(attrs, *xs), xs[0].dtype), attrs.reduction
-        ),
-        expand=lambda o, node: [reduced(o, _binary_rows(o, node.attrs, *node.inputs), node.attrs.reduction)],
-        dtypes=FLOATS,
-        cases=(
-            Case(((3, 4), (3, 4)), BinaryLossAttributes("mean", False, False), (_ANY, _PROBABILITY)),
-            Case(((5,), (5,), (5,)), BinaryLossAttributes("sum", True, False), (_ANY, _PROBABILITY, _PROBABILITY)),
-            Case(
-                ((3, 4), (3, 4), (3, 1), (4,)),
-                BinaryLossAttributes("none", True, True),
-                (_ANY, _PROBABILITY, _PROBABILITY, Range(0.5, 3.0)),
-            ),
-        ),
-        tolerance=2.0,
-    )
-)
-
-
-@public
-def apply_sigmoid_cross_entropy(x: Tensor, t: Tensor) -> Tensor:
-    """-t·log σ(x) - (1 - t)·log(1 - σ(x)), elementwise."""
-    return x.graph.add(SIGMOID_CROSS_ENTROPY, (x, t)).outputs[0]
-
-
-@public
-def binary_cross_entropy_with_logits(
-    input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
-) -> Tensor:
-    """-target·log σ(input) - (1 - target)·log(1 - σ(input)), accurate for logits of any size.
-
-    Args:
-        input: logits.
-        target: probabilities; broadcasts.
-        weight: of each example; broadcasts.
-        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
-        pos_weight: multiplies the first term; broadcasts.
-
-    Raises:
-        GraphError: shapes that do not broadcast, or an unknown reduction.
-    """
-    what = "binary_cross_entropy_with_logits"
-    attrs = BinaryLossAttributes(check_reduction(reduction, what), weight is not None, pos_weight is not None)
-    extra = [w for w in (weight, pos_weight) if w is not None]
-    return _declare(BINARY_CROSS_ENTROPY_WITH_LOGITS, attrs, input, target, *extra)
-
-
-@public
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Tensor:
-    """-target·log(input) - (1 - target)·log(1 - input) of probabilities, each logarithm at least -100.
-
-    Raises:
-        GraphError: shapes that do not broadcast, or an unknown reduction.
-    """
-    o, what = FUNCTIONS, "binary_cross_entropy"
-    check_reduction(reduction, what)
-    operands = lift_all((input, target) if weight is None else (input, target, weight), what=what)
-    x, t = floating(operands[0], what), operands[1]
-    positive = o.multiply(t, o.maximum(o.log(x), -100.0))
-    negative = o.multiply(o.subtract(1.0, t), o.maximum(o.log1p(o.negative(x)), -100.0))
-    rows = _weighted(o, o.negative(o.add(positive, negative)), operands[2] if weight is not None else None)
-    return reduced(o, rows, reduction)
-
-
-# -- divergence ---------------------------------------------------------------------------------------------------
-
-
-@frozen
-class DivergenceAttributes:
-    """How rows become a loss, and whether the target is given as logarithms."""
-
-    reduction: str
-    log_target: bool
-
-
-def _divergence_rows(o: Namespace, attrs: DivergenceAttributes, x: Any, t: Any) -> Any:
-    if attrs.log_target:
-        return o.multiply(o.exp(t), o.subtract(t, x))
-    there = o.greater(t, 0)
-    return o.subtract(o.where(there, o.multiply(t, o.log(o.where(there, t, 1))), 0), o.multiply(t, x))
-
-
-def _divergence_reference(attrs: DivergenceAttributes, x: Array, t: Array) -> Array:
-    if attrs.log_target:
-        return np.asarray(np.exp(t) * (t - x))
-    return np.asarray(np.where(t > 0, t * np.log(np.where(t > 0, t, 1)), 0) - t * x)
-
-
-KL_DIV = _loss(
-    "kl_div",
-    "t·(log t - x) for log-probabilities x: the divergence of Kullback and Leibler (1951), before its sum.",
-    _divergence_rows,
-    _divergence_reference,
-    tuple(DivergenceAttributes(r, log) for r, log in (("mean", False), ("sum", True), ("none", False))),
-    lambda attrs: (_ANY, _PROBABILITY),
-)
-
-
-@public
-def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
-    """target·(log(target) - input), 0 where the target is 0: the Kullback-Leibler divergence before its sum.
-
-    Args:
-        input: log-probabilities.
-        target: probabilities, or with ``log_target`` their logarithms.
-        reduction: ``"batchmean"`` (the sum over the first size: the divergence itself), ``"mean"`` (over all
-            elements), ``"sum"`` or ``"none"``.
-
-    Raises:
-        GraphError: shapes that do not broadcast, or an unknown reduction.
-    """
-    what = "kl_div"
-    check_reduction(reduction, what, (*REDUCTIONS, "batchmean"))
-    attrs = DivergenceAttributes("sum" if reduction == "batchmean" else reduction, bool(log_target))
-    loss = _declare(KL_DIV, attrs, input, target)
-    if reduction == "batchmean":
-        x = lift(input, loss.graph)
-        if x.ndim == 0:
-            raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {x.type}")
-        with loss.graph:
-            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))
-    return loss

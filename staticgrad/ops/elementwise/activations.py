@@ -1,0 +1,318 @@
+"""Activations, which ``staticgrad.nn`` exports: names, arguments and defaults are PyTorch's.
+
+Where a function has a kink, its derivative there is PyTorch's as well: 0 for ``relu`` at 0 and for ``hardtanh`` at its
+ends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
+from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
+from staticgrad.ops.elementwise.elementary import tanh
+from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
+from staticgrad.ops.elementwise.error import math_erf
+from staticgrad.optable import Array, Case, Namespace, Range, public
+
+
+def _reference_sigmoid(x: Array) -> Array:
+    decay = np.exp(-np.absolute(x))
+    return np.where(x >= 0, 1 / (1 + decay), decay / (1 + decay))
+
+
+sigmoid = unary(
+    "sigmoid", "1 / (1 + exp(-x)).", "sigmoid", _reference_sigmoid, FLOAT,
+    scaled(lambda o, y, x: y * (1.0 - y)), WIDE, activation=True,
+)  # fmt: skip
+
+
+ACTIVATIONS = (
+    "relu", "relu6", "leaky_relu", "elu", "selu", "gelu", "silu", "mish", "softplus", "softsign", "hardtanh",
+    "hardsigmoid", "hardswish", "log_sigmoid",
+)  # fmt: skip
+
+relu = unary(
+    "relu", "max(input, 0); its derivative at 0 is 0.",
+    lambda b, attrs, x: b.maximum(x, b.const(0, x.dtype)), lambda x: np.maximum(x, 0), NUMERIC,
+    lambda o, t, y, x: o.where(o.less_equal(y, 0), 0, t), AWAY_FROM_ZERO, activation=True,
+)  # fmt: skip
+
+
+@frozen
+class HardtanhAttributes:
+    """The interval that values are limited to."""
+
+    min_val: float
+    max_val: float
+
+
+def _between(a: HardtanhAttributes) -> Sequence[Rule]:
+    def rule(o: Namespace, t: Any, y: Any, x: Any) -> Any:
+        return o.where(o.logical_or(o.less_equal(x, a.min_val), o.greater_equal(x, a.max_val)), 0, t)
+
+    return (rule,)
+
+
+HARDTANH = elementwise(
+    "hardtanh",
+    "The values limited to an interval, with derivative 0 at its ends.",
+    lambda b, a, x: b.minimum(b.maximum(x, b.const(a.min_val, x.dtype)), b.const(a.max_val, x.dtype)),
+    lambda a, x: np.clip(x, a.min_val, a.max_val),
+    FLOAT,
+    _between,
+    (
+        *unary_cases(Range(-1.8, 1.8, kinks=(-1.0, 1.0)), [HardtanhAttributes(-1.0, 1.0)]),
+        Case(((2, 7),), HardtanhAttributes(0.0, 6.0), (Range(-3.0, 9.0, kinks=(0.0, 6.0)),)),
+    ),
+)
+
+
+@public
+def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards."""
+    return declare(HARDTANH, accepted("hardtanh", FLOAT, input), HardtanhAttributes(float(min_val), float(max_val)))
+
+
+@public
+def relu6(input: Any) -> Tensor:
+    """min(max(input, 0), 6)."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+@frozen
+class LeakyReluAttributes:
+    """The slope below zero."""
+
+    negative_slope: float
+
+
+LEAKY_RELU = elementwise(
+    "leaky_relu",
+    "x above zero, negative_slope * x elsewhere.",
+    lambda b, a, x: b.select(b.gt(x, b.const(0, x.dtype)), x, b.mul(x, b.const(a.negative_slope, x.dtype))),
+    lambda a, x: np.where(x > 0, x, a.negative_slope * x),
+    FLOAT,
+    lambda a: (lambda o, t, y, x: o.where(o.greater(x, 0), t, t * a.negative_slope),),
+    unary_cases(AWAY_FROM_ZERO, [LeakyReluAttributes(0.01), LeakyReluAttributes(0.3)]),
+)
+
+
+@public
+def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
+    """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0)."""
+    return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), LeakyReluAttributes(float(negative_slope)))
+
+
+@frozen
+class EluAttributes:
+    """``scale`` times the function, whose limit for -infinity is ``-alpha``."""
+
+    alpha: float
+    scale: float = 1.0
+
+
+def _scalar_elu(b: Any, a: EluAttributes, x: Any) -> Any:
+    zero = b.const(0, x.dtype)
+    below = b.mul(b.const(a.alpha * a.scale, x.dtype), b.expm1(b.minimum(x, zero)))
+    above = x if a.scale == 1.0 else b.mul(b.const(a.scale, x.dtype), x)
+    return b.select(b.gt(x, zero), above, below)
+
+
+ELU = elementwise(
+    "elu",
+    "x above zero, alpha * (exp(x) - 1) elsewhere, times a scale.",
+    _scalar_elu,
+    lambda a, x: a.scale * np.where(x > 0, x, a.alpha * np.expm1(x)),
+    FLOAT,
+    lambda a: (scaled(lambda o, y, x: o.where(o.greater(x, 0), a.scale, y + a.alpha * a.scale)),),
+    unary_cases(AWAY_FROM_ZERO, [EluAttributes(1.0), EluAttributes(0.7)]),
+)
+
+
+@public
+def elu(input: Any, alpha: float = 1.0) -> Tensor:
+    """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289)."""
+    return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(float(alpha)))
+
+
+@public
+def selu(input: Any) -> Tensor:
+    """The scaled ELU whose constants keep mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515)."""
+    attrs = EluAttributes(alpha=1.6732632423543772848, scale=1.0507009873554804934)
+    return declare(ELU, accepted("selu", FLOAT, input), attrs)
+
+
+@frozen
+class GeluAttributes:
+    """Whether the normal distribution function is replaced by its approximation with tanh."""
+
+    approximate: str
+
+
+_GELU_CUBE = 0.044715
+_GELU_SCALE = math.sqrt(2 / math.pi)
+
+
+def _scalar_gelu(b: Any, a: GeluAttributes, x: Any) -> Any:
+    def const(value: float) -> Any:
+        return b.const(value, x.dtype)
+
+    if a.approximate == "tanh":
+        inner = b.mul(const(_GELU_SCALE), b.fma(b.mul(const(_GELU_CUBE), x), b.mul(x, x), x))
+        curve = b.tanh(inner)
+    else:
+        curve = b.erf(b.mul(x, const(math.sqrt(0.5))))
+    return b.mul(b.mul(const(0.5), x), b.add(const(1), curve))
+
+
+def _reference_gelu(a: GeluAttributes, x: Array) -> Array:
+    if a.approximate == "tanh":
+        curve = np.tanh(_GELU_SCALE * (x + _GELU_CUBE * x**3))
+    else:
+        curve = math_erf(x / math.sqrt(2))
+    return np.asarray(0.5 * x * (1 + curve))
+
+
+def _gelu_rules(a: GeluAttributes) -> Sequence[Rule]:
+    def exact(o: Namespace, y: Any, x: Any) -> Any:
+        below = o.erf(x * math.sqrt(0.5)) * 0.5 + 0.5
+        return below + x * (o.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
+
+    def approximate(o: Namespace, y: Any, x: Any) -> Any:
+        curve = o.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SCALE)
+        inner = x * x * (3 * _GELU_CUBE * _GELU_SCALE) + _GELU_SCALE
+        return (curve + 1.0) * 0.5 + x * 0.5 * (1.0 - curve * curve) * inner
+
+    return (scaled(approximate if a.approximate == "tanh" else exact),)
+
+
+GELU = elementwise(
+    "gelu",
+    "x times the probability that a standard normal variable is below x.",
+    _scalar_gelu,
+    _reference_gelu,
+    FLOAT,
+    _gelu_rules,
+    unary_cases(WIDE, [GeluAttributes("none"), GeluAttributes("tanh")]),
+    tolerance=2.0,
+)
+
+
+@public
+def gelu(input: Any, approximate: str = "none") -> Tensor:
+    """``input`` times the standard normal distribution function of it (Hendrycks and Gimpel, arXiv:1606.08415).
+
+    Args:
+        approximate: ``"none"``, or ``"tanh"`` for the approximation with a hyperbolic tangent.
+
+    Raises:
+        GraphError: another value of ``approximate``.
+    """
+    if approximate not in ("none", "tanh"):
+        raise GraphError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
+    return declare(GELU, accepted("gelu", FLOAT, input), GeluAttributes(approximate))
+
+
+silu = unary(
+    "silu", "input * sigmoid(input).", lambda b, attrs, x: b.mul(x, b.sigmoid(x)),
+    lambda x: x * _reference_sigmoid(x), FLOAT, scaled(lambda o, y, x: _silu_slope(o, x)), WIDE, activation=True,
+)  # fmt: skip
+
+
+def _silu_slope(o: Namespace, x: Any) -> Any:
+    gate = o.sigmoid(x)
+    return gate * (x * (1.0 - gate) + 1.0)
+
+
+@frozen
+class SoftplusAttributes:
+    """log(1 + exp(beta x)) / beta, and x where beta x is above the threshold."""
+
+    beta: float
+    threshold: float
+
+
+def _scalar_softplus(b: Any, a: SoftplusAttributes, x: Any) -> Any:
+    scaled_x = x if a.beta == 1.0 else b.mul(b.const(a.beta, x.dtype), x)
+    soft = b.add(b.maximum(scaled_x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(scaled_x)))))
+    soft = soft if a.beta == 1.0 else b.div(soft, b.const(a.beta, x.dtype))
+    return b.select(b.gt(scaled_x, b.const(a.threshold, x.dtype)), x, soft)
+
+
+def _softplus_rules(a: SoftplusAttributes) -> Sequence[Rule]:
+    def slope(o: Namespace, y: Any, x: Any) -> Any:
+        inner = x if a.beta == 1.0 else x * a.beta
+        return o.where(o.greater(inner, a.threshold), 1, o.sigmoid(inner))
+
+    return (scaled(slope),)
+
+
+SOFTPLUS = elementwise(
+    "softplus",
+    "log(1 + exp(beta x)) / beta, linear where beta x is above a threshold.",
+    _scalar_softplus,
+    lambda a, x: np.where(a.beta * x > a.threshold, x, np.logaddexp(0, a.beta * x) / a.beta),
+    FLOAT,
+    _softplus_rules,
+    unary_cases(WIDE, [SoftplusAttributes(1.0, 20.0), SoftplusAttributes(2.0, 5.0)]),
+    tolerance=2.0,
+)
+
+
+@public
+def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """``log(1 + exp(beta * input)) / beta``, and ``input`` where ``beta * input > threshold``."""
+    attrs = SoftplusAttributes(float(beta), float(threshold))
+    return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
+
+
+log_sigmoid = unary(
+    "log_sigmoid", "log(sigmoid(input)), without overflow.",
+    lambda b, attrs, x: b.sub(b.minimum(x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(x))))),
+    lambda x: -np.logaddexp(0, -x), FLOAT, scaled(lambda o, y, x: o.sigmoid(o.negative(x))), WIDE, tolerance=2.0,
+    activation=True,
+)  # fmt: skip
+
+
+def _scalar_hardsigmoid(b: Any, x: Any) -> Any:
+    shifted = b.fma(x, b.const(1 / 6, x.dtype), b.const(0.5, x.dtype))
+    return b.minimum(b.maximum(shifted, b.const(0, x.dtype)), b.const(1, x.dtype))
+
+
+_HARD = Range(-5.0, 5.0, kinks=(-3.0, 3.0))
+
+hardsigmoid = unary(
+    "hardsigmoid", "input / 6 + 1/2, limited to [0, 1].", lambda b, attrs, x: _scalar_hardsigmoid(b, x),
+    lambda x: np.clip(x / 6 + 0.5, 0, 1), FLOAT,
+    lambda o, t, y, x: o.where(o.logical_and(o.greater(x, -3), o.less(x, 3)), t * (1 / 6), 0), _HARD, tolerance=2.0,
+    activation=True,
+)  # fmt: skip
+
+hardswish = unary(
+    "hardswish", "input * hardsigmoid(input).", lambda b, attrs, x: b.mul(x, _scalar_hardsigmoid(b, x)),
+    lambda x: x * np.clip(x / 6 + 0.5, 0, 1), FLOAT,
+    scaled(lambda o, y, x: o.where(o.less_equal(x, -3), 0, o.where(o.greater_equal(x, 3), 1, x * (1 / 3) + 0.5))),
+    _HARD, tolerance=2.0, activation=True,
+)  # fmt: skip
+
+
+@public
+def mish(input: Any) -> Tensor:
+    """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
+    x = accepted("mish", FLOAT, input)[0]
+    return multiply(x, tanh(softplus(x)))
+
+
+@public
+def softsign(input: Any) -> Tensor:
+    """``input / (1 + |input|)``."""
+    x = accepted("softsign", FLOAT, input)[0]
+    return divide(x, add(abs(x), 1.0))

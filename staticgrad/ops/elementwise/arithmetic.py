@@ -1,0 +1,183 @@
+"""Sums, products, quotients, powers, signs and extremes of the elements at one place.
+
+What holds at ties and kinks: ``maximum`` and ``minimum`` give half to each of two equal operands, ``abs``, ``sign`` and
+``copysign`` have derivative 0 at 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import ANY, FLOAT, NUMERIC, accepted
+from staticgrad.ops.elementwise.entry import (
+    AWAY_FROM_ZERO,
+    NEGATE,
+    NOT_DIFFERENTIABLE,
+    PASS,
+    binary,
+    binary_cases,
+    constant_value,
+    scaled,
+    unary,
+    weighted,
+)
+from staticgrad.optable import Array, Case, Namespace, Range, public
+from staticgrad.types import bool_
+
+add = binary("add", "x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS))
+
+subtract = binary("subtract", "x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub")
+
+multiply = binary(
+    "multiply", "x1 * x2; of bools: and.", "mul", np.multiply, ANY,
+    (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul",
+)  # fmt: skip
+
+
+def _scalar_zero_wins(b: Any, zero: Any, x: Any, y: Any) -> Any:
+    return b.select(zero, b.const(0, x.dtype), b.mul(x, y))
+
+
+multiply_no_nan = binary(
+    "multiply_no_nan",
+    "x1 * x2, and 0 where x2 is 0, even if x1 is infinite or NaN there: how a cotangent is multiplied.",
+    lambda b, attrs, x, y: _scalar_zero_wins(b, b.eq(y, b.const(0, y.dtype)), x, y),
+    lambda x, y: np.where(y == 0, 0, x * y), NUMERIC,
+    (lambda o, t, y, a, b: o.multiply_zeros(b, t), scaled(lambda o, y, a, b: a)),
+)  # fmt: skip
+
+multiply_zeros = binary(
+    "multiply_zeros",
+    "x1 * x2, and 0 where either is 0, even if the other is infinite or NaN: products of two cotangents.",
+    lambda b, attrs, x, y: _scalar_zero_wins(
+        b, b.logical_or(b.eq(x, b.const(0, x.dtype)), b.eq(y, b.const(0, y.dtype))), x, y
+    ),
+    lambda x, y: np.where((x == 0) | (y == 0), 0, x * y), NUMERIC,
+    (lambda o, t, y, a, b: o.multiply_zeros(b, t), lambda o, t, y, a, b: o.multiply_zeros(a, t)),
+)  # fmt: skip
+
+
+def _divide_dividend(o: Namespace, t: Any, y: Any, a: Any, b: Any) -> Any:
+    values = constant_value(b)
+    if values is not None and np.isfinite(values).all() and (values != 0).all():
+        return o.divide(t, b)
+    return o.multiply_no_nan(o.reciprocal(b), t)
+
+
+divide = binary(
+    "divide", "x1 / x2, true division.", "div", np.divide, FLOAT,
+    (_divide_dividend, scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
+    binary_cases(Range(), AWAY_FROM_ZERO), grad_name="Div",
+)  # fmt: skip
+
+floor_divide = binary(
+    "floor_divide", "The largest integer not above x1 / x2; integers divided by zero give 0.",
+    "floor_divide", np.floor_divide, NUMERIC, (None, None),
+    binary_cases(Range(-7.3, 7.7), Range(0.7, 3.0)),
+)  # fmt: skip
+
+remainder = binary(
+    "remainder", "x1 - floor_divide(x1, x2) * x2, with the sign of x2; of integers by zero it is 0.",
+    "remainder", np.remainder, NUMERIC,
+    (PASS, scaled(lambda o, y, a, b: o.negative(o.floor_divide(a, b)))),
+    (Case(((3, 4), (3, 4)), ranges=(Range(3.2, 3.8), Range(1.7, 2.4))),
+     *binary_cases(Range(0.1, 0.9), Range(1.1, 3.0))),
+)  # fmt: skip
+
+
+def _constant_exponent(exponent: Any) -> float | None:
+    """The value of an exponent that is one constant number."""
+    value = constant_value(exponent)
+    return float(value) if value is not None and value.ndim == 0 else None
+
+
+def _pow_base(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
+    power = _constant_exponent(exponent)
+    if power is None:
+        slope = o.where(o.equal(exponent, 0), 0, exponent * o.pow(x, exponent - 1))
+    elif power == 0:
+        return None
+    elif power == 1:
+        return t
+    else:
+        slope = x * 2.0 if power == 2 else o.pow(x, power - 1) * power
+    return weighted(o, slope, t)
+
+
+def _pow_exponent(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
+    zero = o.logical_and(o.equal(x, 0), o.greater_equal(exponent, 0))
+    return weighted(o, o.where(zero, 0, y * o.log(x)), t)
+
+
+def _reference_pow(x: Array, y: Array) -> Array:
+    if x.dtype.kind == "f":
+        return np.power(x.astype(np.float64), y.astype(np.float64))
+    negative = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0)) if x.dtype.kind == "i" else x
+    return np.where(y < 0, negative, np.power(x, np.maximum(y, 0)))
+
+
+pow = binary(
+    "pow", "x1 to the power x2; integers to a negative power give the truncated value.", "pow", _reference_pow,
+    NUMERIC, (_pow_base, _pow_exponent), binary_cases(Range(0.2, 2.0), Range(-2.0, 3.0)), tolerance=2.0,
+)  # fmt: skip
+
+negative = unary("negative", "-x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg")
+
+abs = unary(
+    "abs", "The absolute value.", "abs", np.absolute, NUMERIC,
+    scaled(lambda o, y, x: o.sign(x)), AWAY_FROM_ZERO,
+)  # fmt: skip
+
+sign = unary("sign", "-1, 0 or 1; NaN for NaN.", "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO)
+
+copysign = binary(
+    "copysign", "|x1| with the sign of x2, also of zeros and NaNs.", "copysign", np.copysign, FLOAT,
+    (scaled(lambda o, y, a, b: o.sign(a) * o.sign(y)), None), binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO),
+)  # fmt: skip
+
+signbit = unary(
+    "signbit", "Whether the sign of x is negative, also of zeros and NaNs.",
+    lambda b, attrs, x: b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype)),
+    np.signbit, FLOAT, NOT_DIFFERENTIABLE, result=bool_,
+)  # fmt: skip
+
+square = unary(
+    "square", "x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,
+    scaled(lambda o, y, x: x * 2), grad_name="Pow",
+)  # fmt: skip
+
+reciprocal = unary(
+    "reciprocal", "1 / x.", lambda b, attrs, x: b.div(b.const(1, x.dtype), x), np.reciprocal, FLOAT,
+    scaled(lambda o, y, x: o.negative(y * y)), AWAY_FROM_ZERO,
+)  # fmt: skip
+
+
+@public
+def positive(x: Any) -> Tensor:
+    """+x: the tensor itself.
+
+    Elementwise. Bools are refused.
+    """
+    return accepted("positive", NUMERIC, x)[0]
+
+
+def _at_tie(o: Namespace, loses: Any, ties: Any, t: Any) -> Any:
+    return o.where(loses, 0, o.where(ties, t * 0.5, t))
+
+
+maximum = binary(
+    "maximum", "The larger of two; NaN if either is NaN.", "maximum", np.maximum, ANY,
+    (lambda o, t, y, a, b: _at_tie(o, o.less(a, b), o.equal(a, b), t),
+     lambda o, t, y, a, b: _at_tie(o, o.less(b, a), o.equal(a, b), t)),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+)  # fmt: skip
+
+minimum = binary(
+    "minimum", "The smaller of two; NaN if either is NaN.", "minimum", np.minimum, ANY,
+    (lambda o, t, y, a, b: _at_tie(o, o.greater(a, b), o.equal(a, b), t),
+     lambda o, t, y, a, b: _at_tie(o, o.greater(b, a), o.equal(a, b), t)),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+)  # fmt: skip

@@ -1,0 +1,208 @@
+"""Elementary functions: exponentials, logarithms and roots, angles, hyperbolic functions and their inverses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from staticgrad.ops.declare import FLOAT
+from staticgrad.ops.elementwise.entry import (
+    AWAY_FROM_ZERO,
+    INSIDE_UNIT,
+    POSITIVE,
+    WIDE,
+    binary,
+    binary_cases,
+    scaled,
+    unary,
+)
+from staticgrad.optable import Namespace, Range
+
+# -- exponential and logarithm --------------------------------------------------------------------------------------
+
+exp = unary("exp", "e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y, x: y), WIDE)
+
+expm1 = unary("expm1", "exp(x) - 1, accurate near 0.", "expm1", np.expm1, FLOAT, scaled(lambda o, y, x: y + 1.0))
+
+exp2 = unary(
+    "exp2", "2 to the power x.", "exp2", np.exp2, FLOAT,
+    scaled(lambda o, y, x: y * math.log(2.0)), tolerance=2.0,
+)  # fmt: skip
+
+log = unary("log", "The natural logarithm.", "log", np.log, FLOAT, scaled(lambda o, y, x: o.reciprocal(x)), POSITIVE)
+
+log1p = unary(
+    "log1p", "log(1 + x), accurate near 0.", "log1p", np.log1p, FLOAT,
+    scaled(lambda o, y, x: o.reciprocal(x + 1.0)), Range(-0.8, 3.0),
+)  # fmt: skip
+
+log2 = unary(
+    "log2", "The logarithm to base 2.", lambda b, attrs, x: b.mul(b.log(x), b.const(1 / math.log(2), x.dtype)),
+    np.log2, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(2))), POSITIVE, tolerance=2.0,
+)  # fmt: skip
+
+LOG10_E, LOG10_E_REST = 0.4342944819032518, 1.098319650216765e-17  # 1/log(10) in two parts
+
+
+def _scalar_log10(b: Any, attrs: Any, x: Any) -> Any:
+    natural = b.log(x)
+    return b.fma(natural, b.const(LOG10_E, x.dtype), b.mul(natural, b.const(LOG10_E_REST, x.dtype)))
+
+
+log10 = unary(
+    "log10", "The logarithm to base 10.", _scalar_log10,
+    np.log10, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(10))), POSITIVE, tolerance=2.0,
+)  # fmt: skip
+
+
+def _scalar_logaddexp(b: Any, attrs: Any, x: Any, y: Any) -> Any:
+    same = b.eq(x, y)  # also where both are the same infinity
+    distance = b.select(same, b.const(0, x.dtype), b.neg(b.abs(b.sub(x, y))))
+    return b.add(b.maximum(x, y), b.log1p(b.exp(distance)))
+
+
+def _softmax_of(first: Any, second: Any, o: Namespace) -> Any:
+    return o.sigmoid(o.where(o.equal(first, second), 0, first - second))
+
+
+logaddexp = binary(
+    "logaddexp", "log(exp(x1) + exp(x2)), without overflow.", _scalar_logaddexp, np.logaddexp, FLOAT,
+    (scaled(lambda o, y, a, b: _softmax_of(a, b, o)), scaled(lambda o, y, a, b: _softmax_of(b, a, o))), tolerance=2.0,
+)  # fmt: skip
+
+sqrt = unary("sqrt", "The square root.", "sqrt", np.sqrt, FLOAT, scaled(lambda o, y, x: 0.5 / y), POSITIVE)
+
+rsqrt = unary(
+    "rsqrt", "1 / sqrt(x).", "rsqrt", lambda x: 1 / np.sqrt(x), FLOAT,
+    scaled(lambda o, y, x: y * y * y * -0.5), POSITIVE,
+)  # fmt: skip
+
+# -- trigonometric and hyperbolic -----------------------------------------------------------------------------------
+
+sin = unary("sin", "The sine of an angle in radians.", "sin", np.sin, FLOAT, scaled(lambda o, y, x: o.cos(x)), WIDE)
+
+cos = unary(
+    "cos", "The cosine of an angle in radians.", "cos", np.cos, FLOAT,
+    scaled(lambda o, y, x: o.negative(o.sin(x))), WIDE,
+)  # fmt: skip
+
+tan = unary(
+    "tan", "The tangent of an angle in radians.", "tan", np.tan, FLOAT,
+    scaled(lambda o, y, x: y * y + 1.0), Range(-1.2, 1.2),
+)  # fmt: skip
+
+asin = unary(
+    "asin", "The angle in [-pi/2, pi/2] whose sine is x.", "asin", np.arcsin, FLOAT,
+    scaled(lambda o, y, x: o.rsqrt(1.0 - x * x)), INSIDE_UNIT,
+)  # fmt: skip
+
+acos = unary(
+    "acos", "The angle in [0, pi] whose cosine is x.", "acos", np.arccos, FLOAT,
+    scaled(lambda o, y, x: o.negative(o.rsqrt(1.0 - x * x))), INSIDE_UNIT,
+)  # fmt: skip
+
+atan = unary(
+    "atan", "The angle in [-pi/2, pi/2] whose tangent is x.", "atan", np.arctan, FLOAT,
+    scaled(lambda o, y, x: o.reciprocal(x * x + 1.0)), WIDE,
+)  # fmt: skip
+
+
+def _scalar_atan2(b: Any, attrs: Any, y: Any, x: Any) -> Any:
+    """The angle of (x, y), from the arc tangent of the smaller coordinate over the larger (IEEE 754's cases)."""
+    dtype = x.dtype
+    zero, one = b.const(0, dtype), b.const(1, dtype)
+    ax, ay = b.abs(x), b.abs(y)
+    steep = b.gt(ay, ax)
+    low, high = b.select(steep, ax, ay), b.select(steep, ay, ax)
+    both = b.logical_or(b.eq(high, zero), b.logical_and(b.isinf(ax), b.isinf(ay)))
+    level = b.select(b.eq(high, zero), zero, one)  # both zero: 0; both infinite: 1
+    angle = b.atan(b.select(both, level, b.div(low, b.select(both, one, high))))
+    angle = b.select(steep, b.sub(b.const(math.pi / 2, dtype), angle), angle)
+    leftward = b.lt(b.select(b.eq(x, zero), b.div(one, x), x), zero)  # the sign of -0 counts
+    angle = b.select(leftward, b.sub(b.const(math.pi, dtype), angle), angle)
+    below = b.lt(b.select(b.eq(y, zero), b.div(one, y), y), zero)
+    angle = b.select(below, b.neg(angle), angle)
+    return b.select(b.logical_or(b.isnan(x), b.isnan(y)), b.add(x, y), angle)
+
+
+atan2 = binary(
+    "atan2", "The angle in [-pi, pi] of the point (x2, x1).", _scalar_atan2, np.arctan2, FLOAT,
+    (scaled(lambda o, z, y, x: x / (x * x + y * y)), scaled(lambda o, z, y, x: o.negative(y / (x * x + y * y)))),
+    binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
+)  # fmt: skip
+
+sinh = unary("sinh", "The hyperbolic sine.", "sinh", np.sinh, FLOAT, scaled(lambda o, y, x: o.cosh(x)))
+
+cosh = unary("cosh", "The hyperbolic cosine.", "cosh", np.cosh, FLOAT, scaled(lambda o, y, x: o.sinh(x)))
+
+tanh = unary("tanh", "The hyperbolic tangent.", "tanh", np.tanh, FLOAT, scaled(lambda o, y, x: 1.0 - y * y))
+
+
+def _scalar_asinh(b: Any, attrs: Any, x: Any) -> Any:
+    """sign(x) log1p(a + a²/(1 + sqrt(1 + a²))) with a = |x|; log(2a) where a² would overflow."""
+    a = b.abs(x)
+    one = b.const(1, x.dtype)
+    large = b.gt(a, b.const(1e10, x.dtype))
+    bounded = b.select(large, one, a)
+    squared = b.mul(bounded, bounded)
+    near = b.log1p(b.add(bounded, b.div(squared, b.add(one, b.sqrt(b.add(one, squared))))))
+    far = b.add(b.log(a), b.const(math.log(2), x.dtype))
+    result = b.select(large, far, near)
+    return b.select(b.lt(x, b.const(0, x.dtype)), b.neg(result), b.select(b.eq(a, b.const(0, x.dtype)), x, result))
+
+
+def _scalar_acosh(b: Any, attrs: Any, x: Any) -> Any:
+    """log1p(t + sqrt(2t + t²)) with t = x - 1; log(2x) where t² would overflow; NaN below 1, the root of t."""
+    t = b.sub(x, b.const(1, x.dtype))
+    large = b.gt(x, b.const(1e10, x.dtype))
+    bounded = b.select(large, b.const(1, x.dtype), t)
+    squared = b.add(b.add(bounded, bounded), b.mul(bounded, bounded))
+    root = b.sqrt(b.select(b.lt(t, b.const(0, x.dtype)), t, squared))
+    near = b.log1p(b.add(bounded, root))
+    return b.select(large, b.add(b.log(x), b.const(math.log(2), x.dtype)), near)
+
+
+def _scalar_atanh(b: Any, attrs: Any, x: Any) -> Any:
+    """log1p(2a / (1 - a)) / 2 with the sign of x, a = |x|."""
+    a = b.abs(x)
+    one = b.const(1, x.dtype)
+    half = b.mul(b.const(0.5, x.dtype), b.log1p(b.div(b.add(a, a), b.sub(one, a))))
+    return b.select(b.lt(x, b.const(0, x.dtype)), b.neg(half), b.select(b.eq(a, b.const(0, x.dtype)), x, half))
+
+
+asinh = unary(
+    "asinh", "The inverse hyperbolic sine.", _scalar_asinh, np.arcsinh, FLOAT,
+    scaled(lambda o, y, x: o.rsqrt(x * x + 1.0)), WIDE, tolerance=2.0,
+)  # fmt: skip
+
+acosh = unary(
+    "acosh", "The inverse hyperbolic cosine.", _scalar_acosh, np.arccosh, FLOAT,
+    scaled(lambda o, y, x: o.rsqrt(x * x - 1.0)), Range(1.2, 5.0), tolerance=2.0,
+)  # fmt: skip
+
+atanh = unary(
+    "atanh", "The inverse hyperbolic tangent.", _scalar_atanh, np.arctanh, FLOAT,
+    scaled(lambda o, y, x: o.reciprocal(1.0 - x * x)), INSIDE_UNIT, tolerance=2.0,
+)  # fmt: skip
+
+
+def _scalar_hypot(b: Any, attrs: Any, x: Any, y: Any) -> Any:
+    """The larger times sqrt(1 + ratio²), so that no square overflows."""
+    ax, ay = b.abs(x), b.abs(y)
+    high, low = b.maximum(ax, ay), b.minimum(ax, ay)
+    zero, one = b.const(0, x.dtype), b.const(1, x.dtype)
+    plain = b.logical_or(b.eq(high, zero), b.isinf(high))
+    ratio = b.div(low, b.select(plain, one, high))
+    length = b.select(plain, high, b.mul(high, b.sqrt(b.fma(ratio, ratio, one))))
+    infinite = b.logical_or(b.isinf(x), b.isinf(y))
+    return b.select(infinite, b.const(math.inf, x.dtype), length)
+
+
+hypot = binary(
+    "hypot", "sqrt(x1² + x2²), without overflow; its gradient at (0, 0) is 0.", _scalar_hypot, np.hypot, FLOAT,
+    (scaled(lambda o, y, a, b: o.where(o.equal(y, 0), 0, a / y)),
+     scaled(lambda o, y, a, b: o.where(o.equal(y, 0), 0, b / y))),
+    binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
+)  # fmt: skip

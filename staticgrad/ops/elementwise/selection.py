@@ -1,0 +1,103 @@
+"""Elements chosen by a condition or by bounds; ``clip`` passes gradients at its bounds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.ops.declare import ANY, declare, operands
+from staticgrad.ops.elementwise.copies import astype
+from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, jvp_of, vjp_of
+from staticgrad.optable import Case, NoAttributes, Op, Range, public, register
+from staticgrad.types import DTYPES, TensorType, bool_, is_floating
+
+
+def _where_type(attrs: NoAttributes, condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+    if condition.dtype != bool_ or x.dtype != y.dtype:
+        raise GraphError(f"where: expected a bool and two operands of one dtype\n  actual   {condition}, {x}, {y}")
+    return TensorType(broadcast_types((condition, x, y), "where"), x.dtype)
+
+
+_WHERE_RULES = (
+    None,
+    lambda o, t, y, condition, a, b: o.where(condition, t, 0),
+    lambda o, t, y, condition, a, b: o.where(condition, 0, t),
+)
+
+WHERE = register(
+    Op(
+        "where",
+        "The second operand where the condition holds, else the third.",
+        infer=_where_type,
+        reference=lambda attrs, condition, x, y: np.where(condition, x, y),
+        scalar=lambda b, attrs, condition, x, y: b.select(condition, x, y),
+        vjp=vjp_of(_WHERE_RULES),
+        jvp=jvp_of(_WHERE_RULES),
+        dtypes=DTYPES,
+        cases=tuple(
+            Case(shapes, dtypes=(bool_, None, None))
+            for shapes in (
+                ((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (2, 3), (3,)), ((0, 2), (2,), (1,)), ((5,), (), ()),
+            )
+        ),
+    )
+)  # fmt: skip
+
+
+@public
+def where(condition: Any, x1: Any, x2: Any) -> Tensor:
+    """``x1`` where ``condition`` holds, else ``x2``.
+
+    Elementwise, with NumPy's broadcasting and promotion of ``x1`` and ``x2``; a condition that is no bool is compared
+    with zero. The branch that is not chosen contributes exactly 0 to gradients, whatever its derivative is there.
+    """
+    graph = graph_of((condition, x1, x2))
+    with graph:
+        chosen = astype(lift(condition, graph), bool_)
+        return graph.add(WHERE, (chosen, *operands("where", x1, x2))).outputs[0]
+
+
+CLIP = elementwise(
+    "clip",
+    "x, limited to [low, high].",
+    lambda b, attrs, x, low, high: b.minimum(b.maximum(x, low), high),
+    lambda attrs, x, low, high: np.minimum(np.maximum(x, low), high),
+    ANY,
+    (
+        lambda o, t, y, x, low, high: o.where(o.logical_or(o.less(x, low), o.greater(x, high)), 0, t),
+        lambda o, t, y, x, low, high: o.where(o.logical_and(o.less(x, low), o.less_equal(low, high)), t, 0),
+        lambda o, t, y, x, low, high: o.where(o.logical_or(o.greater(x, high), o.less(high, low)), t, 0),
+    ),
+    (
+        Case(((3, 4), (), ()), ranges=(Range(-2, 2), Range(-1.2, -1.1), Range(1.1, 1.2)), distinct=True),
+        Case(((2, 3, 4), (4,), (3, 1)), ranges=(Range(-2, 2), Range(-1, -0.5), Range(0.5, 1)), distinct=True),
+        Case(((0,), (), ()), ranges=(Range(), Range(-1, 0), Range(0, 1))),
+    ),
+    grad_name="Clamp",
+)
+
+
+@public
+def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """The values limited to [min, max]; None leaves a side open. Where min > max, the result is max.
+
+    Elementwise; ``min`` and ``max`` broadcast against ``x``. The gradient passes at the bounds themselves.
+    """
+    bounds = [bound for bound in (min, max) if bound is not None]
+    y = operands("clip", x, *bounds)[0]
+    if not bounds:
+        return y
+    low, high = (_limit(y.dtype, -1) if min is None else min), (_limit(y.dtype, 1) if max is None else max)
+    return declare(CLIP, operands("clip", y, low, high))
+
+
+def _limit(dtype: np.dtype, side: int) -> float | int | bool:
+    if is_floating(dtype):
+        return side * math.inf
+    if dtype == bool_:
+        return side > 0
+    return int(np.iinfo(dtype).max if side > 0 else np.iinfo(dtype).min)

@@ -1,0 +1,1 @@
+"""Reading and writing at indices: ``x[...]``, ``take``, ``scatter``, and what labels need."""

@@ -1,0 +1,384 @@
+"""Reading and adding at indices: ``index`` and ``index_add``, of which negative indices count from the end.
+
+Negative indices wrap once, and anything else out of range is a ``BoundsError`` — of constants when they are declared,
+else in the run, by a check that comes before memory is touched. What ``index`` expands into is ``gather``, whose
+indices are in range; its derivative is ``index_add``, with the same wrapping and checks, since a program may compute a
+gradient without the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.frozen import frozen
+from staticgrad.graph import Node, Tensor, control_dependencies, graph_of, lift
+from staticgrad.ops.declare import declare
+from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import (
+    DTYPES,
+    Dim,
+    Shape,
+    Size,
+    TensorType,
+    bool_,
+    broadcast_shapes,
+    float32,
+    float64,
+    int32,
+    int64,
+    is_integer,
+)
+
+SUMMABLE = (float32, float64, int32, int64)
+
+# -- the primitives: indices are in range ---------------------------------------------------------------------------
+
+
+@frozen
+class GatherAttributes:
+    """The indexed axes of the tensor, one for each index tensor."""
+
+    axes: tuple[int, ...]
+
+
+def remaining(x: TensorType, axes: Sequence[int]) -> Shape:
+    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+
+
+def _check_indices(name: str, attrs: GatherAttributes, x: TensorType, indices: Sequence[TensorType]) -> Shape:
+    """The common shape of the index tensors."""
+    if len(indices) != len(attrs.axes) or not indices or len(set(attrs.axes)) != len(attrs.axes):
+        raise GraphError(f"{name}: expected one index for each of axes {attrs.axes}, actual {len(indices)}")
+    for axis, index in zip(attrs.axes, indices, strict=True):
+        if not 0 <= axis < x.ndim or index.dtype != int64 or index.ndim != indices[0].ndim:
+            raise GraphError(f"{name}: expected int64 indices of one shape for axis {axis} of {x}, actual {index}")
+    shape = broadcast_shapes([index.shape for index in indices], name)
+    if any(isinstance(a, int) and isinstance(b, int) and a != b for i in indices for a, b in zip(i.shape, shape)):
+        raise GraphError(f"{name}: expected indices of one shape, actual {', '.join(map(str, indices))}")
+    return shape
+
+
+def _gather_type(name: str) -> Callable[..., TensorType]:
+    def infer(attrs: GatherAttributes, x: TensorType, *indices: TensorType) -> TensorType:
+        return TensorType((*_check_indices(name, attrs, x, indices), *remaining(x, attrs.axes)), x.dtype)
+
+    return infer
+
+
+def _add_type(name: str) -> Callable[..., TensorType]:
+    def infer(attrs: GatherAttributes, base: TensorType, updates: TensorType, *indices: TensorType) -> TensorType:
+        shape = (*_check_indices(name, attrs, base, indices), *remaining(base, attrs.axes))
+        fits = len(shape) == updates.ndim and all(
+            m == n or isinstance(m, Dim) or isinstance(n, Dim) for m, n in zip(updates.shape, shape, strict=True)
+        )
+        if not fits or updates.dtype != base.dtype:
+            raise GraphError(
+                f"{name}: expected updates of {TensorType(shape, base.dtype)} for {base}\n  actual   {updates}"
+            )
+        return base
+
+    return infer
+
+
+def _gather_reference(attrs: GatherAttributes, x: Array, *indices: Array) -> Array:
+    return np.moveaxis(x, attrs.axes, range(len(attrs.axes)))[indices]
+
+
+def _add_reference(attrs: GatherAttributes, base: Array, updates: Array, *indices: Array) -> Array:
+    result = base.copy()
+    np.add.at(np.moveaxis(result, attrs.axes, range(len(attrs.axes))), indices, updates)
+    return result
+
+
+def _vjp_gathered(adder: str) -> Callable[..., Sequence[Any]]:
+    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+        x, *indices = node.inputs
+        add = FUNCTIONS.__getattr__(adder)
+        return (add(o.zeros_like(x), ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
+
+    return vjp
+
+
+def _jvp_gathered(reader: str) -> Callable[..., Sequence[Any]]:
+    def jvp(o: Namespace, node: Primal, t: Any, *_: Any) -> Sequence[Any]:
+        read = FUNCTIONS.__getattr__(reader)
+        return (None if t is None else read(t, *node.inputs[1:], axes=node.attrs.axes),)
+
+    return jvp
+
+
+def _vjp_added(reader: str) -> Callable[..., Sequence[Any]]:
+    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+        indices = node.inputs[2:]
+        read = FUNCTIONS.__getattr__(reader)
+        return (ct, read(ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
+
+    return vjp
+
+
+def _jvp_added(adder: str) -> Callable[..., Sequence[Any]]:
+    def jvp(o: Namespace, node: Primal, t_base: Any, t_updates: Any, *_: Any) -> Sequence[Any]:
+        base, _updates, *indices = node.inputs
+        if t_updates is None:
+            return (t_base,)
+        start = o.zeros_like(base) if t_base is None else t_base
+        return (FUNCTIONS.__getattr__(adder)(start, t_updates, *indices, axes=node.attrs.axes),)
+
+    return jvp
+
+
+def _read_cases(low: int) -> tuple[Case, ...]:
+    def case(x: tuple[int, ...], index: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+        ranges = (Range(), *(Range(low * x[axis], x[axis] - 1) for axis in axes))
+        return Case((x, *(index for _ in axes)), GatherAttributes(axes), ranges, (None, *(int64 for _ in axes)))
+
+    return (
+        case((5, 3), (4,), (0,)), case((5, 3), (2, 4), (1,)), case((4, 5, 3), (6,), (0, 2)), case((4, 5, 3), (), (1,)),
+        case((7,), (0,), (0,)), case((3, 4), (2, 1), (1, 0)),
+    )  # fmt: skip
+
+
+def _write_cases(low: int) -> tuple[Case, ...]:
+    def case(base: tuple[int, ...], updates: tuple[int, ...], index: tuple[int, ...], axes: tuple[int, ...]) -> Case:
+        ranges = (Range(), Range(), *(Range(low * base[axis], base[axis] - 1) for axis in axes))
+        dtypes = (None, None, *(int64 for _ in axes))
+        return Case((base, updates, *(index for _ in axes)), GatherAttributes(axes), ranges, dtypes)
+
+    return (
+        case((5, 3), (7, 3), (7,), (0,)), case((5, 3), (2, 4, 5), (2, 4), (1,)), case((4, 5, 3), (6, 5), (6,), (0, 2)),
+        case((4, 5), (5,), (), (0,)), case((7,), (0,), (0,), (0,)),
+    )  # fmt: skip
+
+
+GATHER = register(
+    Op(
+        "gather",
+        "The elements at indices along some axes; the axes of the indices come first.",
+        infer=_gather_type("gather"),
+        reference=_gather_reference,
+        vjp=_vjp_gathered("scatter_add"),
+        jvp=_jvp_gathered("gather"),
+        dtypes=DTYPES,
+        cases=_read_cases(0),
+        tags=PRIMITIVE,
+    )
+)
+
+SCATTER_ADD = register(
+    Op(
+        "scatter_add",
+        "A copy to which updates are added at indices; updates of one place add up.",
+        infer=_add_type("scatter_add"),
+        reference=_add_reference,
+        vjp=_vjp_added("gather"),
+        jvp=_jvp_added("scatter_add"),
+        dtypes=SUMMABLE,
+        cases=_write_cases(0),
+        tags=PRIMITIVE,
+    )
+)
+
+
+def _axes_for(indices: Sequence[Tensor], axes: tuple[int, ...] | None) -> GatherAttributes:
+    return GatherAttributes(tuple(range(len(indices))) if axes is None else tuple(axes))
+
+
+def as_indices(what: str, indices: Sequence[Any], graph: Any) -> tuple[Tensor, ...]:
+    """Index tensors as int64 of one common shape.
+
+    Raises:
+        GraphError: an index is no integer; of bools, it names ``sg.where``.
+    """
+    with graph:
+        lifted = []
+        for index in indices:
+            x = lift(_integers(index), graph)
+            if x.dtype == bool_:
+                raise mask_error(what)
+            if not is_integer(x.dtype):
+                raise GraphError(f"{what}: expected integer indices, actual {x.type}")
+            lifted.append(FUNCTIONS.astype(x, int64))
+        shape = broadcast_shapes([x.shape for x in lifted], what)
+        return tuple(FUNCTIONS.broadcast_to(x, shape) for x in lifted)
+
+
+def _integers(index: Any) -> Any:
+    """An empty list is a list of integers."""
+    return np.zeros(0, np.int64) if isinstance(index, list | tuple) and not index else index
+
+
+def mask_error(what: str) -> GraphError:
+    return GraphError(
+        f"{what}: a boolean mask would give a result whose shape depends on values;"
+        " use sg.where(mask, x, y), or integer indices"
+    )
+
+
+@public
+def gather(x: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); indices must be in range, unchecked."""
+    found = as_indices("gather", indices, graph_of((x,)))
+    return declare(GATHER, (x, *found), _axes_for(found, axes))
+
+
+@public
+def scatter_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones); indices must be in range,
+    unchecked."""
+    found = as_indices("scatter_add", indices, graph_of((base,)))
+    return declare(SCATTER_ADD, (base, updates, *found), _axes_for(found, axes))
+
+
+# -- index and index_add: negative indices wrap, everything else out of range is found ---------------------------------
+
+
+def _wrapped_reference(name: str, attrs: GatherAttributes, shape: tuple[int, ...], indices: Sequence[Array]) -> Any:
+    result = []
+    for axis, index in zip(attrs.axes, indices, strict=True):
+        wrapped = np.where(index < 0, index + shape[axis], index)
+        if wrapped.size and not (wrapped.min() >= 0 and wrapped.max() < shape[axis]):
+            wrong = index[(wrapped < 0) | (wrapped >= shape[axis])].flat[0]
+            raise BoundsError(f"{name}: index {wrong} is out of range for axis {axis} of size {shape[axis]}")
+        result.append(wrapped)
+    return result
+
+
+def _index_reference(attrs: GatherAttributes, x: Array, *indices: Array) -> Array:
+    return _gather_reference(attrs, x, *_wrapped_reference("index", attrs, x.shape, indices))
+
+
+def _index_add_reference(attrs: GatherAttributes, base: Array, updates: Array, *indices: Array) -> Array:
+    return _add_reference(attrs, base, updates, *_wrapped_reference("index_add", attrs, base.shape, indices))
+
+
+def _known_values(index: Tensor) -> Array | None:
+    """The values of an index that is part of the program."""
+    match index.op.op.name:
+        case "constant":
+            value: Array = index.op.attrs.value
+            return value
+        case "full" | "iota" if index.type.static and index.size != 0:
+            attrs = index.op.attrs
+            if index.op.op.name == "full":
+                return np.full((), attrs.value, np.int64)
+            return np.array([0, attrs.shape[attrs.axis] - 1], np.int64)
+        case "astype" | "broadcast_to" | "reshape":
+            source = index.op.inputs[0]
+            return _known_values(source) if is_integer(source.dtype) else None
+    return None
+
+
+def in_range(what: str, index: Tensor, size: Size) -> bool:
+    """Whether an index is known to be in [-size, size).
+
+    Raises:
+        BoundsError: it is known to be outside.
+    """
+    values = _known_values(index)
+    if values is None or not isinstance(size, int):
+        return index.size == 0
+    if values.size and (values.min() < -size or values.max() >= size):
+        wrong = values.min() if values.min() < -size else values.max()
+        raise BoundsError(f"{what}: index {wrong} is out of range for size {size}", source=user_source())
+    return True
+
+
+def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
+    values = _known_values(index)
+    if values is not None and not (values.size and values.min() < 0):
+        return index
+    if isinstance(size, Dim):
+        raise GraphError(f"indices are wrapped when the size {size} is bound")
+    return o.where(o.less(index, 0), o.add(index, size), index)
+
+
+def _prepare(o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indices: Sequence[Tensor]) -> Any:
+    """Indices that are wrapped, and the checks that they are in range then."""
+    wrapped: list[Tensor] = []
+    checks: list[Node] = []
+    for axis, index in zip(attrs.axes, indices, strict=True):
+        size = x.shape[axis]
+        inside = in_range(what, index, size)
+        index = _wrapped(o, index, size)
+        wrapped.append(index)
+        if not inside:
+            limits = BoundsAttributes(size, f"{what}: axis {axis}", wraps=True)
+            checks.append(graph_of((index,)).add(BOUNDS_CHECK, (index,), limits))
+    return wrapped, checks
+
+
+def _expand_index(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, *indices = node.inputs
+    wrapped, checks = _prepare(o, "index", x, node.attrs, indices)
+    with control_dependencies(checks):
+        return [declare(GATHER, (x, *wrapped), node.attrs)]
+
+
+def _expand_index_add(o: Namespace, node: Primal) -> Sequence[Any]:
+    base, updates, *indices = node.inputs
+    wrapped, checks = _prepare(o, "index_add", base, node.attrs, indices)
+    with control_dependencies(checks):
+        return [declare(SCATTER_ADD, (base, updates, *wrapped), node.attrs)]
+
+
+INDEX = register(
+    Op(
+        "index",
+        "The elements at indices along some axes, of which negative ones count from the end.",
+        infer=_gather_type("index"),
+        reference=_index_reference,
+        expand=_expand_index,
+        vjp=_vjp_gathered("index_add"),
+        jvp=_jvp_gathered("index"),
+        dtypes=DTYPES,
+        cases=_read_cases(-1),
+    )
+)
+
+INDEX_ADD = register(
+    Op(
+        "index_add",
+        "A copy to which updates are added at indices, of which negative ones count from the end.",
+        infer=_add_type("index_add"),
+        reference=_index_add_reference,
+        expand=_expand_index_add,
+        vjp=_vjp_added("index"),
+        jvp=_jvp_added("index_add"),
+        dtypes=SUMMABLE,
+        cases=_write_cases(-1),
+        grad_name="IndexPut",
+    )
+)
+
+
+@public
+def index(x: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); the axes of the indices come first.
+
+    Raises:
+        BoundsError: a constant index is out of range; others are checked in the run.
+    """
+    found = as_indices("index", indices, graph_of((x,)))
+    attrs = _axes_for(found, axes)
+    for axis, one in zip(attrs.axes, found):
+        in_range("index", one, x.shape[axis])
+    return declare(INDEX, (x, *found), attrs)
+
+
+@public
+def index_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones).
+
+    Raises:
+        BoundsError: a constant index is out of range; others are checked in the run.
+    """
+    found = as_indices("index_add", indices, graph_of((base,)))
+    attrs = _axes_for(found, axes)
+    for axis, one in zip(attrs.axes, found):
+        in_range("index_add", one, base.shape[axis])
+    return declare(INDEX_ADD, (base, updates, *found), attrs)

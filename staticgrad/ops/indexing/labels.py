@@ -1,0 +1,125 @@
+"""Labels: integers in [0, size), which never wrap. What checks them, and ``one_hot``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
+from staticgrad.frozen import frozen
+from staticgrad.graph import Node, Tensor, control_dependencies, graph_of
+from staticgrad.ops.declare import declare, lifted, operands
+from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
+from staticgrad.ops.indexing.scattering import all_values
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float32, int32, int64, is_integer
+
+
+def as_index(value: Any, what: str) -> Tensor:
+    """An int64 tensor from one of any integer dtype."""
+    index = lifted(value)
+    if index.dtype.kind not in "iu":
+        raise GraphError(f"{what}: expected integers, actual {index.type}")
+    return index if index.dtype == int64 else FUNCTIONS.astype(index, int64)
+
+
+def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) -> list[Node]:
+    """The node that ends a run where an index is not in [0, size); who uses the index runs after it.
+
+    ``ignored`` is allowed as well. Constants are checked here and now.
+
+    Raises:
+        BoundsError: a constant index is out of range.
+    """
+    o = FUNCTIONS
+    source = index.op.inputs[0].op if index.op.op.name == "astype" else index.op
+    if source.op.name == "constant" and isinstance(size, int):
+        values = source.attrs.value
+        wrong = values[((values < 0) | (values >= size)) & (True if ignored is None else values != ignored)]
+        if wrong.size:
+            raise BoundsError(f"{what} {wrong[0]} is out of range\n  expected [0, {size})", source=user_source())
+        return []
+    if ignored is not None and not (isinstance(size, int) and 0 <= ignored < size):
+        index = o.where(o.equal(index, ignored), 0, index)
+    return [o.bounds_check(index, size, what)]
+
+
+# -- one_hot --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class OneHotAttributes:
+    """How many classes there are, and the dtype of the result."""
+
+    num_classes: Size
+    dtype: np.dtype
+
+
+def _one_hot_type(attrs: OneHotAttributes, labels: TensorType) -> TensorType:
+    if not is_integer(labels.dtype):
+        raise GraphError(f"one_hot: expected integer labels, actual {labels}")
+    return TensorType((*labels.shape, attrs.num_classes), attrs.dtype)
+
+
+def _check_labels(attrs: OneHotAttributes, labels: Array, source: SourceLine | None) -> None:
+    if labels.size and (labels.min() < 0 or labels.max() >= attrs.num_classes):
+        wrong = labels[(labels < 0) | (labels >= attrs.num_classes)].flat[0]
+        raise BoundsError(f"one_hot: label {wrong} is out of range for {attrs.num_classes} classes", source=source)
+
+
+def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
+    _check_labels(attrs, labels, None)
+    return np.eye(int(attrs.num_classes), dtype=attrs.dtype)[labels]
+
+
+def _expand_one_hot(o: Namespace, node: Primal) -> Sequence[Any]:
+    labels, attrs = node.inputs[0], node.attrs
+    limits = BoundsAttributes(attrs.num_classes, "one_hot")
+    check = graph_of((labels,)).add(BOUNDS_CHECK, (labels,), limits)
+    with control_dependencies([check]):
+        hit = o.equal(o.expand_dims(labels, -1), o.iota((attrs.num_classes,), 0, dtype=labels.dtype))
+    return [o.astype(hit, attrs.dtype)]
+
+
+ONE_HOT = register(
+    Op(
+        "one_hot",
+        "1 at the label's place along a new last axis, 0 elsewhere.",
+        infer=_one_hot_type,
+        reference=_one_hot_reference,
+        expand=_expand_one_hot,
+        differentiable=False,
+        dtypes=(int32, int64),
+        cases=(
+            Case(((3,),), OneHotAttributes(4, int64), (Range(0, 3),)),
+            Case(((2, 3),), OneHotAttributes(5, float32), (Range(0, 4),)),
+            Case(((),), OneHotAttributes(3, bool_), (Range(0, 2),)),
+        ),
+    )
+)
+
+
+@public
+def one_hot(input: Any, num_classes: Size = -1, *, dtype: DTypeLike = int64) -> Tensor:
+    """1 at the label's place along a new last axis, 0 elsewhere.
+
+    Args:
+        input: integer labels in [0, num_classes).
+        num_classes: -1 takes one more than the largest label, which must be a constant then.
+
+    Raises:
+        GraphError: labels that are no integers, or ``num_classes=-1`` for labels that are not constant.
+        BoundsError: a constant label is out of range; others are checked in the run.
+    """
+    labels = operands("one_hot", input)[0]
+    known = all_values(labels)
+    if num_classes == -1:
+        if known is None:
+            raise GraphError("one_hot: num_classes must be given for labels that are not constant")
+        num_classes = int(known.max(initial=-1)) + 1
+    attrs = OneHotAttributes(num_classes, dtype_of(dtype))
+    if known is not None and isinstance(num_classes, int) and is_integer(labels.dtype):
+        _check_labels(attrs, known, user_source())
+    return declare(ONE_HOT, (labels,), attrs)

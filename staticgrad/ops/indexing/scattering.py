@@ -1,0 +1,173 @@
+"""``scatter``: a copy of a tensor in which something is written at ``x[...]``.
+
+Everything is said with ``index_add``, which adds up; so of several updates that meet in one place, the last or the
+extreme one is found before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
+from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
+from staticgrad.ops.sizes import size_value
+from staticgrad.ops.views.permuting import inverse
+from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
+from staticgrad.optable import FUNCTIONS, Array, public
+from staticgrad.types import bool_, int32, int64, is_floating, is_weak, product, require_number
+
+_MODES = ("set", "add", "max", "min")
+
+
+@public
+def scatter(x: Any, index: Any, updates: Any, mode: str = "set") -> Tensor:
+    """A copy of ``x`` in which ``updates`` are written at ``x[index]``.
+
+    Args:
+        index: any key of ``x[...]``.
+        updates: broadcasts to the shape of ``x[index]``, and is cast to the dtype of ``x`` where that is safe.
+        mode: ``"set"`` (of several updates of one place the last stays), ``"add"``, ``"max"`` or ``"min"`` (with what
+            was there). Index tensors of n elements whose values are not known when declared cost n² comparisons,
+            except for ``"add"``.
+
+    Raises:
+        GraphError: another mode, updates that do not fit, a boolean mask.
+        BoundsError: an integer or a constant array is out of range; other arrays are checked in the run.
+    """
+    if mode not in _MODES:
+        raise GraphError(f"scatter: mode is one of {', '.join(map(repr, _MODES))}, not {mode!r}")
+    graph = graph_of((x, updates))
+    with graph:
+        x = lift(x, graph)
+        new = _updates_for(x, updates, graph)
+        if x.dtype not in SUMMABLE:
+            wide = scatter(FUNCTIONS.astype(x, int32), index, FUNCTIONS.astype(new, int32), mode)
+            return FUNCTIONS.astype(wide, x.dtype)
+        key = subscript(x, index)
+        part = declare_slice(x, key.slices.starts, key.slices.stops, key.slices.steps)
+        new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
+        if key.indices:
+            part = _write_at(part, new, key, mode)
+        else:
+            part = new if mode == "set" else _COMBINE[mode](part, new)
+        return _put_back(x, part, key.slices)
+
+
+def _updates_for(x: Tensor, updates: Any, graph: Any) -> Tensor:
+    if is_weak(updates):
+        require_number(updates, x.dtype, "scatter")
+    new = lift(updates, graph, x.dtype)
+    if new.dtype != x.dtype and not np.can_cast(new.dtype, x.dtype, "safe"):
+        raise GraphError(f"scatter: updates {new.type} are not cast safely to {x.dtype.name} of {x.name!r}")
+    return FUNCTIONS.astype(new, x.dtype)
+
+
+def _arranged(part: Tensor, new: Tensor, key: Subscript) -> Tensor:
+    """Updates from the shape of the subscript to that in which the axes of the indices come first."""
+    if not key.indices:
+        return FUNCTIONS.reshape(new, part.shape)
+    front = (*key.indices[0].shape, *remaining(part.type, key.axes))
+    perm = placing(key, len(front))
+    placed = FUNCTIONS.reshape(new, tuple(front[axis] for axis in perm))
+    return FUNCTIONS.permute_dims(placed, inverse(perm))
+
+
+_COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": lambda a, b: FUNCTIONS.add(a, b),
+    "max": lambda a, b: FUNCTIONS.maximum(a, b),
+    "min": lambda a, b: FUNCTIONS.minimum(a, b),
+}
+
+
+def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
+    o, axes = FUNCTIONS, key.axes
+    if mode == "add":
+        return index_add(part, new, *key.indices, axes=axes)
+    count = product(key.indices[0].shape)
+    if count == 0:
+        return part
+    rest = remaining(part.type, axes)
+    new = o.reshape(new, (count, *rest))
+    indices = [o.reshape(one, (count,)) for one in key.indices]
+    same, last = _meetings(part, key)
+    if same is not None and mode != "set":
+        new = _extreme_of_meeting(same, new, mode)
+    if last is not None:
+        new = o.where(o.reshape(last, (count, *(1 for _ in rest))), new, 0)
+    written = index_add(o.zeros_like(part), new, *indices, axes=axes)
+    places = o.zeros(tuple(part.shape[axis] for axis in axes), dtype=int32)
+    hit = o.greater(index_add(places, o.ones((count,), dtype=int32), *indices), 0)
+    order = [axes.index(axis) for axis in sorted(axes)]
+    spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
+    hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
+    return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)
+
+
+def _meetings(part: Tensor, key: Subscript) -> tuple[Any, Any]:
+    """Which pairs of updates go to one place, and which updates are the last of their place; None: no two meet."""
+    o = FUNCTIONS
+    last = _known_last(part, key)
+    if last is not None and last.all():
+        return None, None
+    count = product(key.indices[0].shape)
+    places: Any = 0
+    for one, axis in zip(key.indices, key.axes, strict=True):
+        size = part.shape[axis]
+        extent = size if isinstance(size, int) else size_value(size, int64)
+        line = o.reshape(one, (count,))
+        places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
+    same = o.equal(o.reshape(places, (count, 1)), o.reshape(places, (1, count)))
+    if last is not None:
+        return same, o.constant(last)
+    number = o.iota((count,), 0)
+    later = o.less(o.reshape(number, (count, 1)), o.reshape(number, (1, count)))
+    return same, o.logical_not(o.any(o.logical_and(same, later), axis=1))
+
+
+def _known_last(part: Tensor, key: Subscript) -> Array | None:
+    """Which updates are the last of their place, where all indices are part of the program."""
+    flat = np.zeros(1, np.int64)
+    for one, axis in zip(key.indices, key.axes, strict=True):
+        values, size = all_values(one), part.shape[axis]
+        if values is None or not isinstance(size, int):
+            return None
+        flat = flat * size + np.where(values < 0, values + size, values).ravel()
+    _, first_from_the_end = np.unique(flat[::-1], return_index=True)
+    last = np.zeros(len(flat), np.bool_)
+    last[len(flat) - 1 - first_from_the_end] = True
+    return last
+
+
+def all_values(index: Tensor) -> Array | None:
+    """Every value of an index that is part of the program."""
+    if index.op.op.name not in ("constant", "full", "iota", "astype", "broadcast_to", "reshape"):
+        return None
+    values = [all_values(x) for x in index.op.inputs]
+    if not index.type.static or any(value is None for value in values):
+        return None
+    return np.asarray(index.op.op.reference(index.op.attrs, *values))
+
+
+def _extreme_of_meeting(same: Tensor, new: Tensor, mode: str) -> Tensor:
+    """For each update the extreme of all updates of its place."""
+    o = FUNCTIONS
+    others = o.reshape(new, (1, *new.shape))
+    least = -np.inf if is_floating(new.dtype) else int(np.iinfo(new.dtype).min)
+    most = np.inf if is_floating(new.dtype) else int(np.iinfo(new.dtype).max)
+    pairs = o.reshape(same, (*same.shape, *(1 for _ in new.shape[1:])))
+    chosen = o.where(pairs, others, least if mode == "max" else most)
+    return FUNCTIONS.__getattr__(mode)(chosen, axis=1)
+
+
+def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
+    """``x`` with ``part`` in the place of its slice."""
+    if part.shape == x.shape and all(step == 1 for step in slices.steps):
+        return part
+    o = FUNCTIONS
+    inside = unslice(o.full(part.shape, True, dtype=bool_), slices, x.shape)
+    return o.where(inside, unslice(part, slices, x.shape), x)

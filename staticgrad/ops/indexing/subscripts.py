@@ -1,0 +1,232 @@
+"""``x[...]`` and its kin: ``take``, ``take_along_axis``.
+
+Basic indexing (integers, slices, None, Ellipsis) is a slice and a reshape. Integer arrays and tensors become the op
+``index``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import BoundsError, GraphError, user_source
+from staticgrad.frozen import frozen
+from staticgrad.graph import Node, Tensor, graph_of, lift
+from staticgrad.ops.declare import declare, lifted
+from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
+from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_length
+from staticgrad.optable import FUNCTIONS, public
+from staticgrad.types import Dim, Shape, Size, bool_, broadcast_shapes, normalize_axis
+
+
+@frozen
+class Subscript:
+    """What ``x[key]`` means: a slice of ``x``, then indices along axes, then the axes in their final order and shape.
+
+    ``axes`` and ``indices`` are parallel. After ``index`` the axes of the indices come first; ``place`` is where NumPy
+    puts them: where the indexed axes are if they are neighbours, else in front. ``shape`` is the result's.
+    """
+
+    slices: SliceAttributes
+    axes: tuple[int, ...]
+    indices: tuple[Tensor, ...]
+    place: int
+    shape: Shape
+
+
+def _is_array(item: Any) -> bool:
+    return isinstance(item, Tensor | Node | np.ndarray | list | tuple)
+
+
+def _expand_key(x: Tensor, key: Any) -> list[Any]:
+    """One item for each axis, None for each new one; Ellipsis and what is missing at the end written out."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    for item in items:
+        if isinstance(item, bool | np.bool_) or getattr(item, "dtype", None) == bool_:
+            raise mask_error(f"{x.name!r}[...]")
+    consumed = sum(item is not None and item is not Ellipsis for item in items)
+    dots = [position for position, item in enumerate(items) if item is Ellipsis]
+    if len(dots) > 1:
+        raise GraphError(f"{x.name!r}[...]: an index can have one Ellipsis")
+    if consumed > x.ndim:
+        raise GraphError(f"{x.name!r}[...]: {consumed} indices for {x.type} of {x.ndim} axes")
+    position = dots[0] if dots else len(items)
+    missing: list[Any] = [slice(None)] * (x.ndim - consumed)
+    return [*items[:position], *missing, *items[position + 1 :]]
+
+
+def _size_or_none(value: Any, what: str) -> Size | None:
+    if value is None or isinstance(value, Dim):
+        return value
+    if isinstance(value, Tensor | Node):
+        raise GraphError(f"{what}: bounds of slices are known when declared; use sg.take(x, indices, axis)")
+    try:
+        return int(value.__index__())
+    except (AttributeError, TypeError):
+        raise GraphError(f"{what}: {value!r} is neither an index nor a bound of a slice") from None
+
+
+def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
+    """Start, stop and step in the form of ``SliceAttributes``.
+
+    Bounds of a size that feeds bind are taken to be inside it, which is checked when it is bound.
+    """
+    start, stop, step = (_size_or_none(value, what) for value in (item.start, item.stop, item.step))
+    if isinstance(step, Dim) or step == 0:
+        raise GraphError(f"{what}: the step of a slice is a number other than 0")
+    step = 1 if step is None else step
+    if isinstance(size, int) and not isinstance(start, Dim) and not isinstance(stop, Dim):
+        first, last, _ = slice(start, stop, step).indices(size)
+        empty = len(range(first, last, step)) == 0
+        return (0, 0, 1) if empty else (first, last, step)
+    if _empty(start, stop, step):
+        return 0, 0, 1
+    if start is None:
+        start = 0 if step > 0 else size - 1
+    elif isinstance(start, int) and start < 0:
+        start = start + size
+    if stop is None:
+        stop = size if step > 0 else -1
+    elif isinstance(stop, int) and stop < 0:
+        stop = stop + size
+    return start, stop, step
+
+
+def _empty(start: Size | None, stop: Size | None, step: int) -> bool:
+    """Whether two bounds, counted from the same end, leave nothing between them."""
+    if not isinstance(start, int) or not isinstance(stop, int) or (start < 0) != (stop < 0):
+        return False
+    return stop <= start if step > 0 else start <= stop
+
+
+def _integer_bounds(value: Size, size: Size, axis: int, what: str) -> tuple[Size, Size, int]:
+    if isinstance(value, int):
+        if isinstance(size, int) and not -size <= value < size:
+            raise BoundsError(
+                f"{what}: index {value} is out of range for axis {axis} of size {size}", source=user_source()
+            )
+        value = value + size if value < 0 else value
+    return value, value + 1, 1
+
+
+def subscript(x: Tensor, key: Any) -> Subscript:
+    """Read a key of ``x[key]`` by NumPy's rules for basic and integer-array indexing.
+
+    Raises:
+        GraphError: a boolean mask, too many indices, a float.
+        BoundsError: an integer or a constant array out of range.
+    """
+    what = f"{x.name!r}[...]"
+    items = _expand_key(x, key)
+    advanced = any(_is_array(item) for item in items)
+    bounds: list[tuple[Size, Size, int]] = []
+    axes: list[int] = []
+    arrays: list[Any] = []
+    spots: list[int] = []  # where, among the items, indices stand
+    layout: list[Size | None] = []  # the result's axes: a size, or None for the place of the first index
+    for spot, item in enumerate(items):
+        axis = len(bounds)
+        if item is None:
+            layout.append(1)
+        elif isinstance(item, slice):
+            start, stop, step = _bounds_of(item, x.shape[axis], what)
+            bounds.append((start, stop, step))
+            layout.append(slice_length(start, stop, step))
+        elif _is_array(item) or advanced:
+            bounds.append((0, x.shape[axis], 1))
+            axes.append(axis)
+            arrays.append(item)
+            spots.append(spot)
+            layout.append(None)
+        else:
+            value = _size_or_none(item, what)
+            assert value is not None
+            bounds.append(_integer_bounds(value, x.shape[axis], axis, what))
+    indices = as_indices(what, arrays, graph_of((x,))) if arrays else ()
+    for axis, one in zip(axes, indices, strict=True):
+        in_range(what, one, x.shape[axis])
+    together = not spots or spots[-1] - spots[0] == len(spots) - 1
+    first = layout.index(None) if spots and together else 0
+    rest = [size for size in layout if size is not None]
+    common = indices[0].shape if indices else ()
+    place = sum(isinstance(item, slice) for item in items[: spots[0]]) if spots and together else 0
+    starts, stops, steps = zip(*bounds, strict=True) if bounds else ((), (), ())
+    shape = (*rest[:first], *common, *rest[first:])
+    return Subscript(SliceAttributes(starts, stops, steps), tuple(axes), indices, place, shape)
+
+
+def placing(key: Subscript, ndim: int) -> tuple[int, ...]:
+    """The permutation that brings the axes of the indices from the front to their place."""
+    many = key.indices[0].ndim if key.indices else 0
+    rest = list(range(many, ndim))
+    return (*rest[: key.place], *range(many), *rest[key.place :])
+
+
+@public
+def getitem(x: Any, key: Any) -> Tensor:
+    """``x[key]`` with NumPy's basic and integer-array indexing.
+
+    Negative indices wrap once. Slices along a size that feeds bind must lie inside it.
+
+    Raises:
+        GraphError: a boolean mask (use ``sg.where``), too many indices, bounds that are tensors.
+        BoundsError: an integer or a constant array is out of range; other arrays are checked in the run.
+    """
+    x = lifted(x)
+    parsed = subscript(x, key)
+    y = declare_slice(x, parsed.slices.starts, parsed.slices.stops, parsed.slices.steps)
+    if parsed.indices:
+        y = declare(INDEX, (y, *parsed.indices), GatherAttributes(parsed.axes))
+        order = placing(parsed, y.ndim)
+        y = y if order == tuple(range(y.ndim)) else FUNCTIONS.permute_dims(y, order)
+    own = y is not x and y.shape == parsed.shape
+    return y if own else FUNCTIONS.reshape(y, parsed.shape)
+
+
+@public
+def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
+    """The elements at ``indices`` along ``axis``, or of the flattened tensor; negative indices wrap once.
+
+    Returns:
+        A tensor in whose shape the shape of ``indices`` stands in the place of ``axis``.
+
+    Raises:
+        BoundsError: a constant index is out of range; others are checked in the run.
+    """
+    x = lift(x, graph_of((x, indices)))
+    if axis is None:
+        x, axis = FUNCTIONS.reshape(x, -1), 0
+    place = normalize_axis(axis, x.ndim, "take")
+    y = index(x, indices, axes=(place,))
+    many = y.ndim - (x.ndim - 1)
+    rest = list(range(many, y.ndim))
+    order = (*rest[:place], *range(many), *rest[place:])
+    return y if place == 0 else FUNCTIONS.permute_dims(y, order)
+
+
+@public
+def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
+    """The elements whose place along ``axis`` the indices give, and whose other places are the indices' own.
+
+    Args:
+        indices: integers with as many axes as ``x``; the other axes broadcast against those of ``x``.
+
+    Raises:
+        GraphError: another number of axes.
+        BoundsError: a constant index is out of range; others are checked in the run.
+    """
+    graph = graph_of((x, indices))
+    with graph:
+        x = lift(x, graph)
+        (places,) = as_indices("take_along_axis", (indices,), graph)
+        if places.ndim != x.ndim:
+            raise GraphError(f"take_along_axis: expected indices of {x.ndim} axes, actual {places.type}")
+        along = normalize_axis(axis, x.ndim, "take_along_axis")
+        lines = [tuple(1 if i == along else n for i, n in enumerate(t.shape)) for t in (x, places)]
+        common = broadcast_shapes(lines, "take_along_axis")
+        x = FUNCTIONS.broadcast_to(x, (*common[:along], x.shape[along], *common[along + 1 :]))
+        shape = (*common[:along], places.shape[along], *common[along + 1 :])
+        places = FUNCTIONS.broadcast_to(places, shape)
+        grid = [places if i == along else FUNCTIONS.iota(shape, i) for i in range(len(shape))]
+        return index(x, *grid)

@@ -1,0 +1,199 @@
+"""Losses of probabilities: binary cross-entropy, and the divergence of two distributions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor, lift, lift_all
+from staticgrad.ops.declare import FLOAT, FLOATS, floating
+from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
+from staticgrad.ops.losses.reduction import (
+    PROBABILITY,
+    REDUCTIONS,
+    check_reduction,
+    declare_loss,
+    elementwise_loss,
+    elementwise_type,
+    reduced,
+    reduced_reference,
+    weighted,
+)
+from staticgrad.ops.reductions import count
+from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Range, public, register
+
+# -- binary cross-entropy -----------------------------------------------------------------------------------------
+
+# max(x, 0) - x·t + log(1 + exp(-|x|)) in one piece: exact for both targets however large the logit is
+SIGMOID_CROSS_ENTROPY = elementwise(
+    "sigmoid_cross_entropy",
+    "-t·log σ(x) - (1 - t)·log(1 - σ(x)).",
+    lambda b, attrs, x, t: b.add(
+        b.sub(b.maximum(x, b.const(0, x.dtype)), b.mul(x, t)), b.log1p(b.exp(b.neg(b.abs(x))))
+    ),
+    lambda attrs, x, t: np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x))),
+    FLOAT,
+    (scaled(lambda o, y, x, t: o.subtract(o.sigmoid(x), t)), scaled(lambda o, y, x, t: o.negative(x))),
+    binary_cases(Range(-5.0, 5.0), Range(0.0, 1.0)),
+    grad_name="BinaryCrossEntropyWithLogits",
+)
+
+
+@frozen
+class BinaryLossAttributes:
+    """How rows become a loss, and which of weight and weight of positives follow."""
+
+    reduction: str
+    weight: bool
+    pos_weight: bool
+
+
+def _binary_rows(o: Namespace, attrs: BinaryLossAttributes, x: Any, t: Any, *weights: Any) -> Any:
+    rest = list(weights)
+    weight = rest.pop(0) if attrs.weight else None
+    if attrs.pos_weight:  # (1 - t)·softplus(x) + pos_weight·t·softplus(-x)
+        zero = o.zeros((), dtype=x.dtype)
+        positive = o.multiply(o.multiply(o.apply_sigmoid_cross_entropy(x, zero + 1.0), rest.pop(0)), t)
+        rows = o.add(o.multiply(o.subtract(1.0, t), o.apply_sigmoid_cross_entropy(x, zero)), positive)
+    else:
+        rows = o.apply_sigmoid_cross_entropy(x, t)
+    return weighted(o, rows, weight)
+
+
+def _binary_reference(attrs: BinaryLossAttributes, x: Array, t: Array, *weights: Array) -> Array:
+    rest = list(weights)
+    weight = rest.pop(0) if attrs.weight else 1
+    pos_weight = rest.pop(0) if attrs.pos_weight else 1
+    return np.asarray(weight * (pos_weight * t * np.logaddexp(0, -x) + (1 - t) * np.logaddexp(0, x)))
+
+
+BINARY_CROSS_ENTROPY_WITH_LOGITS = register(
+    Op(
+        "binary_cross_entropy_with_logits",
+        "-t·log σ(x) - (1 - t)·log(1 - σ(x)), weighted and reduced.",
+        infer=elementwise_type("binary_cross_entropy_with_logits"),
+        reference=lambda attrs, *xs: reduced_reference(
+            np.asarray(_binary_reference(attrs, *xs), xs[0].dtype), attrs.reduction
+        ),
+        expand=lambda o, node: [reduced(o, _binary_rows(o, node.attrs, *node.inputs), node.attrs.reduction)],
+        dtypes=FLOATS,
+        cases=(
+            Case(((3, 4), (3, 4)), BinaryLossAttributes("mean", False, False), (REAL, PROBABILITY)),
+            Case(((5,), (5,), (5,)), BinaryLossAttributes("sum", True, False), (REAL, PROBABILITY, PROBABILITY)),
+            Case(
+                ((3, 4), (3, 4), (3, 1), (4,)),
+                BinaryLossAttributes("none", True, True),
+                (REAL, PROBABILITY, PROBABILITY, Range(0.5, 3.0)),
+            ),
+        ),
+        tolerance=2.0,
+    )
+)
+
+
+@public
+def apply_sigmoid_cross_entropy(x: Tensor, t: Tensor) -> Tensor:
+    """-t·log σ(x) - (1 - t)·log(1 - σ(x)), elementwise."""
+    return x.graph.add(SIGMOID_CROSS_ENTROPY, (x, t)).outputs[0]
+
+
+@public
+def binary_cross_entropy_with_logits(
+    input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
+) -> Tensor:
+    """-target·log σ(input) - (1 - target)·log(1 - σ(input)), accurate for logits of any size.
+
+    Args:
+        input: logits.
+        target: probabilities; broadcasts.
+        weight: of each example; broadcasts.
+        reduction: ``"mean"``, ``"sum"`` or ``"none"``.
+        pos_weight: multiplies the first term; broadcasts.
+
+    Raises:
+        GraphError: shapes that do not broadcast, or an unknown reduction.
+    """
+    what = "binary_cross_entropy_with_logits"
+    attrs = BinaryLossAttributes(check_reduction(reduction, what), weight is not None, pos_weight is not None)
+    extra = [w for w in (weight, pos_weight) if w is not None]
+    return declare_loss(BINARY_CROSS_ENTROPY_WITH_LOGITS, attrs, input, target, *extra)
+
+
+@public
+def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Tensor:
+    """-target·log(input) - (1 - target)·log(1 - input) of probabilities, each logarithm at least -100.
+
+    Raises:
+        GraphError: shapes that do not broadcast, or an unknown reduction.
+    """
+    o, what = FUNCTIONS, "binary_cross_entropy"
+    check_reduction(reduction, what)
+    operands = lift_all((input, target) if weight is None else (input, target, weight), what=what)
+    x, t = floating(operands[0], what), operands[1]
+    positive = o.multiply(t, o.maximum(o.log(x), -100.0))
+    negative = o.multiply(o.subtract(1.0, t), o.maximum(o.log1p(o.negative(x)), -100.0))
+    rows = weighted(o, o.negative(o.add(positive, negative)), operands[2] if weight is not None else None)
+    return reduced(o, rows, reduction)
+
+
+# -- divergence ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class DivergenceAttributes:
+    """How rows become a loss, and whether the target is given as logarithms."""
+
+    reduction: str
+    log_target: bool
+
+
+def _divergence_rows(o: Namespace, attrs: DivergenceAttributes, x: Any, t: Any) -> Any:
+    if attrs.log_target:
+        return o.multiply(o.exp(t), o.subtract(t, x))
+    there = o.greater(t, 0)
+    return o.subtract(o.where(there, o.multiply(t, o.log(o.where(there, t, 1))), 0), o.multiply(t, x))
+
+
+def _divergence_reference(attrs: DivergenceAttributes, x: Array, t: Array) -> Array:
+    if attrs.log_target:
+        return np.asarray(np.exp(t) * (t - x))
+    return np.asarray(np.where(t > 0, t * np.log(np.where(t > 0, t, 1)), 0) - t * x)
+
+
+KL_DIV = elementwise_loss(
+    "kl_div",
+    "t·(log t - x) for log-probabilities x: the divergence of Kullback and Leibler (1951), before its sum.",
+    _divergence_rows,
+    _divergence_reference,
+    tuple(DivergenceAttributes(r, log) for r, log in (("mean", False), ("sum", True), ("none", False))),
+    lambda attrs: (REAL, PROBABILITY),
+)
+
+
+@public
+def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target·(log(target) - input), 0 where the target is 0: the Kullback-Leibler divergence before its sum.
+
+    Args:
+        input: log-probabilities.
+        target: probabilities, or with ``log_target`` their logarithms.
+        reduction: ``"batchmean"`` (the sum over the first size: the divergence itself), ``"mean"`` (over all
+            elements), ``"sum"`` or ``"none"``.
+
+    Raises:
+        GraphError: shapes that do not broadcast, or an unknown reduction.
+    """
+    what = "kl_div"
+    check_reduction(reduction, what, (*REDUCTIONS, "batchmean"))
+    attrs = DivergenceAttributes("sum" if reduction == "batchmean" else reduction, bool(log_target))
+    loss = declare_loss(KL_DIV, attrs, input, target)
+    if reduction == "batchmean":
+        x = lift(input, loss.graph)
+        if x.ndim == 0:
+            raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {x.type}")
+        with loss.graph:
+            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))
+    return loss

@@ -1,0 +1,99 @@
+"""How rows become a loss.
+
+    rows   ::= an elementwise loss, or one that is reduced along the class axis (which stays with size 1)
+    loss   ::= rows | sum of rows | mean of rows          reduction = "none" | "sum" | "mean"
+
+``elementwise_loss`` makes the entry of a loss from its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, lift_all
+from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, register
+from staticgrad.types import TensorType, broadcast_shapes
+
+REDUCTIONS = ("none", "mean", "sum")
+PROBABILITY = Range(0.05, 0.95)
+
+
+def check_reduction(reduction: str, what: str, allowed: Sequence[str] = REDUCTIONS) -> str:
+    """Refuse a reduction that the loss does not have."""
+    if reduction not in allowed:
+        raise GraphError(f"{what}: reduction={reduction!r}: expected one of {', '.join(map(repr, allowed))}")
+    return reduction
+
+
+def reduced(o: Namespace, rows: Tensor, reduction: str) -> Tensor:
+    """Rows, their sum or their mean."""
+    if reduction == "mean":
+        return o.mean(rows)
+    return o.sum(rows) if reduction == "sum" else rows
+
+
+def reduced_reference(rows: Array, reduction: str) -> Array:
+    """Rows, their sum or their mean, of arrays."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        result = np.mean(rows) if reduction == "mean" else np.sum(rows) if reduction == "sum" else rows
+    return np.asarray(result, rows.dtype)
+
+
+def weighted(o: Namespace, x: Any, weight: Any) -> Any:
+    """``x`` times a weight, if there is one."""
+    return x if weight is None else o.multiply(x, weight)
+
+
+def elementwise_type(what: str) -> Callable[..., TensorType]:
+    def infer(attrs: Any, *types: TensorType) -> TensorType:
+        shape = broadcast_shapes([t.shape for t in types], what)
+        return TensorType(shape if attrs.reduction == "none" else (), types[0].dtype)
+
+    return infer
+
+
+def elementwise_loss(
+    name: str,
+    doc: str,
+    rows: Callable[..., Any],
+    reference: Callable[..., Array],
+    attributes: Sequence[Any],
+    ranges: Callable[[Any], tuple[Range, ...] | None] = lambda attrs: None,
+    **options: Any,
+) -> Op:
+    """A loss that is elementwise before its reduction: ``rows(o, attrs, *inputs)``, ``reference(attrs, *arrays)``."""
+    shapes = (((3, 4), (3, 4)), ((5,), (5,)), ((2, 3, 4), (3, 1)))
+    cases = tuple(
+        Case(shapes[i % len(shapes)], attrs, ranges(attrs), distinct=True) for i, attrs in enumerate(attributes)
+    )
+
+    def expand(o: Namespace, node: Primal) -> Sequence[Any]:
+        return [reduced(o, rows(o, node.attrs, *node.inputs), node.attrs.reduction)]
+
+    def evaluate(attrs: Any, *xs: Array) -> Array:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return reduced_reference(np.asarray(reference(attrs, *xs), xs[0].dtype), attrs.reduction)
+
+    return register(
+        Op(
+            name,
+            doc,
+            infer=elementwise_type(name),
+            reference=evaluate,
+            expand=expand,
+            dtypes=FLOATS,
+            cases=cases,
+            **options,
+        )
+    )
+
+
+def declare_loss(op: Op, attrs: Any, *values: Any) -> Tensor:
+    operands = lift_all(values, what=op.name)
+    floating(operands[0], op.name)
+    return operands[0].graph.add(op, operands, attrs).outputs[0]

@@ -1,0 +1,116 @@
+"""Losses of numbers: squared and absolute differences, and Huber's, which is both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
+from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
+
+
+@frozen
+class LossAttributes:
+    """How rows become a loss."""
+
+    reduction: str
+
+
+@frozen
+class ThresholdLossAttributes:
+    """How rows become a loss, and where its quadratic part ends."""
+
+    reduction: str
+    threshold: float
+
+
+_EACH = tuple(LossAttributes(reduction) for reduction in ("mean", "sum", "none"))
+_THRESHOLDS = tuple(ThresholdLossAttributes(r, t) for r, t in (("mean", 1.0), ("sum", 0.5), ("none", 2.0)))
+
+
+def _square_rows(o: Namespace, attrs: LossAttributes, x: Any, t: Any) -> Any:
+    return o.square(o.subtract(x, t))
+
+
+def _huber_rows(o: Namespace, attrs: ThresholdLossAttributes, x: Any, t: Any) -> Any:
+    delta = attrs.threshold
+    difference = o.subtract(x, t)
+    distance = o.abs(difference)
+    quadratic = o.multiply(o.square(difference), 0.5)  # not of the distance, which has a kink at 0
+    return o.where(o.less(distance, delta), quadratic, o.multiply(o.subtract(distance, 0.5 * delta), delta))
+
+
+def _huber_reference(attrs: ThresholdLossAttributes, x: Array, t: Array) -> Array:
+    distance, delta = np.abs(x - t), attrs.threshold
+    return np.asarray(np.where(distance < delta, 0.5 * distance**2, delta * (distance - 0.5 * delta)))
+
+
+MSE_LOSS = elementwise_loss(
+    "mse_loss", "The squared difference.", _square_rows, lambda attrs, x, t: (x - t) ** 2, _EACH
+)
+L1_LOSS = elementwise_loss(
+    "l1_loss",
+    "The absolute difference.",
+    lambda o, attrs, x, t: o.abs(o.subtract(x, t)),
+    lambda attrs, x, t: np.abs(x - t),
+    _EACH,
+    lambda attrs: (Range(0.5, 2.0), Range(-2.0, 0.2)),
+    grad_name="L1Loss",
+)
+HUBER_LOSS = elementwise_loss(
+    "huber_loss",
+    "Quadratic up to a threshold, then linear (Huber 1964).",
+    _huber_rows,
+    _huber_reference,
+    _THRESHOLDS,
+    lambda attrs: (Range(0.0, 0.2), Range(-3.0, 3.0, (0.1 - attrs.threshold, 0.1 + attrs.threshold), margin=0.25)),
+)
+
+
+@public
+def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """(input - target)², broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        GraphError: shapes that do not broadcast, or an unknown reduction.
+    """
+    return declare_loss(MSE_LOSS, LossAttributes(check_reduction(reduction, "mse_loss")), input, target)
+
+
+@public
+def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
+    """|input - target|, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    Raises:
+        GraphError: shapes that do not broadcast, or an unknown reduction.
+    """
+    return declare_loss(L1_LOSS, LossAttributes(check_reduction(reduction, "l1_loss")), input, target)
+
+
+@public
+def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964).
+
+    Raises:
+        GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
+    """
+    if not delta > 0:
+        raise GraphError(f"huber_loss: delta={delta}: expected a positive number")
+    attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), float(delta))
+    return declare_loss(HUBER_LOSS, attrs, input, target)
+
+
+@public
+def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+    """½d²/beta where |d| < beta, else |d| - ½beta, for d = input - target: Huber's loss over beta.
+
+    Raises:
+        GraphError: shapes that do not broadcast, an unknown reduction, a negative beta.
+    """
+    if beta == 0:
+        return l1_loss(input, target, reduction)
+    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))

@@ -1,0 +1,175 @@
+"""Means, variances and standard deviations along axes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
+from staticgrad.ops.reductions import (
+    Axis,
+    ReduceAttributes,
+    count,
+    fill,
+    numbered,
+    reduce_cases,
+    reduce_reference,
+    reduced,
+    reduced_shape,
+    spread,
+)
+from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import TensorType, normalize_axes
+
+
+def float_type(name: str) -> Callable[..., TensorType]:
+    def infer(attrs: ReduceAttributes | VarianceAttributes, x: TensorType) -> TensorType:
+        if x.dtype not in FLOATS:
+            raise GraphError(f"{name}: expected float32 or float64, actual {x}")
+        return TensorType(reduced_shape(x.shape, attrs.axes, attrs.keepdims), x.dtype)
+
+    return infer
+
+
+def _vjp_mean(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, axes = node.inputs[0], node.attrs.axes
+    return (fill(o, _over(o, ct, count(o, x, axes)), x, axes),)
+
+
+def _over(o: Namespace, x: Any, divisor: Any) -> Any:
+    return x if isinstance(divisor, float) and divisor == 1 else o.divide(x, divisor)
+
+
+def _expand_mean(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, attrs = node.inputs[0], node.attrs
+    total = o.sum(x, axis=attrs.axes, keepdims=attrs.keepdims)
+    return [_over(o, total, count(o, x, attrs.axes))]
+
+
+MEAN = register(
+    Op(
+        "mean",
+        "The arithmetic mean along axes.",
+        infer=float_type("mean"),
+        reference=reduce_reference(np.mean),
+        expand=_expand_mean,
+        vjp=_vjp_mean,
+        linear=True,
+        dtypes=FLOATS,
+        cases=reduce_cases(neutral=False),
+        grad_name=numbered("Mean", 0, 1),
+    )
+)
+
+
+@public
+def mean(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean along ``axis`` (an int, a tuple of ints, or None for all); of integers it is float64."""
+    return reduced(MEAN, accepted("mean", FLOAT, x)[0], axis, keepdims)
+
+
+@frozen
+class VarianceAttributes:
+    """Which axes go, whether they stay with size 1, and what is taken from the number of elements divided by."""
+
+    axes: tuple[int, ...]
+    keepdims: bool
+    correction: float
+
+
+def _degrees_of_freedom(o: Namespace, x: Any, attrs: VarianceAttributes) -> Any:
+    number = count(o, x, attrs.axes)
+    if isinstance(number, float):
+        return builtins.max(number - attrs.correction, 0.0)
+    return o.maximum(number - attrs.correction, 0)
+
+
+def _centred(o: Namespace, x: Any, axes: tuple[int, ...]) -> Any:
+    return x - o.mean(x, axis=axes, keepdims=True)
+
+
+def _expand_var(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, attrs = node.inputs[0], node.attrs
+    squares = o.square(_centred(o, x, attrs.axes))
+    total = o.sum(squares, axis=attrs.axes, keepdims=attrs.keepdims)
+    return [_over(o, total, _degrees_of_freedom(o, x, attrs))]
+
+
+def _vjp_var(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, attrs = node.inputs[0], node.attrs
+    each = _over(o, ct * 2.0, _degrees_of_freedom(o, x, attrs))
+    return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
+
+
+def _vjp_std(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, attrs, y = node.inputs[0], node.attrs, node.outputs[0]
+    flat = o.equal(y, 0)  # all elements equal: the derivative is taken as 0
+    each = o.where(flat, 0, _over(o, ct, _degrees_of_freedom(o, x, attrs)) / o.where(flat, 1, y))
+    return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
+
+
+def _moment_reference(function: Any) -> Callable[[VarianceAttributes, Array], Array]:
+    def evaluate(attrs: VarianceAttributes, x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            result = function(x.astype(np.float64), axis=attrs.axes, ddof=attrs.correction, keepdims=attrs.keepdims)
+        return np.asarray(result).astype(x.dtype)
+
+    return evaluate
+
+
+_MOMENT_CASES = (
+    Case(((3, 4),), VarianceAttributes((1,), False, 0.0)),
+    Case(((3, 4),), VarianceAttributes((0,), True, 1.0)),
+    Case(((2, 3, 5),), VarianceAttributes((0, 2), False, 1.0)),
+    Case(((2, 3, 5),), VarianceAttributes((0, 1, 2), False, 0.5)),
+)
+
+VAR, STD = (
+    register(
+        Op(
+            name,
+            doc,
+            infer=float_type(name),
+            reference=_moment_reference(function),
+            expand=expansion,
+            vjp=vjp,
+            dtypes=FLOATS,
+            cases=_MOMENT_CASES,
+            tolerance=2.0,
+        )
+    )
+    for name, doc, function, expansion, vjp in (
+        ("var", "The variance along axes.", np.var, _expand_var, _vjp_var),
+        (
+            "std",
+            "The standard deviation along axes; its derivative where all elements are equal is 0.",
+            np.std,
+            lambda o, node: [o.sqrt(_expand_var(o, node)[0])],
+            _vjp_std,
+        ),
+    )
+)
+
+
+def _moment(op: Op, x: Any, axis: Axis, correction: float, keepdims: bool) -> Tensor:
+    x = accepted(op.name, FLOAT, x)[0]
+    axes = normalize_axes(axis, x.ndim, op.name)
+    return declare(op, (x,), VarianceAttributes(axes, bool(keepdims), float(correction)))
+
+
+@public
+def var(x: Any, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The variance along ``axis``: the sum of squared distances from the mean over ``n - correction``."""
+    return _moment(VAR, x, axis, correction, keepdims)
+
+
+@public
+def std(x: Any, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The square root of ``var``; where all elements are equal its gradient is 0."""
+    return _moment(STD, x, axis, correction, keepdims)

@@ -1,0 +1,189 @@
+"""Batch norm: each channel over the batch, whose running statistics a run in training updates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Node, Tensor, control_dependencies, lift_all, no_grad
+from staticgrad.ops.declare import FLOATS
+from staticgrad.ops.neural.normalisation import (
+    affine,
+    affine_reference,
+    centered,
+    per_channel_type,
+    standardize_reference,
+    with_parameters,
+)
+from staticgrad.ops.reductions import count
+from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import product
+
+
+@frozen
+class BatchNormAttributes:
+    """What is added to the variance, and which of weight and bias follow."""
+
+    eps: float
+    weight: bool
+    bias: bool
+
+
+def _channel_axes(ndim: int) -> tuple[int, ...]:
+    return (0, *range(2, ndim))
+
+
+def _by_channel(o: Namespace, parameter: Any, ndim: int) -> Any:
+    return o.reshape(parameter, (1, parameter.shape[0], *(1 for _ in range(ndim - 2))))
+
+
+def _batch_norm_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, *parameters = node.inputs
+    y = o.standardize(x, _channel_axes(x.ndim), node.attrs.eps)
+    return [affine(o, y, [_by_channel(o, p, x.ndim) for p in parameters], node.attrs.weight, node.attrs.bias)]
+
+
+def _batch_norm_reference(attrs: BatchNormAttributes, x: Array, *parameters: Array) -> Array:
+    y = standardize_reference(x, _channel_axes(x.ndim), attrs.eps)
+    shape = (-1, *(1 for _ in x.shape[2:]))
+    return affine_reference(y, [p.reshape(shape) for p in parameters], attrs.weight, attrs.bias)
+
+
+def _batch_norm_inference_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    x, *parameters = node.inputs
+    mean, variance, *affine = (_by_channel(o, p, x.ndim) for p in parameters)
+    scale = o.rsqrt(o.add(variance, node.attrs.eps))
+    if node.attrs.weight:
+        scale = o.multiply(scale, affine.pop(0))
+    y = o.multiply(o.subtract(x, mean), scale)
+    return [o.add(y, affine.pop(0)) if node.attrs.bias else y]
+
+
+def _batch_norm_inference_reference(attrs: BatchNormAttributes, x: Array, *parameters: Array) -> Array:
+    shape = (-1, *(1 for _ in x.shape[2:]))
+    mean, variance, *affine = (p.reshape(shape) for p in parameters)
+    y = (x - mean) / np.sqrt(variance + np.asarray(attrs.eps, x.dtype))
+    return affine_reference(y, affine, attrs.weight, attrs.bias)
+
+
+BATCH_NORM = register(
+    Op(
+        "batch_norm",
+        "Mean 0 and variance 1 of each channel over the batch and all places, then weight and bias.",
+        infer=per_channel_type("batch_norm"),
+        reference=_batch_norm_reference,
+        expand=_batch_norm_expand,
+        dtypes=FLOATS,
+        cases=(
+            Case(((5, 3, 2, 2), (3,), (3,)), BatchNormAttributes(1e-5, True, True)),
+            Case(((6, 4),), BatchNormAttributes(1e-5, False, False)),
+            Case(((4, 2, 7), (2,)), BatchNormAttributes(1e-2, False, True)),
+        ),
+        grad_name="NativeBatchNorm",
+        tolerance=4.0,
+    )
+)
+
+_POSITIVE = Range(0.2, 3.0)
+
+BATCH_NORM_INFERENCE = register(
+    Op(
+        "batch_norm_inference",
+        "Batch norm with a given mean and variance by channel.",
+        infer=per_channel_type("batch_norm"),
+        reference=_batch_norm_inference_reference,
+        expand=_batch_norm_inference_expand,
+        dtypes=FLOATS,
+        cases=(
+            Case(
+                ((5, 3, 2, 2), (3,), (3,), (3,), (3,)),
+                BatchNormAttributes(1e-5, True, True),
+                (REAL, REAL, _POSITIVE, REAL, REAL),
+            ),
+            Case(((6, 4), (4,), (4,)), BatchNormAttributes(1e-5, False, False), (REAL, REAL, _POSITIVE)),
+        ),
+        grad_name="NativeBatchNorm",
+        tolerance=4.0,
+    )
+)
+
+
+def is_variable(value: Any) -> bool:
+    """Whether a value is the tensor of a variable, so that it can be assigned to."""
+    return isinstance(value, Tensor) and value.op.op.name == "variable"
+
+
+def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
+    o = FUNCTIONS
+    before = o.latest_value(variable)
+    new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
+    return o.assign(variable, new)
+
+
+def _running_updates(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> list[Node]:
+    """The assignments of running statistics: (1 - momentum)·old + momentum·new, the variance with n / (n - 1)."""
+    o = FUNCTIONS
+    axes = _channel_axes(x.ndim)
+    if product(tuple(x.shape[axis] for axis in axes)) == 1:
+        raise GraphError(f"batch_norm: expected more than one value for each channel when training, actual {x.type}")
+    nodes = []
+    with no_grad():
+        mean, _, variance = centered(o, x, axes)
+        if is_variable(running_mean):
+            nodes.append(_update(running_mean, o.reshape(mean, running_mean.shape), momentum))
+        if is_variable(running_var):
+            n = count(o, x, axes)
+            unbiased = o.multiply(o.reshape(variance, running_var.shape), n / (n - 1.0))
+            nodes.append(_update(running_var, unbiased, momentum))
+    return nodes
+
+
+@public
+def batch_norm(
+    input: Any,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
+    training: bool = False,
+    momentum: Any = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Batch normalisation (Ioffe and Szegedy 2015).
+
+    With ``training`` the statistics are the batch's own. Where ``running_mean`` and ``running_var`` are variables, a
+    run that computes the result also updates them, once: (1 - momentum)·old + momentum·new, the variance unbiased.
+
+    Args:
+        input: (N, C, \\*).
+        running_mean: (C,); None or any tensor when training.
+        running_var: (C,); likewise.
+        weight: (C,) or None.
+        bias: (C,) or None.
+
+    Raises:
+        GraphError: shapes that do not agree, or no statistics where they are needed.
+    """
+    o, what = FUNCTIONS, "batch_norm"
+    x, *parameters = with_parameters(what, input, weight, bias)
+    attrs = BatchNormAttributes(float(eps), weight is not None, bias is not None)
+    if not training:
+        if running_mean is None or running_var is None:
+            raise GraphError(f"{what}: expected running_mean and running_var, unless training")
+        operands = lift_all((x, running_mean, running_var, *parameters), what=what)
+        return x.graph.add(BATCH_NORM_INFERENCE, operands, attrs).outputs[0]
+    per_channel_type(what)(attrs, x.type, *(p.type for p in parameters))
+    for statistic in (running_mean, running_var):
+        if isinstance(statistic, Tensor):
+            per_channel_type(what)(attrs, x.type, statistic.type)
+    with x.graph:
+        updates = _running_updates(x, running_mean, running_var, momentum)
+        y = x.graph.add(BATCH_NORM, (x, *parameters), attrs).outputs[0]
+        if not updates:
+            return y
+        with control_dependencies(updates):
+            return o.identity(y)

@@ -1,0 +1,88 @@
+"""Rows of a table, by labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor, control_dependencies
+from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.indexing.labels import as_index, checked
+from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import TensorType, int64, normalize_axis
+
+
+@frozen
+class EmbeddingAttributes:
+    """The row that receives no gradient, if any."""
+
+    padding_idx: int | None
+
+
+def _embedding_type(attrs: EmbeddingAttributes, weight: TensorType, index: TensorType) -> TensorType:
+    if weight.ndim != 2:
+        raise GraphError(f"embedding: expected a weight (rows, features), actual {weight}")
+    return TensorType((*index.shape, weight.shape[1]), weight.dtype)
+
+
+def _embedding_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    weight, index = node.inputs
+    if node.attrs.padding_idx is not None:
+        ct = o.where(o.equal(o.expand_dims(index, -1), node.attrs.padding_idx), 0, ct)
+    zeros = o.full(weight.shape, 0, dtype=weight.dtype)
+    with control_dependencies(checked(index, weight.shape[0], "embedding")):  # a program may need the gradient alone
+        return o.scatter_add(zeros, ct, index), None
+
+
+def _embedding_jvp(o: Namespace, node: Primal, dweight: Any, _: Any = None) -> Sequence[Any]:
+    if dweight is None:
+        return (None,)
+    weight, index = node.inputs
+    with control_dependencies(checked(index, weight.shape[0], "embedding")):
+        return (o.gather(dweight, index),)
+
+
+EMBEDDING = register(
+    Op(
+        "embedding",
+        "Rows of a table, by indices in range.",
+        infer=_embedding_type,
+        reference=lambda attrs, weight, index: weight[index],
+        expand=lambda o, node: [o.gather(node.inputs[0], node.inputs[1])],
+        vjp=_embedding_vjp,
+        jvp=_embedding_jvp,
+        dtypes=FLOATS,
+        cases=(
+            Case(((5, 3), (4,)), EmbeddingAttributes(None), (REAL, Range(0, 4)), (None, int64)),
+            Case(((4, 2), (2, 3)), EmbeddingAttributes(None), (REAL, Range(0, 3)), (None, int64)),
+        ),
+    )
+)
+
+
+@public
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
+    """Rows of ``weight`` (rows, features), one for each index of ``input``.
+
+    Args:
+        input: integers of any shape, in [0, rows); others end the run with a ``BoundsError``.
+        padding_idx: a row that receives no gradient; it may count from the end.
+
+    Returns:
+        (\\*input.shape, features).
+
+    Raises:
+        GraphError: the input is not of integers, or the weight not a matrix.
+    """
+    what = "embedding"
+    index, table = as_index(input, what), floating(weight, what)
+    if table.ndim != 2:
+        raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
+    rows = table.shape[0]
+    if padding_idx is not None and isinstance(rows, int):
+        padding_idx = normalize_axis(padding_idx, rows, f"{what}: padding_idx")
+    with table.graph:
+        check = checked(index, rows, what)
+        return table.graph.add(EMBEDDING, (table, index), EmbeddingAttributes(padding_idx), control=check).outputs[0]

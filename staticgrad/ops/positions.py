@@ -1,0 +1,102 @@
+"""Where the extremes along an axis are: the first of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, operands
+from staticgrad.ops.reductions import reduced_shape
+from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis, sizes
+
+
+@frozen
+class ArgAttributes:
+    """The axis along which a position is looked for, and whether it stays with size 1."""
+
+    axis: int
+    keepdims: bool
+
+
+def _arg_type(name: str) -> Callable[..., TensorType]:
+    def infer(attrs: ArgAttributes, x: TensorType) -> TensorType:
+        if x.shape[attrs.axis] == 0:
+            raise GraphError(f"{name}: there is no element along axis {attrs.axis} of {x}")
+        return TensorType(reduced_shape(x.shape, (attrs.axis,), attrs.keepdims), int64)
+
+    return infer
+
+
+def _expand_arg(extreme: str) -> Callable[[Namespace, Primal], Sequence[Any]]:
+    def expand(o: Namespace, node: Primal) -> Sequence[Any]:
+        x, axis = node.inputs[0], node.attrs.axis
+        best = FUNCTIONS.__getattr__(extreme)(x, axis=axis, keepdims=True)
+        hit = o.equal(x, best)
+        if is_floating(x.dtype):
+            hit = o.logical_or(hit, o.isnan(x))
+        # places of half the width where they fit: twice as many go in a register
+        width = int32 if sizes(x.shape)[axis] <= np.iinfo(np.int32).max else int64
+        places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
+        first = o.min(o.where(hit, places, int(np.iinfo(width).max)), axis=axis, keepdims=True)
+        found = o.astype(first, int64)
+        return [found if node.attrs.keepdims else o.squeeze(found, axis)]
+
+    return expand
+
+
+_ARG_CASES = (
+    Case(((3, 4),), ArgAttributes(1, False)),
+    Case(((3, 4),), ArgAttributes(0, True), (Range(0, 2),)),
+    Case(((2, 3, 5),), ArgAttributes(1, False)),
+    Case(((7,),), ArgAttributes(0, False), (Range(0, 1),)),
+)
+
+ARGMAX, ARGMIN = (
+    register(
+        Op(
+            f"arg{extreme}",
+            f"The first position of the {adjective} element along an axis; of the first NaN if there is one.",
+            infer=_arg_type(f"arg{extreme}"),
+            reference=lambda attrs, x, function=function: function(x, axis=attrs.axis, keepdims=attrs.keepdims),
+            expand=_expand_arg(extreme),
+            differentiable=False,
+            dtypes=DTYPES,
+            cases=_ARG_CASES,
+        )
+    )
+    for extreme, adjective, function in (("max", "largest", np.argmax), ("min", "smallest", np.argmin))
+)
+
+
+def _position(op: Op, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+    x = operands(op.name, x)[0]
+    if axis is not None:
+        return declare(op, (x,), ArgAttributes(normalize_axis(axis, x.ndim, op.name), bool(keepdims)))
+    found = declare(op, (FUNCTIONS.reshape(x, (-1,)),), ArgAttributes(0, False))
+    return FUNCTIONS.reshape(found, (1,) * x.ndim) if keepdims else found
+
+
+@public
+def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """The int64 position of the first largest element along ``axis``, or in the flattened tensor; NaN wins.
+
+    Raises:
+        GraphError: there is no element along the axis.
+    """
+    return _position(ARGMAX, x, axis, keepdims)
+
+
+@public
+def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+    """The int64 position of the first smallest element along ``axis``, or in the flattened tensor; NaN wins.
+
+    Raises:
+        GraphError: there is no element along the axis.
+    """
+    return _position(ARGMIN, x, axis, keepdims)

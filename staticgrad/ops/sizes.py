@@ -1,0 +1,53 @@
+"""Sizes as values: the op ``shape``, which gives what feeds have bound.
+
+A mean that divides by a size which is not known when it is declared divides by such a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor, get_default_graph, graph_of
+from staticgrad.ops.declare import lifted
+from staticgrad.optable import FUNCTIONS, Case, Op, public, register
+from staticgrad.types import Shape, Size, TensorType, float32, int64
+
+
+@frozen
+class ShapeAttributes:
+    """The sizes whose values are asked for."""
+
+    sizes: Shape
+
+
+SHAPE = register(
+    Op(
+        "shape",
+        "Sizes as values, known when they are bound.",
+        infer=lambda attrs: TensorType((len(attrs.sizes),), int64),
+        reference=lambda attrs: np.array(attrs.sizes, np.int64).reshape(len(attrs.sizes)),
+        expand=lambda o, node: [o.constant(np.array(node.attrs.sizes, np.int64).reshape(len(node.attrs.sizes)))],
+        differentiable=False,
+        dtypes=(float32,),
+        cases=(Case((), ShapeAttributes((2, 3))), Case((), ShapeAttributes(()))),
+    )
+)
+
+
+@public
+def shape(x: Any) -> Tensor:
+    """The sizes of ``x`` as an int64 vector: a constant where they are declared, else what the feeds bind."""
+    x = lifted(x)
+    with graph_of((x,)) as graph:
+        if x.type.static:
+            return FUNCTIONS.constant(np.array(x.shape, np.int64).reshape(x.ndim))
+        return graph.add(SHAPE, (), ShapeAttributes(x.shape)).outputs[0]
+
+
+def size_value(size: Size, dtype: np.dtype) -> Tensor:
+    """A size as a 0-d tensor of the current graph."""
+    values = get_default_graph().add(SHAPE, (), ShapeAttributes((size,))).outputs[0]
+    return FUNCTIONS.astype(FUNCTIONS.reshape(values, ()), dtype)

@@ -1,0 +1,74 @@
+"""Axes of size 1, and axes that are not there, stretched without copying."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.ops.declare import declare, lifted
+from staticgrad.ops.sources import as_shape
+from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.types import DTYPES, Dim, Shape, TensorType, broadcast_shapes
+
+
+@frozen
+class BroadcastAttributes:
+    """The shape to broadcast to."""
+
+    shape: Shape
+
+
+def _broadcast_type(attrs: BroadcastAttributes, x: TensorType) -> TensorType:
+    shape = attrs.shape
+    fits = len(shape) >= x.ndim and all(
+        size == 1 or size == target or isinstance(size, Dim) or isinstance(target, Dim)
+        for size, target in zip(x.shape, shape[len(shape) - x.ndim :], strict=True)
+    )
+    if not fits:
+        raise GraphError(f"broadcast_to: {x} does not broadcast to shape {shape}")
+    return TensorType(shape, x.dtype)
+
+
+BROADCAST_TO = register(
+    Op(
+        "broadcast_to",
+        "The elements repeated along axes of size 1 and new leading ones.",
+        infer=_broadcast_type,
+        reference=lambda attrs, x: np.broadcast_to(x, attrs.shape),
+        vjp=lambda o, node, ct: (o.unbroadcast(ct, node.inputs[0].shape),),
+        linear=True,
+        view=True,
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 1),), BroadcastAttributes((3, 4))),
+            Case(((4,),), BroadcastAttributes((2, 3, 4))),
+            Case(((),), BroadcastAttributes((2, 3))),
+            Case(((1, 1),), BroadcastAttributes((5, 1))),
+            Case(((1,),), BroadcastAttributes((0, 4))),
+        ),
+        grad_name="Expand",
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def broadcast_to(x: Any, shape: Any) -> Tensor:
+    """The tensor repeated to a shape, by NumPy's rule."""
+    x = lifted(x)
+    target = as_shape(shape, "broadcast_to")
+    return x if target == x.shape and not x.requires_grad else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
+
+
+@public
+def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+    """The tensors, all repeated to their common shape; dtypes stay."""
+    graph = graph_of(arrays)
+    with graph:
+        xs = [lift(x, graph) for x in arrays]
+        shape = broadcast_shapes([x.shape for x in xs], "broadcast_arrays")
+        return [broadcast_to(x, shape) for x in xs]

@@ -1,0 +1,211 @@
+"""Tensors side by side, and cut apart again: ``concat``, ``stack``, ``split``, ``unstack``, ``roll``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, lifted, operands
+from staticgrad.ops.views.reshaping import reshape
+from staticgrad.ops.views.slicing import slice_axis
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import DTYPES, Dim, Size, TensorType, is_floating, normalize_axis
+
+
+@frozen
+class ConcatAttributes:
+    """The axis along which operands follow each other."""
+
+    axis: int
+
+    def leading(self, size: Size) -> ConcatAttributes:
+        return ConcatAttributes(self.axis + 1)
+
+
+def _concat_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
+    first, axis = types[0], attrs.axis
+    total: Size = 0
+    shape = list(first.shape)
+    for other in types:
+        if other.dtype != first.dtype or other.ndim != first.ndim or not 0 <= axis < first.ndim:
+            raise GraphError(f"concat: expected operands of one dtype and rank, actual {first} and {other}")
+        for i, size in enumerate(other.shape):
+            if i == axis:
+                total = total + size
+            elif isinstance(shape[i], Dim) and isinstance(size, int):
+                shape[i] = size
+            elif isinstance(size, int) and size != shape[i]:
+                raise GraphError(f"concat: {first} and {other} differ in axis {i}, not only in axis {axis}")
+    shape[axis] = total
+    return TensorType(tuple(shape), first.dtype)
+
+
+def _vjp_concat(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    result = []
+    place: Size = 0
+    for x in node.inputs:
+        size = x.shape[node.attrs.axis]
+        result.append(slice_axis(ct, node.attrs.axis, place, place + size) if is_floating(x.dtype) else None)
+        place = place + size
+    return result
+
+
+def _jvp_joined(name: str) -> Any:
+    def jvp(o: Namespace, node: Primal, *tangents: Any) -> Sequence[Any]:
+        filled = [o.zeros_like(x) if t is None else t for x, t in zip(node.inputs, tangents, strict=True)]
+        return (FUNCTIONS.__getattr__(name)(filled, axis=node.attrs.axis),)
+
+    return jvp
+
+
+CONCAT = register(
+    Op(
+        "concat",
+        "Operands one after the other along an axis.",
+        infer=_concat_type,
+        reference=lambda attrs, *xs: np.concatenate(xs, axis=attrs.axis),
+        vjp=_vjp_concat,
+        jvp=_jvp_joined("concat"),
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 4), (3, 2)), ConcatAttributes(1)),
+            Case(((1, 4), (3, 4), (2, 4)), ConcatAttributes(0)),
+            Case(((2, 3, 2), (2, 1, 2)), ConcatAttributes(1)),
+            Case(((5,),), ConcatAttributes(0)),
+            Case(((0, 2), (3, 2)), ConcatAttributes(0)),
+        ),
+        grad_name="Cat",
+        tags=PRIMITIVE,
+    )
+)
+
+
+def _several(what: str, arrays: Any) -> tuple[Tensor, ...]:
+    if isinstance(arrays, Tensor) or not arrays:
+        raise GraphError(f"{what}: expected a list of tensors, actual {arrays!r}")
+    return operands(what, *arrays)
+
+
+@public
+def concat(arrays: Any, axis: int | None = 0) -> Tensor:
+    """Tensors one after the other along ``axis``; None joins them flattened.
+
+    Raises:
+        GraphError: no tensors, or shapes that differ elsewhere than along ``axis``.
+    """
+    xs = _several("concat", arrays)
+    if axis is None:
+        xs, axis = tuple(reshape(x, -1) for x in xs), 0
+    place = normalize_axis(axis, xs[0].ndim, "concat")
+    return xs[0] if len(xs) == 1 and not xs[0].requires_grad else declare(CONCAT, xs, ConcatAttributes(place))
+
+
+def _stack_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
+    widened = [TensorType((*t.shape[: attrs.axis], 1, *t.shape[attrs.axis :]), t.dtype) for t in types]
+    return _concat_type(attrs, *widened)
+
+
+def _vjp_stack(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    parts = o.unstack(ct, axis=node.attrs.axis)
+    return [part if is_floating(x.dtype) else None for part, x in zip(parts, node.inputs, strict=True)]
+
+
+STACK = register(
+    Op(
+        "stack",
+        "Operands of one shape, joined along a new axis.",
+        infer=_stack_type,
+        reference=lambda attrs, *xs: np.stack(xs, axis=attrs.axis),
+        expand=lambda o, node: [
+            o.concat([o.expand_dims(x, node.attrs.axis) for x in node.inputs], axis=node.attrs.axis)
+        ],
+        vjp=_vjp_stack,
+        jvp=_jvp_joined("stack"),
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 4), (3, 4)), ConcatAttributes(0)),
+            Case(((3, 4), (3, 4), (3, 4)), ConcatAttributes(2)),
+            Case(((), ()), ConcatAttributes(0)),
+            Case(((2, 3),), ConcatAttributes(1)),
+        ),
+    )
+)
+
+
+@public
+def stack(arrays: Any, axis: int = 0) -> Tensor:
+    """Tensors of one shape, joined along a new axis."""
+    xs = _several("stack", arrays)
+    return declare(STACK, xs, ConcatAttributes(normalize_axis(axis, xs[0].ndim + 1, "stack")))
+
+
+def _fixed_size(x: Tensor, axis: int, what: str) -> int:
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        raise GraphError(f"{what}: the size {size} of axis {axis} of {x.name!r} must be known when declared")
+    return size
+
+
+@public
+def unstack(x: Any, axis: int = 0) -> list[Tensor]:
+    """The parts of ``x`` at each place of ``axis``, without that axis."""
+    x = lifted(x)
+    i = normalize_axis(axis, x.ndim, "unstack")
+    shape = (*x.shape[:i], *x.shape[i + 1 :])
+    return [reshape(slice_axis(x, i, place, place + 1), shape) for place in range(_fixed_size(x, i, "unstack"))]
+
+
+@public
+def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
+    """As ``np.split``: into so many equal parts, or before each of the given indices.
+
+    Raises:
+        GraphError: the size is no multiple of the number of parts.
+    """
+    x = lifted(x)
+    i = normalize_axis(axis, x.ndim, "split")
+    size = x.shape[i]
+    if isinstance(indices_or_sections, int | np.integer):
+        sections = int(indices_or_sections)
+        if sections < 1 or (isinstance(size, int) and size % sections):
+            raise GraphError(f"split: axis {i} of {x.name!r} {x.type} has no {sections} equal parts")
+        bounds = [place * (size // sections) for place in range(sections)] + [size]
+    else:
+        total = _fixed_size(x, i, "split")
+        bounds = [0, *(range(total)[int(cut) :].start for cut in indices_or_sections), total]
+    parts = [slice_axis(x, i, a, b if _ordered(a, b) else a) for a, b in itertools.pairwise(bounds)]
+    return [reshape(x, x.shape) if part is x else part for part in parts]
+
+
+def _ordered(a: Size, b: Size) -> bool:
+    return not (isinstance(a, int) and isinstance(b, int)) or a <= b
+
+
+@public
+def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """The elements moved on by ``shift`` places along ``axis``, those at the end to the front.
+
+    Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
+    """
+    x = y = lifted(x)
+    if axis is None:
+        return reshape(roll(reshape(y, -1), shift, 0), y.shape)
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    if len(shifts) != len(axes):
+        raise GraphError(f"roll: expected a shift for each axis, actual {shift} and {axis}")
+    for amount, place in zip(shifts, axes, strict=True):
+        i = normalize_axis(place, y.ndim, "roll")
+        size = y.shape[i]
+        if size == 0:
+            continue
+        cut: Size = (-amount) % size if isinstance(size, int) else -amount if amount <= 0 else size - amount
+        if cut != 0:
+            y = concat([slice_axis(y, i, cut, size), slice_axis(y, i, 0, cut)], axis=i)
+    return reshape(x, x.shape) if y is x else y

@@ -1,0 +1,114 @@
+"""The axes in another order: ``permute_dims``, and what is said with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, lifted
+from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.types import DTYPES, Size, TensorType, normalize_axis
+
+
+@frozen
+class PermuteAttributes:
+    """Axis number i of the result is axis ``perm[i]`` of the operand."""
+
+    perm: tuple[int, ...]
+
+    def leading(self, size: Size) -> PermuteAttributes:
+        return PermuteAttributes((0, *(axis + 1 for axis in self.perm)))
+
+
+def _permute_type(attrs: PermuteAttributes, x: TensorType) -> TensorType:
+    if sorted(attrs.perm) != list(range(x.ndim)):
+        raise GraphError(f"permute_dims: {attrs.perm} is no permutation of the axes of {x}")
+    return TensorType(tuple(x.shape[axis] for axis in attrs.perm), x.dtype)
+
+
+def inverse(perm: Sequence[int]) -> tuple[int, ...]:
+    """The permutation that undoes ``perm``."""
+    return tuple(perm.index(axis) for axis in range(len(perm)))
+
+
+PERMUTE_DIMS = register(
+    Op(
+        "permute_dims",
+        "The axes in another order.",
+        infer=_permute_type,
+        reference=lambda attrs, x: np.transpose(x, attrs.perm),
+        vjp=lambda o, node, ct: (o.permute_dims(ct, inverse(node.attrs.perm)),),
+        linear=True,
+        view=True,
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 4),), PermuteAttributes((1, 0))),
+            Case(((2, 3, 4),), PermuteAttributes((2, 0, 1))),
+            Case(((2, 3, 1, 5),), PermuteAttributes((0, 2, 1, 3))),
+            Case(((),), PermuteAttributes(())),
+            Case(((0, 3),), PermuteAttributes((1, 0))),
+        ),
+        grad_name="Permute",
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def permute_dims(x: Any, axes: tuple[int, ...]) -> Tensor:
+    """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
+    y = lifted(x)
+    perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
+    same = perm == tuple(range(y.ndim)) and not y.requires_grad
+    return y if same else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
+
+
+@public
+def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+    """``permute_dims``; without ``axes`` their order is reversed."""
+    x = lifted(x)
+    return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
+
+
+@public
+def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
+    """Two axes exchanged."""
+    x = lifted(x)
+    a, b = normalize_axis(axis1, x.ndim, "swapaxes"), normalize_axis(axis2, x.ndim, "swapaxes")
+    perm = list(range(x.ndim))
+    perm[a], perm[b] = b, a
+    return permute_dims(x, tuple(perm))
+
+
+@public
+def matrix_transpose(x: Any) -> Tensor:
+    """The last two axes exchanged.
+
+    Raises:
+        GraphError: fewer than two axes.
+    """
+    x = lifted(x)
+    if x.ndim < 2:
+        raise GraphError(f"matrix_transpose: expected at least two axes, actual {x.name!r} {x.type}")
+    return swapaxes(x, -1, -2)
+
+
+@public
+def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
+    """Axes moved to new places, the others in their order."""
+    x = lifted(x)
+    sources = (source,) if isinstance(source, int) else tuple(source)
+    places = (destination,) if isinstance(destination, int) else tuple(destination)
+    from_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in sources]
+    to_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in places]
+    if len(set(from_axes)) != len(from_axes) or len(set(to_axes)) != len(from_axes):
+        raise GraphError(f"moveaxis: expected as many distinct axes, actual {sources} and {places}")
+    perm = [axis for axis in range(x.ndim) if axis not in from_axes]
+    for place, axis in sorted(zip(to_axes, from_axes, strict=True)):
+        perm.insert(place, axis)
+    return permute_dims(x, tuple(perm))

@@ -1,0 +1,62 @@
+"""Elements several times: ``tile`` and ``repeat``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import lifted
+from staticgrad.ops.views.broadcasting import broadcast_to
+from staticgrad.ops.views.reshaping import reshape
+from staticgrad.optable import FUNCTIONS, Array, public
+from staticgrad.types import Dim, normalize_axis
+
+
+@public
+def tile(x: Any, repetitions: int | tuple[int, ...]) -> Tensor:
+    """The whole tensor repeated along its axes, as ``np.tile``."""
+    x = lifted(x)
+    counts = (repetitions,) if isinstance(repetitions, int | Dim) else tuple(repetitions)
+    counts = (1,) * (x.ndim - len(counts)) + counts
+    shape = (1,) * (len(counts) - x.ndim) + x.shape
+    apart = tuple(size for pair in zip(counts, shape, strict=True) for size in (1, pair[1]))
+    repeated = tuple(size for pair in zip(counts, shape, strict=True) for size in pair)
+    whole = tuple(count * size for count, size in zip(counts, shape, strict=True))
+    return reshape(broadcast_to(reshape(x, apart), repeated), whole)
+
+
+def _repeated(repeats: Any, x: Tensor, axis: int) -> Array:
+    """Which element of an axis stands at each place when the n-th is repeated ``repeats[n]`` times."""
+    size = x.shape[axis]
+    if isinstance(repeats, Tensor) or isinstance(size, Dim):
+        culprit = repeats if isinstance(repeats, Tensor) else x
+        raise GraphError(f"repeat: the size of the result is not known from {culprit!r}", source=culprit.source)
+    counts = np.asarray(repeats)
+    if counts.dtype.kind not in "iu" or counts.ndim > 1 or counts.size not in (1, size) or (counts < 0).any():
+        raise GraphError(f"repeat: expected one or {size} counts for axis {axis} of {x!r}, actual {repeats!r}")
+    return np.repeat(np.arange(size), counts)
+
+
+@public
+def repeat(x: Any, repeats: int | Sequence[int] | Array, axis: int | None = None) -> Tensor:
+    """Each element ``repeats`` times in a row along ``axis``, or of the flattened tensor.
+
+    Args:
+        repeats: a number, or one for each element along the axis.
+
+    Raises:
+        GraphError: a negative number, a tensor, or another number of numbers than the axis has elements.
+    """
+    x = lifted(x)
+    if axis is None:
+        return repeat(reshape(x, -1), repeats, 0)
+    i = normalize_axis(axis, x.ndim, "repeat")
+    if not isinstance(repeats, (int, np.integer, Dim)):
+        return FUNCTIONS.take(x, _repeated(repeats, x, i), axis=i)
+    before, size, after = x.shape[:i], x.shape[i], x.shape[i + 1 :]
+    spread = broadcast_to(reshape(x, (*before, size, 1, *after)), (*before, size, repeats, *after))
+    return reshape(spread, (*before, size * repeats, *after))

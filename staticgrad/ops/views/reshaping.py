@@ -1,0 +1,122 @@
+"""The same elements in the same order under another shape: ``reshape``, and what is said with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, lifted
+from staticgrad.ops.sources import as_shape
+from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, normalize_axis, product
+
+
+@frozen
+class ReshapeAttributes:
+    """The new shape."""
+
+    shape: Shape
+
+    def leading(self, size: Size) -> ReshapeAttributes:
+        return ReshapeAttributes((size, *self.shape))
+
+
+def _reshape_type(attrs: ReshapeAttributes, x: TensorType) -> TensorType:
+    before, after = x.size, product(attrs.shape)
+    if isinstance(before, int) and isinstance(after, int) and before != after:
+        raise GraphError(f"reshape: {x} has {before} elements, shape {attrs.shape} has {after}")
+    return TensorType(attrs.shape, x.dtype)
+
+
+RESHAPE = register(
+    Op(
+        "reshape",
+        "The elements in row-major order, in another shape.",
+        infer=_reshape_type,
+        reference=lambda attrs, x: x.reshape(attrs.shape),
+        vjp=lambda o, node, ct: (o.reshape(ct, node.inputs[0].shape),),
+        linear=True,
+        view=True,
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 4),), ReshapeAttributes((2, 6))),
+            Case(((2, 3, 4),), ReshapeAttributes((24,))),
+            Case(((6,),), ReshapeAttributes((1, 3, 1, 2))),
+            Case(((),), ReshapeAttributes((1, 1))),
+            Case(((0, 3),), ReshapeAttributes((5, 0))),
+        ),
+        grad_name="View",
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def reshape(x: Any, shape: Any) -> Tensor:
+    """The elements in row-major order, in another shape: a tuple of sizes or an int; one of them may be -1.
+
+    Raises:
+        GraphError: the shape has another number of elements, or -1 twice.
+    """
+    x = lifted(x)
+    wanted = list(shape) if isinstance(shape, tuple | list) else [shape]
+    free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
+    if len(free) > 1:
+        raise GraphError(f"reshape: only one size can be -1, not {tuple(wanted)}")
+    if free:
+        wanted[free[0]] = 1
+        known = product(as_shape(wanted, "reshape"))
+        wanted[free[0]] = _missing_size(x, known, shape)
+    target = as_shape(wanted, "reshape")
+    return x if target == x.shape and not x.requires_grad else declare(RESHAPE, (x,), ReshapeAttributes(target))
+
+
+def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
+    total = x.size
+    if known == 0 or (isinstance(known, int) and isinstance(total, int) and total % known):
+        raise GraphError(f"reshape: {x.type} with {total} elements does not fill shape {shape}")
+    return total // known
+
+
+@public
+def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
+    tensor: Tensor = lifted(x)
+    shape = tensor.shape
+    if not shape:
+        return reshape(tensor, (1,))
+    first, last = normalize_axis(start_dim, len(shape), "flatten"), normalize_axis(end_dim, len(shape), "flatten")
+    if first > last:
+        raise GraphError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    if first == last:
+        return tensor
+    return reshape(tensor, (*shape[:first], product(shape[first : last + 1]), *shape[last + 1 :]))
+
+
+@public
+def expand_dims(x: Any, axis: int | tuple[int, ...] = 0) -> Tensor:
+    """New axes of size 1 at ``axis``, counted in the result."""
+    x = lifted(x)
+    many = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = normalize_axes(many, x.ndim + len(many), "expand_dims")
+    rest = iter(x.shape)
+    return reshape(x, tuple(1 if i in axes else next(rest) for i in range(x.ndim + len(axes))))
+
+
+@public
+def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """Without axes of size 1: those in ``axis``, or all.
+
+    Raises:
+        GraphError: a named axis has another size.
+    """
+    x = lifted(x)
+    if axis is None:
+        return reshape(x, tuple(size for size in x.shape if size != 1))
+    axes = normalize_axes(axis, x.ndim, "squeeze")
+    for i in axes:
+        if isinstance(x.shape[i], int) and x.shape[i] != 1:
+            raise GraphError(f"squeeze: axis {i} of {x.name!r} {x.type} has size {x.shape[i]}, not 1")
+    return reshape(x, tuple(size for i, size in enumerate(x.shape) if i not in axes))

@@ -1,0 +1,272 @@
+"""Parts of a tensor, and a tensor as part of one: slices, and pads, which are their transposes. Also flips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare, lifted
+from staticgrad.ops.sources import as_shape
+from staticgrad.ops.views.reshaping import reshape
+from staticgrad.optable import PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, sizes
+
+# -- slices ---------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class SliceAttributes:
+    """For each axis the first index, the one before which to stop, and the step.
+
+    Positive steps have 0 <= start <= stop <= size, negative ones -1 <= stop <= start < size, where -1 means before the
+    first element.
+    """
+
+    starts: tuple[Size, ...]
+    stops: tuple[Size, ...]
+    steps: tuple[int, ...]
+
+    def leading(self, size: Size) -> SliceAttributes:
+        return SliceAttributes((0, *self.starts), (size, *self.stops), (1, *self.steps))
+
+
+def slice_length(start: Size, stop: Size, step: int) -> Size:
+    """How many indices there are from ``start`` to before ``stop``."""
+    span = stop - start if step > 0 else start - stop
+    return span if step in (1, -1) else (span + (abs(step) - 1)) // abs(step)
+
+
+def _slice_type(attrs: SliceAttributes, x: TensorType) -> TensorType:
+    if not len(attrs.starts) == len(attrs.stops) == len(attrs.steps) == x.ndim:
+        raise GraphError(f"slice: expected bounds for {x.ndim} axes of {x}")
+    lengths = []
+    for start, stop, step, size in zip(attrs.starts, attrs.stops, attrs.steps, x.shape, strict=True):
+        _check_slice(start, stop, step, size, x)
+        lengths.append(slice_length(start, stop, step))
+    return TensorType(tuple(lengths), x.dtype)
+
+
+def _check_slice(start: Size, stop: Size, step: int, size: Size, x: TensorType) -> None:
+    if isinstance(start, Dim) or isinstance(stop, Dim) or isinstance(size, Dim):
+        return  # checked again when feeds have bound the sizes
+    inside = 0 <= start <= stop <= size if step > 0 else -1 <= stop <= start < size and step < 0
+    if not inside:
+        raise GraphError(f"slice: {start}:{stop}:{step} is out of range for size {size} of {x}")
+
+
+def _slice_index(attrs: SliceAttributes) -> tuple[slice, ...]:
+    return tuple(
+        np.s_[start : (None if stop == -1 and step < 0 else stop) : step]
+        for start, stop, step in zip(attrs.starts, attrs.stops, attrs.steps, strict=True)
+    )
+
+
+def _slice_reference(attrs: SliceAttributes, x: Array) -> Array:
+    if any(start == stop for start, stop in zip(attrs.starts, attrs.stops, strict=True)):
+        type_ = _slice_type(attrs, TensorType(x.shape, x.dtype))
+        return np.zeros(sizes(type_.shape), x.dtype)
+    return x[_slice_index(attrs)]
+
+
+def unslice(y: Tensor, attrs: SliceAttributes, shape: Shape) -> Tensor:
+    """``y`` in the places of a tensor of ``shape`` that the slice reads, zeros elsewhere.
+
+    A pad around and between, of ``y`` flipped where the slice counts down.
+    """
+    down = tuple(axis for axis, step in enumerate(attrs.steps) if step < 0)
+    low: list[Size] = []
+    high: list[Size] = []
+    for start, stop, step, size in zip(attrs.starts, attrs.stops, attrs.steps, shape, strict=True):
+        before, after = _unread(start, stop, step, size)
+        low.append(before)
+        high.append(after)
+    interior = tuple(abs(step) - 1 for step in attrs.steps)
+    return pad_with(flip(y, axis=down) if down else y, tuple(low), tuple(high), interior)
+
+
+def _unread(start: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]:
+    """How many elements come before the first and after the last that a slice reads."""
+    length = slice_length(start, stop, step)
+    if length == 0:
+        return size, 0
+    if step == 1:
+        return start, size - stop
+    reach = (length - 1) * abs(step)
+    first = start if step > 0 else start - reach
+    return first, size - first - reach - 1
+
+
+def _vjp_slice(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    return (unslice(ct, node.attrs, node.inputs[0].shape),)
+
+
+SLICE = register(
+    Op(
+        "slice",
+        "Every so-many-th element between bounds, along each axis.",
+        infer=_slice_type,
+        reference=_slice_reference,
+        vjp=_vjp_slice,
+        linear=True,
+        view=True,
+        dtypes=DTYPES,
+        cases=(
+            Case(((5, 6),), SliceAttributes((1, 0), (4, 6), (1, 1))),
+            Case(((5, 6),), SliceAttributes((0, 1), (5, 6), (2, 3))),
+            Case(((5, 6),), SliceAttributes((4, 4), (-1, 0), (-1, -2))),
+            Case(((2, 3, 4),), SliceAttributes((1, 0, 3), (2, 3, -1), (1, 1, -3))),
+            Case(((4,),), SliceAttributes((2,), (2,), (1,))),
+            Case(((0, 3),), SliceAttributes((0, 0), (0, 2), (1, 1))),
+        ),
+        tags=PRIMITIVE,
+    )
+)
+
+
+def declare_slice(x: Tensor, starts: Sequence[Size], stops: Sequence[Size], steps: Sequence[int]) -> Tensor:
+    """A slice of every axis; the tensor itself where everything is taken."""
+    attrs = SliceAttributes(tuple(starts), tuple(stops), tuple(steps))
+    if attrs == SliceAttributes((0,) * x.ndim, x.shape, (1,) * x.ndim):
+        return x
+    return declare(SLICE, (x,), attrs)
+
+
+def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> Tensor:
+    """A slice of one axis (not negative), everything of the others."""
+    starts, stops, steps = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    bounds: list[Size] = list(starts)
+    bounds[axis], stops[axis], steps[axis] = start, stop, step
+    return declare_slice(x, bounds, stops, steps)
+
+
+@public
+def flip(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+    """The elements in reverse order along ``axis``, or along all axes."""
+    x = y = lifted(x)
+    for i in normalize_axes(axis, y.ndim, "flip"):
+        if y.shape[i] != 0:
+            y = slice_axis(y, i, y.shape[i] - 1, -1, -1)
+    return reshape(x, x.shape) if y is x else y
+
+
+# -- padding --------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class PadAttributes:
+    """For each axis how much of ``value`` comes before, after, and between two elements; none is negative."""
+
+    low: tuple[Size, ...]
+    high: tuple[Size, ...]
+    interior: tuple[int, ...]
+    value: float | int | bool
+
+    def leading(self, size: Size) -> PadAttributes:
+        return PadAttributes((0, *self.low), (0, *self.high), (0, *self.interior), self.value)
+
+
+def _padded_size(size: Size, low: Size, high: Size, interior: int) -> Size:
+    if interior == 0:
+        return low + size + high
+    inner = size if size == 0 else size + (size - 1) * interior
+    return low + inner + high
+
+
+def _pad_type(attrs: PadAttributes, x: TensorType) -> TensorType:
+    if not len(attrs.low) == len(attrs.high) == len(attrs.interior) == x.ndim:
+        raise GraphError(f"pad: expected widths for {x.ndim} axes of {x}")
+    if any(isinstance(width, int) and width < 0 for width in (*attrs.low, *attrs.high, *attrs.interior)):
+        raise GraphError(f"pad: widths of {x} are negative: before {attrs.low}, after {attrs.high}")
+    axes = zip(x.shape, attrs.low, attrs.high, attrs.interior, strict=True)
+    return TensorType(tuple(_padded_size(*axis) for axis in axes), x.dtype)
+
+
+def _pad_reference(attrs: PadAttributes, x: Array) -> Array:
+    shape = _pad_type(attrs, TensorType(x.shape, x.dtype)).shape
+    result = np.full(sizes(shape), attrs.value, x.dtype)
+    result[_pad_index(attrs, x.shape)] = x
+    return result
+
+
+def _pad_index(attrs: PadAttributes, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    widths = zip(attrs.low, attrs.interior, shape, strict=True)
+    return tuple(np.s_[low : low + size + max(size - 1, 0) * gap : gap + 1] for low, gap, size in widths)
+
+
+def _vjp_pad(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+    x, attrs = node.inputs[0], node.attrs
+    stops = tuple(
+        low + (size if gap == 0 or size == 0 else (size - 1) * (gap + 1) + 1)
+        for low, gap, size in zip(attrs.low, attrs.interior, x.shape, strict=True)
+    )
+    return (declare_slice(ct, attrs.low, stops, tuple(gap + 1 for gap in attrs.interior)),)
+
+
+PAD = register(
+    Op(
+        "pad",
+        "One value around and between the elements.",
+        infer=_pad_type,
+        reference=_pad_reference,
+        vjp=_vjp_pad,
+        jvp=lambda o, node, t: (o.pad_with(t, node.attrs.low, node.attrs.high, node.attrs.interior),),
+        dtypes=DTYPES,
+        cases=(
+            Case(((3, 4),), PadAttributes((1, 0), (2, 1), (0, 0), 0)),
+            Case(((3, 4),), PadAttributes((0, 1), (0, 0), (1, 2), 1)),
+            Case(((2, 3, 2),), PadAttributes((0, 0, 3), (0, 2, 0), (0, 1, 0), 0)),
+            Case(((),), PadAttributes((), (), (), 0)),
+            Case(((0,),), PadAttributes((2,), (1,), (0,), 1)),
+        ),
+        grad_name="ConstantPadNd",
+        tags=PRIMITIVE,
+    )
+)
+
+
+@public
+def pad_with(
+    x: Tensor, low: tuple[Size, ...], high: tuple[Size, ...], interior: tuple[int, ...], value: float | int | bool = 0
+) -> Tensor:
+    """``value`` before, after and between the elements of each axis: the op as it is, all widths given."""
+    if not any(width != 0 for width in (*low, *high, *interior)) and not x.requires_grad:
+        return x
+    return declare(PAD, (x,), PadAttributes(tuple(low), tuple(high), tuple(interior), value))
+
+
+@public
+def pad(x: Any, pad_width: Any, value: float | int | bool = 0) -> Tensor:
+    """``value`` around a tensor, as ``np.pad`` with mode "constant".
+
+    Args:
+        pad_width: ``(before, after)`` for each axis, one such pair for all, or one int for both sides of all axes.
+
+    Raises:
+        GraphError: a negative width, or not as many pairs as axes.
+    """
+    x = lifted(x)
+    if isinstance(pad_width, int | np.integer | Dim):
+        pairs = [(pad_width, pad_width)] * x.ndim
+    else:
+        items = list(pad_width)
+        flat = all(isinstance(item, int | np.integer | Dim) for item in items)
+        if flat and len(items) == 2:
+            pairs = [(items[0], items[1])] * x.ndim
+        elif flat and len(items) == 1:
+            pairs = [(items[0], items[0])] * x.ndim
+        elif not flat and len(items) in (1, x.ndim):
+            pairs = [tuple(item) for item in items] * (x.ndim if len(items) == 1 else 1)
+        else:
+            raise GraphError(f"pad: expected a pair of widths for each axis of {x.type}, actual {pad_width!r}")
+    low, high = as_widths(pairs, 0), as_widths(pairs, 1)
+    kind = x.dtype.type(value).item()
+    return pad_with(x, low, high, (0,) * x.ndim, kind)
+
+
+def as_widths(pairs: Sequence[Any], side: int) -> tuple[Size, ...]:
+    return as_shape([pair[side] for pair in pairs], "pad")
