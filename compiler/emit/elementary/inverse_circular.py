@@ -11,11 +11,15 @@ from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     Num,
     fast_two_sum,
-    from_double,
     polynomial,
-    to_double,
     two_product,
 )
+
+# pi/2 as a sum of two
+HALF_PI_PARTS = {
+    "float": (float(np.float32(HALF_PI)), HALF_PI - float(np.float32(HALF_PI))),
+    "double": (HALF_PI, HALF_PI_REST),
+}
 
 # (atan y - y)/y^3 in y^2, y <= tan(pi/8): 2^-30.4 and 2^-59.4
 ATAN = {
@@ -45,46 +49,44 @@ def atan(x: Num) -> Num:
     numerator = large.where(-1.0, middle.where(t - 1.0, t))
     denominator = large.where(t, middle.where(t + 1.0, 1.0))
     y = numerator / denominator
-    high = math.pi / 2 if x.format is DOUBLE else float(np.float32(math.pi / 2))
-    low = HALF_PI_REST if x.format is DOUBLE else math.pi / 2 - high
+    high, low = HALF_PI_PARTS[x.element]
     base = large.where(x.const(high), middle.where(x.const(high / 2), 0.0))
     rest = large.where(x.const(low), middle.where(x.const(low / 2), 0.0))
     z = y * y
     return (base + (polynomial(z, ATAN[x.element]).fma(y * z, rest) + y)).copysign(x)
 
 
-def _asin_parts(x: Num, element: str) -> tuple[Num, Num, Num, Num]:
-    """(large, y, rest, tail) for a double x: asin y = y + rest + tail, where y is |x|, or sqrt((1-|x|)/2) if large."""
+def _asin_parts(x: Num) -> tuple[Num, Num, Num]:
+    """(large, y, tail): asin y = y + tail, where y is |x|, or sqrt((1-|x|)/2) if large."""
     t = abs(x)
     large = t > 0.5
     z = large.where(t.fma(-0.5, 0.5), t * t)
     root = z.sqrt()
-    product, error = two_product(root, root)
-    root_rest = ((z - product) - error) / (root + root + 2.0**-1000)
     y = large.where(root, t)
-    return large, y, large.where(root_rest, 0.0), polynomial(z, ASIN[element]) * z * y
+    tail = polynomial(z, ASIN[x.element]) * z * y
+    if x.format is DOUBLE:  # with what the rounding of the root left
+        product, error = two_product(root, root)
+        rest = ((z - product) - error) / (root + root + 2.0**-1000)
+        tail = tail + large.where(rest, 0.0)
+    return large, y, tail
 
 
 def asin(x: Num) -> Num:
-    """y + y³·P(y²), or pi/2 - 2·(that of sqrt((1-|x|)/2)); float in double."""
-    wide = to_double(x)
-    large, y, rest, tail = _asin_parts(wide, x.element)
-    tail = tail + rest
-    high, low = fast_two_sum(y.const(HALF_PI), y * -2.0)
-    near_one = high + (low + (tail.fma(-2.0, HALF_PI_REST)))
-    return from_double(large.where(near_one, y + tail).copysign(wide), x)
+    """y + y³·P(y²), or pi/2 - 2·(that of sqrt((1-|x|)/2))."""
+    half_pi, half_pi_rest = HALF_PI_PARTS[x.element]
+    large, y, tail = _asin_parts(x)
+    high, low = fast_two_sum(y.const(half_pi), y * -2.0)
+    near_one = high + (low + tail.fma(-2.0, half_pi_rest))
+    return large.where(near_one, y + tail).copysign(x)
 
 
 def acos(x: Num) -> Num:
-    """pi/2 - asin x, or 2·asin(sqrt((1-x)/2)) near 1 and pi less that near -1; float in double."""
-    wide = to_double(x)
-    large, y, rest, tail = _asin_parts(wide, x.element)
-    negative = wide < 0.0
-    tail = tail + rest
+    """pi/2 - asin x, or 2·asin(sqrt((1-x)/2)) near 1 and pi less that near -1."""
+    half_pi, half_pi_rest = HALF_PI_PARTS[x.element]
+    large, y, tail = _asin_parts(x)
     near_one = (y + tail) * 2.0
-    high, low = fast_two_sum(y.const(math.pi), y * -2.0)
-    near_minus_one = high + (low + tail.fma(-2.0, 2.0 * HALF_PI_REST))
-    signed = y.copysign(wide)
-    high, low = fast_two_sum(y.const(HALF_PI), -signed)
-    middle = high + (low + (HALF_PI_REST - tail.copysign(tail * signed)))
-    return from_double(large.where(negative.where(near_minus_one, near_one), middle), x)
+    high, low = fast_two_sum(y.const(2.0 * half_pi), y * -2.0)
+    near_minus_one = high + (low + tail.fma(-2.0, 2.0 * half_pi_rest))
+    high, low = fast_two_sum(y.const(half_pi), -y.copysign(x))
+    middle = high + (low + (half_pi_rest - tail.copysign(x)))
+    return large.where((x < 0.0).where(near_minus_one, near_one), middle)
