@@ -6,8 +6,8 @@ import ctypes
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -320,18 +320,25 @@ def test_rows_that_are_also_reached_in_another_way_are_not_transposed() -> None:
     assert not plan.staged
 
 
-def every_other(rows: int, size: int, dtype: np.dtype) -> Nest:
-    x = Access(0, 1, (2 * size, 2))
-    body = (Load(x, dtype), op("add", 0, 0, dtype=dtype), Store(Access(1, 0, (size, 1)), 1))
+def apart(rows: int, size: int, dtype: np.dtype, read: int, write: int, mode: Literal["set", "add"]) -> Nest:
+    """The last element is the end of the array, of what is read and of what is written."""
+    x = Access(0, read - 1, (read * size, read))
+    body = (Load(x, dtype), op("add", 0, 0, dtype=dtype), Store(Access(1, write - 1, (write * size, write)), 1, mode))
     return Nest((rows, size), (), (dtype, dtype), body)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64, I64], ids=str)
-def test_every_other_element_is_loaded_up_to_the_last_and_no_further(dtype: np.dtype) -> None:
-    """The last element is the end of the array: behind it lie the guards, in front of a page perhaps nothing."""
+@pytest.mark.parametrize("mode", ["set", "add"])
+@pytest.mark.parametrize("dtype", [F32, F64, I64, U8], ids=str)
+def test_elements_apart_are_reached_up_to_the_last_and_no_further(dtype: np.dtype, mode: Literal["set", "add"]) -> None:
+    """Behind the end of an array lie the guards, in front of a page perhaps nothing."""
     sizes = [2, 3, 7, 8, 9, 15, 16, 17, 28, 31, 33]
-    nests = [every_other(5, size, dtype) for size in sizes]
-    data = [[np.arange(10 * size).astype(dtype), np.zeros(5 * size, dtype)] for size in sizes]
+    steps = [(2, 1), (1, 2), (3, 2), (1, 3), (7, 1), (1, 7), (8, 8), (9, 9)]
+    cases = [(size, *steps[i % len(steps)]) for i, size in enumerate(3 * sizes)]
+    nests = [apart(5, size, dtype, read, write, mode) for size, read, write in cases]
+    data = [
+        [np.arange(5 * size * read).astype(dtype), np.arange(5 * size * write).astype(dtype)]
+        for size, read, write in cases
+    ]
     check(nests, data)
 
 
@@ -570,6 +577,20 @@ def test_max_pool() -> None:
     sizes = [(8, 3, 2), (12, 20, 3), (40, 2, 2)]
     nests = [max_pool(n, c, w, channels_last=last) for n, c, w in sizes for last in (False, True)]
     check(nests, [[normal(12800), np.zeros(3200, F32)] for _ in nests])
+
+
+def test_pooling_neither_gathers_nor_scatters() -> None:
+    """Neighbours in a row with stride 3 are lanes, not planes, although these fill vectors."""
+    pool = max_pool(51, 64, 3, channels_last=False)
+    load, _, store = pool.body
+    assert isinstance(load, Load)
+    assert isinstance(store, Store)
+    gradient = (Load(replace(store.access, arg=0), F32), Store(replace(load.access, arg=1), 0, "add"))
+    for nest in (pool, replace(pool, body=gradient)):
+        module = Module(AVX512)
+        nest_function(module, nest)
+        assert "gather" not in module.text()
+        assert "scatter" not in module.text()
 
 
 def test_dtypes_mix_in_one_body() -> None:

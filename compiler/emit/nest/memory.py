@@ -7,14 +7,14 @@ loop where it is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import prefetch
-from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan
+from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan, is_near
 from staticgrad.compiler.emit.nest.tiles import Tiles, turned
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
@@ -213,11 +213,10 @@ class Memory:
         mask = self._mask(scope, guard)
         type_ = vector(memory_type(dtype), lanes)
         if not self._is_contiguous(scope, access):
-            strided = self._load_strided(scope, access, dtype, copy) if guard is None else None
-            if strided is None:
-                addresses = self._lane_addresses(scope, access, dtype, copy)
-                strided = self.f.gather(memory_type(dtype), addresses, mask)
-            return from_memory(self.f, strided, dtype)
+            if guard is None and self._is_strided(scope, access, dtype):
+                return from_memory(self.f, self._load_strided(scope, access, dtype, copy), dtype)
+            addresses = self._lane_addresses(scope, access, dtype, copy)
+            return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
         self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
@@ -257,24 +256,56 @@ class Memory:
             address = self.f.select(guard, address, zero)
         return from_memory(self.f, self.f.load(memory_type(dtype), address), dtype)
 
-    def _load_strided(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value | None:
-        """Every second element: two overlapping vectors that end with the last lane, and one shuffle."""
-        block, lanes = scope.block, scope.block.lanes
-        if self._step(access) != 2 or any(not self._is_scalar(scope, value) for value, _ in access.terms):
-            return None
+    # -- every second element, every third, … -----------------------------------------------------------------------
+
+    def _is_strided(self, scope: Scope, access: Access, dtype: np.dtype) -> bool:
+        """Whether the lanes are so near each other that vectors and shuffles reach them with fewer instructions."""
+        block = scope.block
+        near = is_near(self._step(access), block.lanes) and all(self._is_scalar(scope, v) for v, _ in access.terms)
+        return near and (block.mask is None or (block.count is not None and dtype.itemsize >= 4))
+
+    def _load_strided(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+        """Overlapping vectors that end with the last lane, of which lanes are chosen."""
+        lanes, step = scope.block.lanes, self._step(access)
+        address, type_ = self._address(scope, access, dtype, copy), vector(memory_type(dtype), lanes)
+        end = (lanes - 1) * step + 1
+        found: Value | None = None
+        for first in range(0, end, lanes):
+            start = min(first, end - lanes)
+            place, mask = self.f.offset(address, start, memory_type(dtype)), self._mask_of_strided(scope, step, start)
+            part = self.f.load(type_, place) if mask is None else self.f.masked_load(type_, place, mask)
+            if found is not None:
+                before = [i if first > lanes else i * step for i in range(lanes)]
+                new = [lanes + min(i * step - start, lanes - 1) for i in range(lanes)]
+                part = self.f.shuffle(found, part, [n if i * step >= first else before[i] for i, n in enumerate(new)])
+            found = part
+        assert found is not None
+        return found
+
+    def _store_strided(self, scope: Scope, access: Access, value: Lane, copy: int, add: bool) -> None:
+        """Vectors of which the lanes in between are masked out."""
+        lanes, step, dtype = scope.block.lanes, self._step(access), value.dtype
         address = self._address(scope, access, dtype, copy)
-        type_ = vector(memory_type(dtype), lanes)
-        behind = self.f.offset(address, lanes - 1, memory_type(dtype))
+        new = to_memory(self.f, value.value)
+        for start in range(0, lanes * step, lanes):
+            place = self.f.offset(address, start, memory_type(dtype))
+            numbers = range(start, start + lanes)
+            mask = mask_of(n % step == 0 for n in numbers)
+            if (inside := self._mask_of_strided(scope, step, start)) is not None:
+                mask = self.f.binary("and", mask, inside)
+            part = self.f.shuffle(new, None, [n // step for n in numbers])
+            if add:
+                old = from_memory(self.f, self.f.masked_load(part.type, place, mask), dtype)
+                part = to_memory(self.f, self._sum(old, from_memory(self.f, part, dtype)).value)
+            self.f.masked_store(part, place, mask)
+
+    def _mask_of_strided(self, scope: Scope, step: int, start: int) -> Value | None:
+        """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""
+        block = scope.block
         if block.mask is None:
-            low, high = self.f.load(type_, address), self.f.load(type_, behind)
-        elif block.count is None or dtype.itemsize < 4:
             return None
-        else:  # the last one is element 2·count - 2
-            reach = self.f.mul(block.count, 2)
-            low = self.f.masked_load(type_, address, leading_lanes(self.f, lanes, self.f.sub(reach, 1)))
-            high = self.f.masked_load(type_, behind, leading_lanes(self.f, lanes, self.f.sub(reach, lanes)))
-        half = lanes // 2
-        return self.f.shuffle(low, high, [*range(0, lanes, 2), *(lanes + 1 + 2 * i for i in range(half))])
+        assert block.count is not None
+        return leading_lanes(self.f, block.lanes, self.f.sub(self.f.mul(block.count, step), step - 1 + start))
 
     def _run(
         self, scope: Scope, access: Access, dtype: np.dtype, copy: int, mask: Value | None
@@ -315,6 +346,9 @@ class Memory:
                     self._store_scalar(address, value, add)
             return
         mask = self._mask(scope, guard)
+        if guard is None and self._is_strided(scope, access, dtype):
+            self._store_strided(scope, access, value, copy, add)
+            return
         if not self._is_contiguous(scope, access):
             addresses = self._lane_addresses(scope, access, dtype, copy)
             if add:
@@ -346,8 +380,14 @@ class Memory:
 def leading_lanes(f: Function, lanes: int, count: Index) -> Value:
     """The mask of the first ``count`` lanes (all of them where ``count`` is larger, none where it is below 1)."""
     if isinstance(count, int):
-        return Value("<" + ", ".join(f"i1 {str(i < count).lower()}" for i in range(lanes)) + ">", f"<{lanes} x i1>")
+        return mask_of(i < count for i in range(lanes))
     near = f.intrinsic("llvm.smin.i64", "i64", count, integer(lanes))
     near = f.cast("trunc", near, "i32")
     numbers = f.lane_numbers(vector("i32", lanes))
     return f.compare("icmp slt", numbers, f.splat(near, lanes))
+
+
+def mask_of(lanes: Iterable[bool]) -> Value:
+    """A mask that is known."""
+    bits = [f"i1 {str(on).lower()}" for on in lanes]
+    return Value(f"<{', '.join(bits)}>", f"<{len(bits)} x i1>")

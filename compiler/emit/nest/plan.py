@@ -127,10 +127,20 @@ def _staging_cost(size: int, lanes: int) -> float:
     return tiles * (lanes + SHUFFLE_COST * (lanes - width + width * (width.bit_length() - 1))) / size
 
 
+def is_near(stride: int, lanes: int) -> bool:
+    """Whether elements ``stride`` apart lie in so few vectors that loading those and shuffling takes fewer instructions
+    than there are lanes."""
+    return stride > 1 and 2 * stride - 1 < lanes
+
+
 def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int) -> float:
     """Of one vector along ``dim``, in instructions."""
     stride = abs(instr.access.strides[dim])
-    scattered = stride > 1 or any(dim in facts.depends[value] for value, _ in instr.access.terms)
+    moving = any(dim in facts.depends[value] for value, _ in instr.access.terms)
+    if is_near(instr.access.strides[dim], lanes) and not moving and instr.guard is None:
+        adds = isinstance(instr, Store) and instr.mode == "add"
+        return 4.0 * stride if adds else 2.0 * stride
+    scattered = stride > 1 or moving
     if isinstance(instr, Load):
         return 1.0 * lanes if scattered else 1.0
     return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lanes if scattered or stride == 0 else 1.0)
