@@ -182,6 +182,54 @@ def test_a_transposed_convolution_whose_output_padding_is_not_below_its_stride(p
     np.testing.assert_allclose(got, inner + b[:, None, None], rtol=1e-10, atol=1e-12)
 
 
+def convolved(x: Array, w: Array, stride: int, padding: int, groups: int) -> Array:
+    padded = np.pad(x, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))[:, :, ::stride, ::stride]
+    n, _, *places = windows.shape
+    windows = windows.reshape(n, groups, -1, *places)
+    filters = w.reshape(groups, -1, *w.shape[1:])
+    return np.einsum("ngchwij,gocij->ngohw", windows, filters).reshape(n, w.shape[0], *windows.shape[3:5])
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("width", [3, 9, 17])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 1)])
+def test_filters_one_pixel_wide_with_a_stride(
+    target: str, padding: int, width: int, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for channels, filters, groups in ((1, 1, 1), (3, 4, 1), (4, 6, 2)):
+        x, w = normal(2, channels, 6, width), normal(filters, channels // groups, *kernel, seed=1)
+        image = sg.placeholder(x.shape, sg.float64)
+        got = run(sg.nn.conv2d(image, w, None, 2, padding, 1, groups), {image: x})
+        np.testing.assert_allclose(got, convolved(x, w, 2, padding, groups), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_one_tap_over_padded_images_in_groups(target: str, stride: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for channels, filters, groups in ((2, 16, 2), (24, 48, 6), (3, 40, 1), (40, 40, 1)):
+        x, w = normal(2, channels, 6, 9), normal(filters, channels // groups, 1, 1, seed=1)
+        image = sg.placeholder(x.shape, sg.float64)
+        got = run(sg.nn.conv2d(image, w, None, stride, 1, 1, groups), {image: x})
+        np.testing.assert_allclose(got, convolved(x, w, stride, 1, groups), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 3)])
+def test_images_without_channels_are_convolved_to_the_bias(
+    target: str, kernel: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for groups in (1, 2):
+        x, w, b = normal(2, 0, 7, 6), normal(4, 0, *kernel), normal(4)
+        image, bias = sg.placeholder(x.shape, sg.float64), sg.placeholder(b.shape, sg.float64)
+        got = run(sg.nn.conv2d(image, w, bias, 1, 1, 1, groups), {image: x, bias: b})
+        np.testing.assert_array_equal(got, np.broadcast_to(b[:, None, None], got.shape))
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ from staticgrad.compiler.emit.convolution.images import (
     seconds_of,
 )
 from staticgrad.compiler.emit.convolution.packing import Packing, Phase
-from staticgrad.compiler.emit.convolution.strips import Ahead, Lines, Strip, reached
+from staticgrad.compiler.emit.convolution.strips import Ahead, Lines, Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
@@ -249,6 +249,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     direct = kernel.store_raw and (result[1] == 1 or total == 1)
     flat = kernel.kernel == (1, 1) and len(geometry) == 1 and (not direct or result[2] == columns * result[3])
     flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
+    flat = flat and all_inside(geometry[0][0], image)
     phases: list[Phase] = []
     packed = 0
     for taps in geometry:

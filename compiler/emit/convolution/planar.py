@@ -56,7 +56,7 @@ class Planar(ByUnits):
     weights: Weights
     groups: int
     channels: int  # of one group
-    copies: int  # of each row in the strip: one for each tap along it, if the stride along it is not one
+    dealt: bool  # whether the strip has a copy of each row for every tap along it, as the stride there is not one
     outputs: int  # of one group
     tiling: Tiling  # outputs × columns
     columns: int
@@ -73,6 +73,11 @@ class Planar(ByUnits):
     @property
     def terms(self) -> int:
         return self.taps[0].number * self.taps[1].number * self.channels
+
+    @property
+    def copies(self) -> int:
+        """Of each row in the strip."""
+        return self.taps[1].number if self.dealt else 1
 
     @property
     def strip_row(self) -> int:
@@ -148,7 +153,7 @@ class Planar(ByUnits):
                 _, s_c, s_h, s_w = self.image.strides
                 origin = writer.at(base, (h, s_h), (group, self.channels * s_c))
                 to = writer.at(strip, (row.index, self.strip_row), (group, self.strip_group))
-                if self.copies > 1:
+                if self.dealt:
                     self._deal_row(writer, to, origin, spare)
                 else:
                     to, origin = writer.at(to, (low + left, 1)), writer.at(origin, (low, s_w))
@@ -262,10 +267,10 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     result = kernel.x_strides if back else kernel.y_strides
     tiling = choose_tiling(target, kernel.dtype, outputs, columns, vertical.number * channels * horizontal.number)
     lanes = tiling.lanes
-    copies = horizontal.number if horizontal.step > 1 else 1
-    ends = lanes if copies > 1 else (horizontal.number - 1) * horizontal.dilation
+    dealt = horizontal.step > 1
+    ends = lanes if dealt else (horizontal.number - 1) * horizontal.dilation
     pitch = round_up(tiling.column_panels * tiling.width + ends, lanes)
-    lines = inputs * copies
+    lines = inputs * (horizontal.number if dealt else 1)
     tile_pixel = round_up(total, lanes)
 
     reach = (vertical.number - 1) * vertical.dilation + 1
@@ -280,7 +285,7 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     strip_rows = (block - 1) * vertical.step + reach
     tile = 0 if kernel.store_raw else block * columns * (total if result[3] == 1 else tile_pixel)
     line = 0 if result[3] == 1 else outputs * round_up(columns, lanes)
-    strip_bytes = aligned_bytes((strip_rows + (copies > 1)) * lines * pitch, kernel.dtype)
+    strip_bytes = aligned_bytes((strip_rows + dealt) * lines * pitch, kernel.dtype)
     line_bytes = aligned_bytes(line, kernel.dtype)
     return Planar(
         image=image,
@@ -288,7 +293,7 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
         weights=phase_weights(kernel, taps),
         groups=groups,
         channels=channels,
-        copies=copies,
+        dealt=dealt,
         outputs=outputs,
         tiling=tiling,
         columns=columns,

@@ -111,12 +111,17 @@ class Strip:
         return Lines.of_rows(writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:])
 
 
+def all_inside(taps: Taps, image: Image) -> bool:
+    """Whether every row that a phase reads is in the image."""
+    last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
+    return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]
+
+
 def reached(f: Function, taps: Taps, image: Image, t: Index) -> tuple[Index, Index]:
     """The taps, a range of their numbers, that read rows in the image for row ``t`` of a phase; it may be empty."""
-    above = image.offset[0] - taps.origin  # rows of the frame from the first one read by row 0 to the image
-    last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
-    if taps.number == 0 or (above <= 0 and last < image.offset[0] + image.size[0]):
+    if taps.number == 0 or all_inside(taps, image):
         return 0, taps.number
+    above = image.offset[0] - taps.origin  # rows of the frame from the first one read by row 0 to the image
 
     def number(row: int) -> Index:
         """The first tap that does not read above a row of the image."""
@@ -141,6 +146,8 @@ class Lines:
     ) -> list[Lines]:
         """Whole rows of an image (strides c, h, w) that lie behind each other, in all channels."""
         s_c, s_h, s_w = strides
+        if channels * rows == 0:
+            return []
         if s_w == 1 and s_h == columns:
             pieces = (1, 0, channels * rows * s_h) if s_c == rows * s_h else (channels, s_c, rows * s_h)
         elif s_c == 1 and s_w == channels and s_h == columns * s_w:
