@@ -497,6 +497,36 @@ def plane_cases() -> list[Case]:
     ]
 
 
+def plane_weight_product_cases() -> list[Case]:
+    """Weight gradients of one tap over planes: several images at a time and blocks of rows, the last of them short;
+    rows that are filters and rows that are channels, ragged panels of both; planes that are gathered because of a
+    stride or padding; weights in any order; chunks of segments, of panels, of parts of panels, and none."""
+    case = functools.partial(convolution_case, "weight_grad")
+    return [
+        case(5, 9, (7, 6), 50, (1, 1)),  # few columns of filters, all images at a time
+        case(5, 50, (7, 6), 9, (1, 1), epilogue=True),
+        case(37, 33, (7, 9), 17, (1, 1), epilogue=True, store_raw=False),  # the last images are fewer
+        case(2, 20, (61, 50), 70, (1, 1)),  # blocks of rows in chunks with sums of their own
+        case(2, 70, (61, 50), 20, (1, 1), epilogue=True, store_raw=False),
+        case(2, 200, (31, 33), 310, (1, 1), epilogue=True),  # panels in chunks
+        case(2, 310, (31, 33), 201, (1, 1), epilogue=True, store_raw=False),
+        case(3, 310, (17, 16), 201, (1, 1), weights="HWIO"),
+        case(1, 20, (50, 51), 1000, (1, 1), dtype=F64),  # parts of panels
+        case(1, 1000, (50, 51), 20, (1, 1), dtype=F64, epilogue=True),
+        case(2, 60, (82, 101), 70, (1, 1), stride=(2, 2), weights="HWIO", epilogue=True),
+        case(7, 130, (13, 14), 150, (1, 1), stride=(2, 3), epilogue=True, store_raw=False),
+        case(2, 24, (12, 9), 40, (1, 1), padding=(2, 1), epilogue=True),
+        case(3, 10, (64, 64), 12, (1, 1)),  # planes a multiple of a page apart
+        case(2, 48, (40, 39), 64, (1, 1), groups=2, epilogue=True, store_raw=False),
+        case(9, 64, (10, 9), 36, (1, 1), groups=4, epilogue=True),
+        case(3, 10, (9, 8), 21, (1, 1), outputs="CHWN"),
+        case(70, 12, (1, 1), 20, (1, 1)),
+        case(2, 9, (10, 11), 20, (1, 1), dtype=np.dtype("int64")),
+        case(2, 9, (10, 70), 20, (1, 1), stride=(2, 2), dtype=np.dtype("int16")),
+        case(0, 6, (6, 8), 5, (1, 1)),
+    ]
+
+
 def convolution_cases() -> list[Case]:
     cases = []
     for direction in DIRECTIONS:
@@ -540,7 +570,7 @@ def convolution_cases() -> list[Case]:
     return cases
 
 
-CASES = contraction_cases() + narrow_cases() + convolution_cases() + plane_cases()
+CASES = contraction_cases() + narrow_cases() + convolution_cases() + plane_cases() + plane_weight_product_cases()
 
 
 # -- one module a target ----------------------------------------------------------------------------------------
@@ -667,7 +697,7 @@ def many_weights_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-PACKED = packed_pixel_cases("weight_grad") + many_weights_cases() + plane_cases()
+PACKED = packed_pixel_cases("weight_grad") + many_weights_cases() + plane_cases() + plane_weight_product_cases()
 
 
 @pytest.mark.parametrize("case", PACKED, ids=[case.label for case in PACKED])

@@ -5,9 +5,9 @@
 All three directions are batch-reduce products of the one microkernel (Georganas et al., "High-performance deep learning
 via a single building block", IPDPS 2020). ``forward`` has the convolution and its transpose by data over
 channels-last images: for a pixel the taps of one filter row and their channels are one contiguous run (without
-dilation), and the filter's rows are the blocks of the batch. ``weights_planes`` has the transpose by
-weights, over planes moved by the taps. ``images`` and ``planes`` are how images are brought
-into the form that is read.
+dilation), and the filter's rows are the blocks of the batch. ``weights_planes`` has the transpose by weights, over
+planes moved by the taps. With one tap, planes are rows of matrices (``products``, ``weights_products``). ``images`` and
+``planes`` are how images are brought into the form that is read.
 
 This module chooses the plan of a kernel and asks it.
 """
@@ -26,6 +26,7 @@ from staticgrad.compiler.emit.convolution.products import is_product, product_pl
 from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
 from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
 from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
+from staticgrad.compiler.emit.convolution.weights_products import is_weight_product, weight_product_plan
 from staticgrad.compiler.emit.llvm import Function, Module, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.emit.target import Target
@@ -72,6 +73,8 @@ def plan_convolution(kernel: Convolution, target: Target) -> Plan:
         return product_plan(bare, target)
     if is_planar(bare, target):
         return planar_plan(bare, target)
+    if is_weight_product(bare):
+        return weight_product_plan(bare, target)
     if reads_planes(bare):
         dots = dots_pay(bare, target, tile_cycles(bare, target))
         return dot_weights_plan(bare, target) if dots else plane_weights_plan(bare, target)

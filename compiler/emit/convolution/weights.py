@@ -1,5 +1,5 @@
-"""The transpose of a convolution by weights with one tap or few channels: a batch-reduce product of x and y, summed
-over pixels and images. Others read planes (``weights_planes``).
+"""The transpose of a convolution by weights over channels-last images, with one tap or few weights: a batch-reduce
+product of x and y, summed over pixels and images. Others read planes (``weights_planes``, ``weights_products``).
 
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
 the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
