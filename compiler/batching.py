@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from staticgrad import nest
-from staticgrad.compiler.autodiff.reverse import PrimalNode
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import (
@@ -36,7 +35,7 @@ from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttribu
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.ops.views.broadcasting import BROADCAST_TO, BroadcastAttributes
-from staticgrad.optable import FUNCTIONS
+from staticgrad.optable import FUNCTIONS, Primal
 from staticgrad.types import Shape, Size
 
 T = TypeVar("T")
@@ -246,7 +245,7 @@ class _Batcher:
         start = len(self._trace.nodes)
         assert node.op.expand is not None
         with self._trace, isolated():
-            results = node.op.expand(FUNCTIONS, PrimalNode(node.inputs, node.outputs, node.attrs))
+            results = node.op.expand(FUNCTIONS, Primal(node.inputs, node.outputs, node.attrs))
         for new in self._trace.nodes[start:]:
             self._declare(new)
         return [self.value(y) for y in results]

@@ -15,16 +15,17 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Union
 
 import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Array, Op
 from staticgrad.reach import reach
 from staticgrad.types import DTypeLike, Shape, Size, TensorType, dtype_of, is_floating, is_weak, scalar_dtype
 
 Hook = Callable[["Tensor"], "Tensor | None"]
+TensorLike = Union["Tensor", "Node", Array, np.generic, bool, int, float, list[Any], tuple[Any, ...]]  # see ``lift``
 _NUMBERED = re.compile(r"_\d+$")
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
     from staticgrad.graph import Node, Tensor
-    from staticgrad.scalar import ScalarBuilder
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -39,15 +38,25 @@ class NoAttributes:
 NO_ATTRIBUTES = NoAttributes()
 
 
-class Primal(Protocol):
-    """What a derivative rule sees of the node that it derives: tensors of the graph in which it writes."""
+A_co = TypeVar("A_co", covariant=True)
+
+
+@frozen
+class Primal(Generic[A_co]):
+    """What a rule sees of the node that it expands or derives: tensors of the graph in which it writes.
+
+    ``Primal[ReduceAttributes]`` is a node whose op has these attributes, ``Primal[object]`` one of any op. A vjp may
+    look at ``wanted``: which operands' cotangents are used.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    attrs: A_co
+    needs: tuple[bool, ...] = ()  # nothing: all
 
     @property
-    def inputs(self) -> Sequence[Tensor]: ...
-    @property
-    def outputs(self) -> Sequence[Tensor]: ...
-    @property
-    def attrs(self) -> Any: ...
+    def wanted(self) -> tuple[bool, ...]:
+        return self.needs or (True,) * len(self.inputs)
 
 
 class Namespace:
@@ -164,11 +173,11 @@ class Op:
     name: str
     doc: str
     infer: TypeRule
-    reference: Callable[..., Any]
-    scalar: Callable[[ScalarBuilder[Any], Any, Any], Any] | Callable[..., Any] | None = None
-    expand: Callable[[Namespace, Primal], Sequence[Any]] | None = None
-    vjp: Callable[..., Sequence[Any]] | None = None
-    jvp: Callable[..., Sequence[Any]] | None = None
+    reference: Callable[..., Array | Sequence[Array]]
+    scalar: Callable[..., Any] | None = None
+    expand: Callable[[Namespace, Primal[Any]], Sequence[Tensor]] | None = None
+    vjp: Callable[..., Sequence[Tensor | None]] | None = None
+    jvp: Callable[..., Sequence[Tensor | None]] | None = None
     differentiable: bool = True
     linear: bool = False  # in all differentiable inputs together: the jvp is the op itself
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
@@ -176,7 +185,7 @@ class Op:
     view: bool = False  # the result is the operand's memory under another index map
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
-    grad_name: str | Callable[[Primal], str] = ""  # its backward node's name, without "Backward0" where it is text
+    grad_name: str | Callable[[Node], str] = ""  # its backward node's name, without "Backward0" where it is text
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
     tags: frozenset[str] = field(default_factory=frozenset)
 
@@ -184,7 +193,7 @@ class Op:
     def elementwise(self) -> bool:
         return self.scalar is not None
 
-    def backward_name(self, node: Primal) -> str:
+    def backward_name(self, node: Node) -> str:
         """The name of a node's backward node, in PyTorch's spelling."""
         if callable(self.grad_name):
             return self.grad_name(node)

@@ -12,6 +12,7 @@ depends on the step alone is computed once, as float64 scalars.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ from staticgrad.optable import FUNCTIONS as o
 from staticgrad.reach import reach
 from staticgrad.types import float64, int64, is_floating
 
-GradAndVar = tuple[Any, Tensor]
+GradAndVar = tuple[Tensor | None, Tensor]
 
 
 def _check(condition: bool, what: str, name: str, value: object, expected: str) -> None:
@@ -33,7 +34,7 @@ def _check(condition: bool, what: str, name: str, value: object, expected: str) 
         raise GraphError(f"{what}: {name}={value!r}: expected {expected}")
 
 
-def _variable(x: Any) -> Tensor:
+def _variable(x: Tensor | Node) -> Tensor:
     if isinstance(x, Tensor) and x.op.op.name == "variable":
         return x
     raise GraphError(f"an optimizer updates variables: {x!r} is none")
@@ -51,7 +52,7 @@ class Optimizer:
 
     name: ClassVar[str] = "optimizer"
 
-    def __init__(self, lr: Any) -> None:
+    def __init__(self, lr: float | Tensor) -> None:
         if not isinstance(lr, Tensor):
             _check(isinstance(lr, (int, float)) and lr >= 0, self.name, "lr", lr, "a number of at least 0, or a tensor")
         self._given_lr = lr
@@ -189,7 +190,7 @@ def _free_prefix(graph: Graph, name: str) -> str:
     return prefix
 
 
-def _op(value: Any) -> Node:
+def _op(value: Tensor | Node) -> Node:
     return value if isinstance(value, Node) else value.op
 
 
@@ -198,7 +199,7 @@ def assign(var: Tensor, value: Tensor) -> Node:
     return _op(o.assign(var, value))
 
 
-def _like(scalar: Any, var: Tensor) -> Any:
+def _like(scalar: float | Tensor, var: Tensor) -> float | Tensor:
     """A float64 scalar in the variable's dtype."""
     return o.astype(scalar, var.dtype) if isinstance(scalar, Tensor) else scalar
 
@@ -232,7 +233,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
@@ -264,7 +265,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -306,7 +307,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        lr: Any = 1e-3,
+        lr: float | Tensor = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
@@ -324,7 +325,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        lr: Any = 1e-2,
+        lr: float | Tensor = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
@@ -362,7 +363,7 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        lr: Any = 1e-2,
+        lr: float | Tensor = 1e-2,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
@@ -391,7 +392,9 @@ class Lion(Optimizer):
 
     name = "lion"
 
-    def __init__(self, lr: Any = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, lr: float | Tensor = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
+    ) -> None:
         super().__init__(lr)
         self.betas, self.weight_decay = _check_betas(self.name, betas), float(weight_decay)
 
@@ -407,7 +410,7 @@ class Lion(Optimizer):
 # -- gradients together -------------------------------------------------------------------------------------------
 
 
-def global_norm(tensors: Sequence[Any]) -> Tensor:
+def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     """The 2-norm of all elements of all tensors (None counts as empty).
 
     Raises:
@@ -416,14 +419,10 @@ def global_norm(tensors: Sequence[Any]) -> Tensor:
     there = [x for x in tensors if x is not None]
     if not there:
         raise GraphError("global_norm: expected at least one tensor")
-    total: Any = None
-    for x in there:
-        part = o.sum(o.square(x))
-        total = part if total is None else o.add(total, part)
-    return o.sqrt(total)
+    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in there]))
 
 
-def clip_by_global_norm(grads: Sequence[Any], max_norm: Any) -> list[Any]:
+def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
     """All gradients times min(1, max_norm / (norm + 1e-6)) for their common 2-norm, as ``clip_grad_norm_`` of PyTorch.
 
     Args:

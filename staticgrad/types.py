@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeGuard, cast
 
@@ -188,6 +188,7 @@ class Dim:
 
 Size = int | Dim
 Shape = tuple[Size, ...]
+ShapeLike = Size | np.integer | Iterable[Size | np.integer | None]  # None: a size that the feeds of a call bind
 
 
 def _terms(size: Size) -> dict[Monomial, int]:

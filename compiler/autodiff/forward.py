@@ -13,7 +13,6 @@ from typing import Any, overload
 import numpy as np
 
 from staticgrad.compiler.autodiff.reverse import (
-    PrimalNode,
     as_type_of,
     backpropagate,
     compatible,
@@ -27,7 +26,7 @@ from staticgrad.compiler.autodiff.reverse import (
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
 from staticgrad.ops.control import LOOPS
-from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import Size, is_floating
 
@@ -177,7 +176,7 @@ def _ancestors(ys: Iterable[Tensor], first: int) -> list[Node]:
 
 
 def push_forward(
-    graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]
+    graph: Graph, op: Op, primal: Primal[Any], tangents: Sequence[Tensor | None]
 ) -> Sequence[Tensor | None]:
     """The tangents of a node's results from those of its operands (None: does not vary)."""
     if "loop" in op.tags:
@@ -202,7 +201,7 @@ def push_forward(
     )
 
 
-def _apply(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
+def _apply(graph: Graph, op: Op, primal: Primal[Any], tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
     """A linear op applied to the tangents; what does not vary has the tangent zero, and indices stay."""
     operands = []
     for x, t in zip(primal.inputs, tangents, strict=True):
@@ -212,7 +211,7 @@ def _apply(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor |
     return graph.add(op, operands, primal.attrs).outputs
 
 
-def _transpose(graph: Graph, op: Op, primal: PrimalNode, tangents: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _transpose(graph: Graph, op: Op, primal: Primal[Any], tangents: Sequence[Tensor | None]) -> list[Tensor | None]:
     """The jvp of an op that gives its vjp alone: the vjp is walked back from its results to the cotangents it got, at
     which it is linear; so their value doesn't matter, and zeros are taken."""
     zeros = [FUNCTIONS.zeros_like(y) if is_floating(y.dtype) else None for y in primal.outputs]

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from staticgrad.compiler.autodiff.reverse import (
-    PrimalNode,
     backpropagate,
     finisher,
     passes_gradients,
@@ -42,7 +42,7 @@ from staticgrad.ops.control import (
     LoopAttributes,
     effects_of,
 )
-from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.types import TensorType, is_floating
 
 REMADE = frozenset({"constant", "full", "iota"})
@@ -238,7 +238,9 @@ def _remember(body: Body, key: object, make: Callable[[], _Linear]) -> _Linear:
 # -- loops --------------------------------------------------------------------------------------------------------
 
 
-def pull_back_loop(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]) -> list[Maybe]:
+def pull_back_loop(
+    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool]
+) -> list[Maybe]:
     """The cotangents of a loop's operands from those of its results.
 
     Raises:
@@ -283,7 +285,7 @@ def pull_back_loop(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe]
     return result
 
 
-def _count(primal: PrimalNode) -> list[Tensor]:
+def _count(primal: Primal[Any]) -> list[Tensor]:
     """How many turns a loop took, where that is not its length."""
     attrs: LoopAttributes = primal.attrs
     if attrs.condition is not None:
@@ -291,7 +293,7 @@ def _count(primal: PrimalNode) -> list[Tensor]:
     return [primal.inputs[0]] if attrs.counted else []
 
 
-def _stacks(graph: Graph, primal: PrimalNode, linear: _Linear) -> list[Tensor]:
+def _stacks(graph: Graph, primal: Primal[Any], linear: _Linear) -> list[Tensor]:
     """The stacked values that the derivative reads: results of the loop, or of the loop declared again."""
     attrs: LoopAttributes = primal.attrs
     results = attrs.body.fetches[attrs.carries :]
@@ -303,7 +305,7 @@ def _stacks(graph: Graph, primal: PrimalNode, linear: _Linear) -> list[Tensor]:
     return [more[x] for x in linear.stacked]
 
 
-def _op_of(primal: PrimalNode) -> Op:
+def _op_of(primal: Primal[Any]) -> Op:
     """The op of a node with these attributes."""
     from staticgrad.ops.control import EFFECTFUL_SCAN, EFFECTFUL_WHILE
 
@@ -352,7 +354,7 @@ def _reversed(
     return _finish(graph, parts, derivation, (seeds, row_seeds, ()), results, numbers)
 
 
-def push_forward_loop(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> list[Maybe]:
+def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
     """The tangents of a loop's results from those of its operands."""
     attrs: LoopAttributes = primal.attrs
     counted = int(attrs.counted)
@@ -420,7 +422,7 @@ def _propagate(graph: Graph, seeds: Mapping[Tensor, Tensor], ys: Iterable[Tensor
     return propagate(graph, seeds, ys)
 
 
-def _push_while(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> list[Maybe]:
+def _push_while(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
     """Without a bound nothing can be stacked: one loop carries the values and their tangents."""
     attrs: LoopAttributes = primal.attrs
     assert attrs.condition is not None
@@ -463,7 +465,9 @@ def _push_while(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> 
 # -- cond ---------------------------------------------------------------------------------------------------------
 
 
-def pull_back_cond(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe], needs: Sequence[bool]) -> list[Maybe]:
+def pull_back_cond(
+    graph: Graph, primal: Primal[Any], cotangents: Sequence[Maybe], needs: Sequence[bool]
+) -> list[Maybe]:
     """The cotangents of a cond's operands: a cond of the branches' derivatives."""
     numbers = [k for k, ct in enumerate(cotangents) if ct is not None]
     wanted = [i for i, x in enumerate(primal.inputs[1:]) if needs[1 + i] and is_floating(x.dtype)]
@@ -488,7 +492,7 @@ def pull_back_cond(graph: Graph, primal: PrimalNode, cotangents: Sequence[Maybe]
     return result
 
 
-def push_forward_cond(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe]) -> list[Maybe]:
+def push_forward_cond(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
     """The tangents of a cond's results: a cond of the branches' derivatives."""
     moving = [i for i, t in enumerate(tangents[1:]) if t is not None]
     numbers = [k for k, y in enumerate(primal.outputs) if is_floating(y.dtype)]
@@ -512,7 +516,7 @@ def push_forward_cond(graph: Graph, primal: PrimalNode, tangents: Sequence[Maybe
 _Derive = Callable[[Body, BodyGraph, Sequence[Tensor]], list[Tensor]]
 
 
-def _derived_cond(graph: Graph, primal: PrimalNode, given: Sequence[Tensor], derive: _Derive) -> tuple[Tensor, ...]:
+def _derived_cond(graph: Graph, primal: Primal[Any], given: Sequence[Tensor], derive: _Derive) -> tuple[Tensor, ...]:
     attrs: CondAttributes = primal.attrs
     written: list[tuple[BodyGraph, list[Tensor], list[Tensor]]] = []
     for branch in (attrs.then, attrs.otherwise):

@@ -20,11 +20,10 @@ from typing import Any, Literal
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
 from staticgrad.ops.control import LOOPS
 from staticgrad.ops.effects import gradient_key
-from staticgrad.optable import FUNCTIONS, Op
+from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import Shape, is_floating
 
@@ -194,7 +193,7 @@ def backpropagate(
         if passes_gradients(node) and any(needs) and any(ct is not None for ct in passed):
             start = len(graph.nodes)
             with at_source(node.source):
-                primal = primal_of(node) if again is None else PrimalNode(*again.values(node, passed), node.attrs)
+                primal = primal_of(node) if again is None else Primal(*again.values(node, passed), node.attrs)
                 pulled = pull_back(graph, node.op, primal, passed, needs)
                 _collect(node, needs, pulled, sums, first)
             if on_node is not None:
@@ -273,23 +272,13 @@ def compatible(a: Shape, b: Shape) -> bool:
 # -- the rule of one node -----------------------------------------------------------------------------------------
 
 
-@frozen
-class PrimalNode:
-    """What a rule sees of the node that it derives."""
-
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    attrs: Any
-    needs: tuple[bool, ...] = ()  # the operands whose cotangents are used, for rules that look; nothing: all
-
-
-def primal_of(node: Node) -> PrimalNode:
+def primal_of(node: Node) -> Primal[Any]:
     """The node as its rule shall see it."""
-    return PrimalNode(operands_of(node), node.outputs, node.attrs)
+    return Primal(operands_of(node), node.outputs, node.attrs)
 
 
 def pull_back(
-    graph: Graph, op: Op, primal: PrimalNode, cotangents: Sequence[Tensor | None], needs: Sequence[bool]
+    graph: Graph, op: Op, primal: Primal[Any], cotangents: Sequence[Tensor | None], needs: Sequence[bool]
 ) -> Sequence[Tensor | None]:
     """The cotangents of a node's operands from those of its results (None: no result of that cotangent is used).
 
@@ -334,7 +323,7 @@ def _walk_back(
 def _transpose(
     graph: Graph,
     jvp: Callable[..., Sequence[Any]],
-    primal: PrimalNode,
+    primal: Primal[Any],
     cotangents: Sequence[Tensor | None],
     needs: Sequence[bool],
 ) -> list[Tensor | None]:

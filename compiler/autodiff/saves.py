@@ -15,12 +15,12 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from staticgrad.compiler.autodiff.reverse import PrimalNode, pull_back
+from staticgrad.compiler.autodiff.reverse import pull_back
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.optable import Op
+from staticgrad.optable import Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
@@ -87,7 +87,7 @@ def _traced(case: _Case, graph: Graph) -> Saved:
             _placeholder(graph, t) if derived and is_floating(t.dtype) else None
             for t, derived in zip(case.outputs, case.derived, strict=True)
         ]
-        primal = PrimalNode(inputs, outputs, case.attrs)
+        primal = Primal(inputs, outputs, case.attrs)
         pulled = pull_back(graph, case.op, primal, cotangents, case.needs)
     wanted = [ct for ct, need in zip(pulled, case.needs, strict=True) if need and ct is not None]
     reads = reads_of(wanted, {ct for ct in cotangents if ct is not None})

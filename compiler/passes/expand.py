@@ -6,16 +6,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
-from staticgrad.optable import FUNCTIONS
-
-
-class _View:
-    """A node over operands of the graph under construction."""
-
-    def __init__(self, node: Node, inputs: tuple[Tensor, ...]) -> None:
-        self.inputs = inputs
-        self.attrs = node.attrs
-        self.outputs: tuple[Tensor, ...] = ()
+from staticgrad.optable import FUNCTIONS, Primal
 
 
 def is_composed(node: Node) -> bool:
@@ -29,7 +20,7 @@ def expand(region: Region) -> Region:
         if not is_composed(node):
             return None
         assert node.op.expand is not None
-        return node.op.expand(FUNCTIONS, _View(node, inputs))
+        return node.op.expand(FUNCTIONS, Primal(inputs, (), node.attrs))
 
     while any(is_composed(node) for node in region.graph.nodes):
         made = rebuild(region, visit)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.graph import Tensor, TensorLike, get_default_graph, lift
 from staticgrad.ops.contraction import linear
 from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from staticgrad.ops.elementwise.activations import (
@@ -54,12 +54,12 @@ PadMode = Literal["constant", "reflect", "replicate", "circular"]
 InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
 
 
-def tanh(input: Any) -> Tensor:
+def tanh(input: TensorLike) -> Tensor:
     """The hyperbolic tangent, elementwise."""
     return FUNCTIONS.tanh(input)
 
 
-def normalize(input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along ``dim`` over its p-norm, which counts as at least ``eps``."""
     o = FUNCTIONS
     x = lift(input, get_default_graph())
@@ -85,7 +85,7 @@ def _sources(size: int, low: int, high: int, mode: str) -> Array:
     return np.where(folded < size, folded, period - folded)
 
 
-def pad(input: Any, pad: Sequence[int], mode: PadMode = "constant", value: float = 0.0) -> Tensor:
+def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value: float = 0.0) -> Tensor:
     """Add elements at both ends of the last axes (negative counts: take away).
 
     Args:
@@ -122,7 +122,7 @@ def pad(input: Any, pad: Sequence[int], mode: PadMode = "constant", value: float
     return _own(x, input)
 
 
-def _own(x: Tensor, operand: Any) -> Tensor:
+def _own(x: Tensor, operand: TensorLike) -> Tensor:
     """``x``, or where it is the operand itself a view of it: a hook on the result is no hook on the operand."""
     return FUNCTIONS.reshape(x, x.shape) if x is operand else x
 
@@ -203,7 +203,7 @@ def _resized(
 
 
 def interpolate(
-    input: Any,
+    input: TensorLike,
     size: int | Sequence[int] | None = None,
     scale_factor: float | Sequence[float] | None = None,
     mode: InterpolationMode = "nearest",

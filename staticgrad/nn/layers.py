@@ -11,7 +11,7 @@ import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, control_dependencies, get_default_graph, lift, no_grad
+from staticgrad.graph import Tensor, TensorLike, control_dependencies, get_default_graph, lift, no_grad
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope
 from staticgrad.ops.convolution import pair
@@ -54,7 +54,7 @@ class Linear(Module):
         self.weight = scope.variable("weight", _WEIGHT, (out_features, in_features), dtype)
         self.bias = scope.variable("bias", initial, (out_features,), dtype) if bias else None
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -88,7 +88,7 @@ class Embedding(Module):
             first = _RowOfZeros(first, padding_idx)
         self.weight = Scope("embedding").variable("weight", first, (num_embeddings, embedding_dim), dtype)
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
@@ -143,7 +143,7 @@ class Conv1d(_Convolution):
 
     axes = 1
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
@@ -152,7 +152,7 @@ class Conv2d(_Convolution):
 
     axes = 2
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
 
@@ -180,7 +180,7 @@ class ConvTranspose2d(Module):
         self.weight, first = _filters(layer, scope, (in_channels, out_channels), groups, kernel, dtype)
         self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.conv_transpose2d(
             input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
         )
@@ -216,7 +216,7 @@ class _BatchNorm(Module):
             self.running_var = scope.variable("running_var", init.ones(), shape, dtype, trainable=False)
             self.num_batches_tracked = scope.variable("num_batches_tracked", init.zeros(), (), int64, trainable=False)
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         x = lift(input, get_default_graph())
         if x.ndim not in self.ranks:
             raise GraphError(f"{type(self).__name__}: expected an input of {self.ranks} dimensions, actual {x.type}")
@@ -274,7 +274,7 @@ class LayerNorm(Module):
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
         self.bias = scope.variable("bias", init.zeros(), shape, dtype) if elementwise_affine and bias else None
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -296,7 +296,7 @@ class RMSNorm(Module):
         self.eps = eps
         self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -316,7 +316,7 @@ class GroupNorm(Module):
         self.weight = scope.variable("weight", init.ones(), (num_channels,), dtype) if affine else None
         self.bias = scope.variable("bias", init.zeros(), (num_channels,), dtype) if affine else None
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -332,7 +332,7 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.dropout(input, self.p, self.training)
 
     def extra_repr(self) -> str:
@@ -342,14 +342,14 @@ class Dropout(Module):
 class Identity(Module):
     """The input."""
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: TensorLike) -> Any:
         return input
 
 
 class ReLU(Module):
     """max(x, 0)."""
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.relu(input)
 
 
@@ -359,7 +359,7 @@ class LeakyReLU(Module):
     def __init__(self, negative_slope: float = 0.01) -> None:
         self.negative_slope = negative_slope
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.leaky_relu(input, self.negative_slope)
 
 
@@ -369,7 +369,7 @@ class ELU(Module):
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.elu(input, self.alpha)
 
 
@@ -379,14 +379,14 @@ class GELU(Module):
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.gelu(input, self.approximate)
 
 
 class SiLU(Module):
     """x·σ(x)."""
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.silu(input)
 
 
@@ -396,21 +396,21 @@ class Softplus(Module):
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = beta, threshold
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.softplus(input, self.beta, self.threshold)
 
 
 class Tanh(Module):
     """The hyperbolic tangent."""
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.tanh(input)
 
 
 class Sigmoid(Module):
     """1 / (1 + exp(-x))."""
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.sigmoid(input)
 
 
@@ -420,7 +420,7 @@ class Softmax(Module):
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.softmax(input, self.dim)
 
 
@@ -430,7 +430,7 @@ class LogSoftmax(Module):
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.log_softmax(input, self.dim)
 
 
@@ -440,7 +440,7 @@ class Flatten(Module):
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return FUNCTIONS.flatten(input, self.start_dim, self.end_dim)
 
 
@@ -458,7 +458,7 @@ class MaxPool2d(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.dilation, self.ceil_mode = dilation, ceil_mode
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
 
 
@@ -476,7 +476,7 @@ class AvgPool2d(Module):
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
@@ -486,7 +486,7 @@ class AdaptiveAvgPool2d(Module):
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         self.output_size = output_size
 
-    def forward(self, input: Any) -> Tensor:
+    def forward(self, input: TensorLike) -> Tensor:
         return F.adaptive_avg_pool2d(input, self.output_size)
 
 
@@ -507,7 +507,7 @@ class Sequential(Module):
                 raise TypeError(f"Sequential holds modules, not {module!r}")
             setattr(self, name, module)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: TensorLike) -> Any:
         for module in self.children():
             input = module(input)
         return input
@@ -570,12 +570,12 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
+        query: TensorLike,
+        key: TensorLike,
+        value: TensorLike,
+        key_padding_mask: TensorLike | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: TensorLike | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
@@ -633,7 +633,9 @@ class MultiheadAttention(Module):
         split = o.reshape(y, (n, length, self.num_heads, self.embed_dim // self.num_heads))
         return o.permute_dims(split, (0, 2, 1, 3))
 
-    def _mask(self, q: Tensor, k: Tensor, key_padding: Any, attn_mask: Any, causal: bool) -> Tensor | None:
+    def _mask(
+        self, q: Tensor, k: Tensor, key_padding: TensorLike | None, attn_mask: TensorLike | None, causal: bool
+    ) -> Tensor | None:
         """All masks as one that is added to the scores."""
         o = FUNCTIONS
         total: Tensor | None = None

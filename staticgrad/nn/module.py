@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from staticgrad.errors import FormatError
 from staticgrad.graph import Graph, Tensor, get_default_graph
@@ -24,7 +25,7 @@ class Store(Protocol):
 
     def get(self, variable: Tensor) -> Array: ...
 
-    def set(self, variable: Tensor, value: Any) -> None: ...
+    def set(self, variable: Tensor, value: npt.ArrayLike) -> None: ...
 
 
 class Module:

@@ -6,11 +6,11 @@ The input's part of the gates is one product for all steps, before the scan; a s
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, get_default_graph, lift
+from staticgrad.graph import Tensor, TensorLike, get_default_graph, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope
 from staticgrad.optable import FUNCTIONS
@@ -62,7 +62,7 @@ class _Recurrent(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
 
-    def _run(self, input: Any, initial: State | None) -> tuple[Tensor, State]:
+    def _run(self, input: TensorLike, initial: Sequence[TensorLike] | None) -> tuple[Tensor, State]:
         x = lift(input, get_default_graph())
         what = type(self).__name__
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
@@ -90,7 +90,7 @@ class _Recurrent(Module):
             return o.squeeze(x, axis=1), tuple(o.squeeze(s, axis=1) for s in ends)
         return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
 
-    def _initial(self, x: Tensor, initial: State | None, batched: bool) -> State:
+    def _initial(self, x: Tensor, initial: Sequence[TensorLike] | None, batched: bool) -> State:
         """The first states, (layers · directions, batch, hidden_size) each; zeros by default."""
         o = FUNCTIONS
         shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
@@ -131,7 +131,9 @@ class LSTM(_Recurrent):
     gates = 4
     states = 2
 
-    def forward(self, input: Any, hx: tuple[Any, Any] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(
+        self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         output, (h, c) = self._run(input, hx)
         return output, (h, c)
 
@@ -160,7 +162,7 @@ class GRU(_Recurrent):
     gates = 3
     states = 1
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Tensor]:
         output, (h,) = self._run(input, None if hx is None else (hx,))
         return output, h
 

@@ -7,13 +7,12 @@ matrices over one common batch shape. Vectors, broadcasting and transposes are v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of, lift_all
+from staticgrad.graph import Tensor, TensorLike, graph_of, lift_all
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
@@ -54,12 +53,18 @@ def _dot_type(attrs: NoAttributes, a: TensorType, b: TensorType) -> TensorType:
     return TensorType((*a.shape[:-1], b.shape[-1]), a.dtype)
 
 
-def _dot_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _dot_vjp(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     a, b = node.inputs
     return o.dot(ct, o.matrix_transpose(b)), o.dot(o.matrix_transpose(a), ct)
 
 
-def bilinear(o: Namespace, function: Callable[[Any, Any], Any], node: Primal, da: Any, db: Any) -> list[Any]:
+def bilinear(
+    o: Namespace,
+    function: Callable[[Tensor, Tensor], Tensor],
+    node: Primal[object],
+    da: Tensor | None,
+    db: Tensor | None,
+) -> list[Tensor | None]:
     """The tangent of an op that is linear in each of its two operands: f(da, b) + f(a, db)."""
     a, b = node.inputs
     if db is None:
@@ -108,19 +113,19 @@ def _matmul_type(attrs: NoAttributes, a: TensorType, b: TensorType) -> TensorTyp
     return TensorType((*batch, *rows, *columns), a.dtype)
 
 
-def _as_matrices(o: Namespace, a: Any, b: Any) -> tuple[Any, Any]:
+def _as_matrices(o: Namespace, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """NumPy's rule for vectors: a row on the left, a column on the right."""
     left = o.reshape(a, (1, a.shape[0])) if a.ndim == 1 else a
     right = o.reshape(b, (b.shape[0], 1)) if b.ndim == 1 else b
     return left, right
 
 
-def _flat(o: Namespace, x: Any) -> Any:
+def _flat(o: Namespace, x: Tensor) -> Tensor:
     """All axes but the last as one: (\\*batch, n) to (prod(batch), n)."""
     return x if x.ndim == 2 else o.reshape(x, (product(x.shape[:-1]), x.shape[-1]))
 
 
-def _matmul_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _matmul_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     shape = _matmul_type(node.attrs, *(x.type for x in node.inputs)).shape
     a, b = _as_matrices(o, *node.inputs)
     if b.ndim > 2 and a.ndim >= b.ndim and all(size == 1 for size in b.shape[:-2]):
@@ -135,7 +140,7 @@ def _matmul_expand(o: Namespace, node: Primal) -> Sequence[Any]:
     return [result if result.shape == shape else o.reshape(result, shape)]
 
 
-def _matmul_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _matmul_vjp(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     a, b = node.inputs
     if a.ndim == 1 and b.ndim == 1:
         return ct * b, ct * a
@@ -182,7 +187,7 @@ MATMUL = register(
 
 
 @public
-def matmul(x1: Any, x2: Any) -> Tensor:
+def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The matrix product of ``np.matmul``.
 
     Args:
@@ -221,13 +226,13 @@ def _linear_reference(attrs: NoAttributes, x: Array, w: Array, *b: Array) -> Arr
     return np.asarray(y + b[0] if b else y)
 
 
-def _linear_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _linear_expand(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     x, w, *b = node.inputs
     y = o.matmul(x, o.matrix_transpose(w))
     return [o.add(y, b[0]) if b else y]
 
 
-def _linear_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _linear_vjp(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, w, *b = node.inputs
     rows = o.reshape(ct, (1, ct.shape[0])) if ct.ndim == 1 else _flat(o, ct)
     inputs = o.reshape(x, (1, x.shape[0])) if x.ndim == 1 else _flat(o, x)
@@ -235,7 +240,9 @@ def _linear_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return [*result, o.unbroadcast(ct, b[0].shape)] if b else result
 
 
-def _linear_jvp(o: Namespace, node: Primal, dx: Any, dw: Any, db: Any = None) -> Sequence[Any]:
+def _linear_jvp(
+    o: Namespace, node: Primal[NoAttributes], dx: Tensor | None, dw: Tensor | None, db: Tensor | None = None
+) -> Sequence[Tensor | None]:
     x, w, *_ = node.inputs
     parts = [o.linear(dx, w)] if dx is not None else []
     parts += [o.linear(x, dw)] if dw is not None else []
@@ -270,7 +277,7 @@ LINEAR = register(
 
 
 @public
-def linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
+def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Tensor:
     """``input @ weight.T + bias``.
 
     Args:
@@ -292,14 +299,14 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Tensor:
 
 
 @public
-def vecdot(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
+def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """Σ x1·x2 along one axis, broadcasting over the others."""
     o = FUNCTIONS
     return o.sum(o.multiply(x1, x2), axis=axis)
 
 
 @public
-def outer(x1: Any, x2: Any) -> Tensor:
+def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The products of all pairs of elements of two tensors, flattened first: (x1.size, x2.size)."""
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="outer")
@@ -307,7 +314,7 @@ def outer(x1: Any, x2: Any) -> Tensor:
 
 
 @public
-def tensordot(x1: Any, x2: Any, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
     """The sum of products over several axes, as ``np.tensordot``.
 
     Args:
@@ -443,7 +450,7 @@ def _drop(x: _Labelled, label: str) -> _Labelled:
 
 
 @public
-def einsum(subscripts: str, *operands: Any) -> Tensor:
+def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     """Einstein's summation as ``np.einsum``: ellipses and diagonals too; operands are contracted from left to right.
 
     Raises:

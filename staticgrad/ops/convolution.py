@@ -10,6 +10,7 @@ derivative of the others: every one is linear in each of its operands. What lies
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -17,11 +18,12 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, lift_all
+from staticgrad.graph import Tensor, TensorLike, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, TypeRule, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes
 
+Sizes = int | Sequence[int]  # one for all axes, or one for each
 Pair = tuple[int, int]
 Padding = tuple[Pair, Pair]
 
@@ -156,17 +158,17 @@ def _weight_grad_reference(attrs: ConvolutionAttributes, x: Array, y: Array) -> 
 # -- the entries --------------------------------------------------------------------------------------------------
 
 
-def _forward_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
+def _forward_vjp(o: Namespace, node: Primal[ConvolutionAttributes], ct: Tensor) -> Sequence[Tensor]:
     x, w = node.inputs
     return o.convolution_input_grad(ct, w, node.attrs), o.convolution_weight_grad(x, ct, node.attrs)
 
 
-def _input_grad_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
+def _input_grad_vjp(o: Namespace, node: Primal[ConvolutionAttributes], ct: Tensor) -> Sequence[Tensor]:
     y, w = node.inputs
     return o.convolution(ct, w, node.attrs), o.convolution_weight_grad(ct, y, node.attrs)
 
 
-def _weight_grad_vjp(o: Namespace, node: Primal, ct: Tensor) -> Sequence[Tensor]:
+def _weight_grad_vjp(o: Namespace, node: Primal[ConvolutionAttributes], ct: Tensor) -> Sequence[Tensor]:
     x, y = node.inputs
     return o.convolution_input_grad(y, ct, node.attrs), o.convolution(x, ct, node.attrs)
 
@@ -197,12 +199,12 @@ def _primitive(
     doc: str,
     infer: TypeRule,
     reference: Callable[..., Array],
-    vjp: Callable[[Namespace, Primal, Tensor], Sequence[Tensor]],
+    vjp: Callable[[Namespace, Primal[Any], Tensor], Sequence[Tensor]],
     operands: str,
 ) -> Op:
     """The entry of one of the three; ``operands`` are two of x, w and y."""
 
-    def jvp(o: Namespace, node: Primal, da: Any, db: Any) -> Sequence[Any]:
+    def jvp(o: Namespace, node: Primal[object], da: Tensor, db: Tensor) -> Sequence[Tensor | None]:
         function = getattr(o, name)
         return bilinear(o, lambda a, b: function(a, b, node.attrs), node, da, db)
 
@@ -275,7 +277,7 @@ def convolution_weight_grad(x: Tensor, y: Tensor, attrs: ConvolutionAttributes) 
 # -- the public functions -----------------------------------------------------------------------------------------
 
 
-def _biased(o: Namespace, y: Any, bias: Sequence[Any]) -> list[Any]:
+def _biased(o: Namespace, y: Tensor, bias: Sequence[Tensor]) -> list[Tensor]:
     return [o.add(y, o.reshape(bias[0], (1, bias[0].shape[0], 1, 1))) if bias else y]
 
 
@@ -328,7 +330,7 @@ CONV_TRANSPOSE2D = register(
 )
 
 
-def pair(value: Any, what: str, least: int = 0) -> Pair:
+def pair(value: Sizes, what: str, least: int = 0) -> Pair:
     """An int for both axes, or one for each; no smaller than ``least``."""
     items = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
     if len(items) == 1:
@@ -339,7 +341,7 @@ def pair(value: Any, what: str, least: int = 0) -> Pair:
 
 
 def _padding(
-    padding: int | Sequence[int] | Literal["same", "valid"], kernel: tuple[Size, Size], stride: Pair, dilation: Pair
+    padding: Sizes | Literal["same", "valid"], kernel: tuple[Size, Size], stride: Pair, dilation: Pair
 ) -> Padding:
     if isinstance(padding, str):
         if padding == "valid":
@@ -359,7 +361,9 @@ def _padding(
     return (height, height), (width, width)
 
 
-def _operands(what: str, ndim: int, input: Any, weight: Any, bias: Any) -> tuple[Tensor, Tensor, list[Tensor], bool]:
+def _operands(
+    what: str, ndim: int, input: TensorLike, weight: TensorLike, bias: TensorLike | None
+) -> tuple[Tensor, Tensor, list[Tensor], bool]:
     """The input with a batch axis, the weight, the bias if there is one, and whether the batch axis was added.
 
     Raises:
@@ -385,12 +389,12 @@ def _check_groups(groups: int, what: str) -> None:
 
 @public
 def conv2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
-    dilation: int | Sequence[int] = 1,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | Literal["same", "valid"] = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
     """Two-dimensional convolution (cross-correlation).
@@ -420,14 +424,14 @@ def conv2d(
 
 @public
 def conv_transpose2d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
     groups: int = 1,
-    dilation: int | Sequence[int] = 1,
+    dilation: Sizes = 1,
 ) -> Tensor:
     """The transpose of ``conv2d``: its gradient with respect to the image.
 
@@ -472,12 +476,12 @@ def conv_transpose2d(
 
 @public
 def conv1d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
-    dilation: int | Sequence[int] = 1,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | Literal["same", "valid"] = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
     """One-dimensional convolution: ``conv2d`` of images one row high.
@@ -510,12 +514,12 @@ def conv1d(
 
 @public
 def conv3d(
-    input: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Literal["same", "valid"] = 0,
-    dilation: int | Sequence[int] = 1,
+    input: TensorLike,
+    weight: TensorLike,
+    bias: TensorLike | None = None,
+    stride: Sizes = 1,
+    padding: Sizes | Literal["same", "valid"] = 0,
+    dilation: Sizes = 1,
     groups: int = 1,
 ) -> Tensor:
     """Three-dimensional convolution: a sum over the kernel's depth of two-dimensional ones.
@@ -537,7 +541,7 @@ def conv3d(
         raise GraphError(f"{what}: expected a weight of known depth, actual {w.type}")
     (sd, *steps), (dd, *spread) = _triple(stride, f"{what}: stride", 1), _triple(dilation, f"{what}: dilation", 1)
     if isinstance(padding, str):
-        zeros: Any = padding
+        zeros: Sizes | Literal["same", "valid"] = padding
         before, after = _padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
     else:
         before, *zeros = _triple(padding, f"{what}: padding")
@@ -546,19 +550,19 @@ def conv3d(
     if before or after:
         x = o.pad(x, ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)))
     depth = window_count(x.shape[2], w.shape[2], sd, (0, 0), dd)
-    total: Any = None
+    parts = []
     for k in range(w.shape[2]):
         layers = x[:, :, k * dd : k * dd + (depth - 1) * sd + 1 : sd]
         images = o.reshape(o.permute_dims(layers, (0, 2, 1, 3, 4)), (n * depth, channels, *x.shape[3:]))
-        part = conv2d(images, w[:, :, k], None, steps, zeros, spread, groups)
-        total = part if total is None else o.add(total, part)
+        parts.append(conv2d(images, w[:, :, k], None, steps, zeros, spread, groups))
+    total = functools.reduce(o.add, parts)
     y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
     for b in given:
         y = o.add(y, o.reshape(b, (1, w.shape[0], 1, 1, 1)))
     return _unbatched(y, added)
 
 
-def _triple(value: Any, what: str, least: int = 0) -> tuple[int, int, int]:
+def _triple(value: Sizes, what: str, least: int = 0) -> tuple[int, int, int]:
     items = (value,) * 3 if isinstance(value, (int, np.integer)) else tuple(value)
     if len(items) != 3 or not all(isinstance(v, (int, np.integer)) and v >= least for v in items):
         raise GraphError(f"{what}: expected one or three ints of at least {least}, actual {value!r}")

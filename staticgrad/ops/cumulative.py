@@ -12,14 +12,13 @@ derivatives are again recurrences, so all orders follow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.ops.declare import declare, operands
+from staticgrad.graph import Tensor, TensorLike
+from staticgrad.ops.declare import added, declare, operands
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -62,7 +61,7 @@ def _same_type(name: str) -> Callable[..., TensorType]:
     return infer
 
 
-def _running(accumulate: Callable[..., Any]) -> Callable[..., Array]:
+def _running(accumulate: Callable[..., Array]) -> Callable[..., Array]:
     """Along an axis, from its end where asked for; floats are computed in float64 and rounded once."""
 
     def reference(attrs: CumulativeAttributes, x: Array) -> Array:
@@ -107,11 +106,11 @@ def _recurrence(a: Tensor, b: Tensor, attrs: CumulativeAttributes) -> Tensor:
     return declare(LINEAR_RECURRENCE, (a, b), attrs)
 
 
-def _vjp_sum(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_sum(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     return (declare(CUMULATIVE_SUM, (ct,), _turned(node.attrs)),)
 
 
-def _vjp_prod(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_prod(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
     if x.shape[attrs.axis] == 0:
         return (ct,)
@@ -119,14 +118,14 @@ def _vjp_prod(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return (o.multiply(_recurrence(_before(x, back, 0), ct, back), _before(y, attrs, 1)),)
 
 
-def _jvp_prod(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_prod(o: Namespace, node: Primal[CumulativeAttributes], t: Tensor) -> Sequence[Tensor | None]:
     x, y, attrs = node.inputs[0], node.outputs[0], node.attrs
     if x.shape[attrs.axis] == 0:
         return (t,)
     return (_recurrence(x, o.multiply(t, _before(y, attrs, 1)), attrs),)
 
 
-def _vjp_recurrence(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_recurrence(o: Namespace, node: Primal[CumulativeAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
     if a.shape[attrs.axis] == 0:
         return ct, ct
@@ -135,16 +134,14 @@ def _vjp_recurrence(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return o.multiply(terms, _before(s, attrs, 0)), terms
 
 
-def _jvp_recurrence(o: Namespace, node: Primal, ta: Any, tb: Any) -> Sequence[Any]:
+def _jvp_recurrence(
+    o: Namespace, node: Primal[CumulativeAttributes], ta: Tensor | None, tb: Tensor | None
+) -> Sequence[Tensor | None]:
     (a, _), s, attrs = node.inputs, node.outputs[0], node.attrs
     if a.shape[attrs.axis] == 0:
         return (ta if tb is None else tb,)
-    if ta is None:
-        terms = tb
-    else:
-        moved = o.multiply(ta, _before(s, attrs, 0))
-        terms = moved if tb is None else o.add(moved, tb)
-    return (_recurrence(a, terms, attrs),)
+    moved = None if ta is None else o.multiply(ta, _before(s, attrs, 0))
+    return (_recurrence(a, added(o, moved, tb), attrs),)
 
 
 def _cases(arity: int, where: Range) -> tuple[Case, ...]:
@@ -207,7 +204,7 @@ LINEAR_RECURRENCE = register(
 
 
 def _cumulative(
-    op: Op, x: Any, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int
+    op: Op, x: TensorLike, axis: int | None, dtype: DTypeLike | None, include_initial: bool, initial: int
 ) -> Tensor:
     tensor = operands(op.name, x)[0]
     if axis is None and tensor.ndim != 1:
@@ -227,7 +224,7 @@ def _cumulative(
 
 @public
 def cumulative_sum(
-    x: Any, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+    x: TensorLike, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Tensor:
     """The sums of the elements up to and including each, along ``axis``.
 
@@ -244,7 +241,7 @@ def cumulative_sum(
 
 @public
 def cumulative_prod(
-    x: Any, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
+    x: TensorLike, axis: int | None = None, *, dtype: DTypeLike | None = None, include_initial: bool = False
 ) -> Tensor:
     """The products of the elements up to and including each, along ``axis``; zeros have right derivatives too.
 
@@ -260,7 +257,9 @@ def cumulative_prod(
 
 
 @public
-def diff(x: Any, axis: int = -1, *, n: int = 1, prepend: Any = None, append: Any = None) -> Tensor:
+def diff(
+    x: TensorLike, axis: int = -1, *, n: int = 1, prepend: TensorLike | None = None, append: TensorLike | None = None
+) -> Tensor:
     """The differences of neighbours along ``axis``, taken ``n`` times (0: ``x`` itself); of bools, whether they differ.
 
     Args:

@@ -32,8 +32,8 @@ class CustomAttributes:
     results: int
 
 
-def _pull_back(o: Namespace, node: Primal, *cotangents: Any) -> Sequence[Any]:
-    attrs: CustomAttributes = node.attrs
+def _pull_back(o: Namespace, node: Primal[CustomAttributes], *cotangents: Tensor | None) -> Sequence[Tensor | None]:
+    attrs = node.attrs
     count = len(node.inputs) - attrs.results
     given = [o.zeros_like(y) if ct is None else ct for y, ct in zip(node.outputs, cotangents, strict=True)]
     made = attrs.rule(*given)

@@ -6,6 +6,7 @@ Comes in: tensors, arrays and numbers. Goes out: tensors of one dtype, and the n
 from __future__ import annotations
 
 import enum
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor, graph_of, lift, lift_all
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift, lift_all
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Namespace, Op
 from staticgrad.types import DTYPES, bool_, float32, float64, int32, int64, is_floating, is_weak, uint8
 
 
@@ -40,17 +41,22 @@ def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Ten
     return graph_of(inputs).add(op, inputs, attrs).outputs[0]
 
 
-def lifted(x: Any) -> Tensor:
+def lifted(x: TensorLike) -> Tensor:
     """A tensor for anything that can be an operand, in its own dtype."""
     return lift(x, graph_of((x,)))
 
 
-def floating(value: Any, what: str) -> Tensor:
+def floating(value: TensorLike, what: str) -> Tensor:
     """A tensor that must be floating."""
     x = lifted(value)
     if not is_floating(x.dtype):
         raise GraphError(f"{what}: expected a floating tensor, actual {x.type}")
     return x
+
+
+def added(o: Namespace, *terms: Tensor | None) -> Tensor:
+    """The sum of the terms that are there: a rule is asked only where at least one is."""
+    return functools.reduce(o.add, [term for term in terms if term is not None])
 
 
 def operands(what: str, *values: object) -> tuple[Tensor, ...]:

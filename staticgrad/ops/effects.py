@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, graph_of, lift
+from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.declare import lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -34,11 +34,11 @@ from staticgrad.types import (
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
 
 
-def _passes_cotangent(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _passes_cotangent(o: Namespace, node: Primal[object], ct: Tensor) -> Sequence[Tensor | None]:
     return (ct,)
 
 
-def _passes_tangent(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _passes_tangent(o: Namespace, node: Primal[object], t: Tensor) -> Sequence[Tensor | None]:
     return (t,)
 
 
@@ -67,7 +67,7 @@ ASSIGN = register(
 
 
 @public
-def assign(variable: Tensor, value: Any) -> Node:
+def assign(variable: Tensor, value: TensorLike) -> Node:
     """Write a variable when the result is fetched, used, or declared to come before something.
 
     Other reads in the same run see the value at its start. A Python number is repeated to the variable's shape.
@@ -210,7 +210,7 @@ PRINT = register(
 )
 
 
-def print_(x: Any, text: str = "") -> Tensor:
+def print_(x: TensorLike, text: str = "") -> Tensor:
     """Write ``text`` and the value of ``x`` to standard output in the run; gradients pass.
 
     Returns:
@@ -238,7 +238,7 @@ def _call_now(attrs: PyCallAttributes, *inputs: Array) -> tuple[Array, ...]:
     return tuple(call_function(attrs.function, inputs, attrs.types, None))
 
 
-def _no_derivative(o: Namespace, node: Primal, *_: Any) -> Sequence[Any]:
+def _no_derivative(o: Namespace, node: Primal[object], *_: Tensor | None) -> Sequence[Tensor | None]:
     raise GradientError(
         "op 'py_call' has no derivative: use sg.stop_gradient where none is wanted, or sg.custom_gradient",
         source=node.outputs[0].source,
@@ -357,7 +357,7 @@ ASSERTION = register(
 
 
 @public
-def assert_(cond: Any, message: str = "") -> Node:
+def assert_(cond: TensorLike, message: str = "") -> Node:
     """End the run with an error where ``cond`` is not true everywhere, before any state is written.
 
     Returns:

@@ -20,9 +20,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of
+from staticgrad.graph import Tensor, TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
+from staticgrad.ops.declare import FLOAT, FLOATS, accepted, added, declare
 from staticgrad.ops.matrices import common_batch, float_matrix, known_sizes, matrix
 from staticgrad.optable import (
     FUNCTIONS,
@@ -62,7 +62,7 @@ UNIT = Range(-1.0, 1.0)
 
 
 def _square_type(name: str) -> Callable[..., TensorType]:
-    def infer(attrs: Any, x: TensorType) -> TensorType:
+    def infer(attrs: object, x: TensorType) -> TensorType:
         check_square(name, x)
         return x
 
@@ -84,7 +84,12 @@ def _transposed(x: Tensor) -> Tensor:
     return FUNCTIONS.matrix_transpose(x)
 
 
-def symmetric(x: Any) -> Any:
+def _difference(o: Namespace, x: Tensor | None, y: Tensor | None) -> Tensor:
+    """x - y of what is there."""
+    return o.subtract(x, y) if x is not None and y is not None else added(o, x, None if y is None else o.negative(y))
+
+
+def symmetric(x: Tensor) -> Tensor:
     """(x + xᵀ)/2: of a symmetric matrix itself, bit for bit."""
     return FUNCTIONS.multiply(FUNCTIONS.add(x, _transposed(x)), 0.5)
 
@@ -150,17 +155,17 @@ def _cholesky_reference(attrs: CholeskyAttributes, x: Array) -> Array:
     return factor if attrs.upper else np.swapaxes(factor, -1, -2)
 
 
-def _expand_cholesky(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_cholesky(o: Namespace, node: Primal[CholeskyAttributes]) -> Sequence[Tensor]:
     factor = declare(CHOLESKY_FACTOR, (symmetric(node.inputs[0]),))
     return [factor if node.attrs.upper else _transposed(factor)]
 
 
-def _halved(o: Namespace, x: Any) -> Any:
+def _halved(o: Namespace, x: Tensor) -> Tensor:
     """The lower triangle with half the diagonal: Φ of the paper."""
     return o.multiply(o.add(o.tril(x), o.tril(x, -1)), 0.5)
 
 
-def _vjp_cholesky(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_cholesky(o: Namespace, node: Primal[CholeskyAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     factor, upper = node.outputs[0], node.attrs.upper
     lower_ct = _transposed(ct) if upper else ct
     product = o.matmul(factor if upper else _transposed(factor), o.tril(lower_ct))
@@ -169,7 +174,7 @@ def _vjp_cholesky(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return (symmetric(whole),)
 
 
-def _jvp_cholesky(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_cholesky(o: Namespace, node: Primal[CholeskyAttributes], t: Tensor) -> Sequence[Tensor | None]:
     factor, upper = node.outputs[0], node.attrs.upper
     half = triangular(factor, symmetric(t), lower=not upper, transposed=upper)
     inner = triangular(factor, _transposed(half), lower=not upper, transposed=upper)
@@ -216,7 +221,7 @@ CHOLESKY = register(
 
 
 @public
-def cholesky(x: Any, *, upper: bool = False) -> Tensor:
+def cholesky(x: TensorLike, *, upper: bool = False) -> Tensor:
     """The lower triangular L with L·Lᵀ = x of symmetric positive definite matrices, or with ``upper`` Lᵀ.
 
     ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Where a matrix is not positive definite the columns of
@@ -250,7 +255,7 @@ class TriangularAttributes:
 
 
 def _system_type(name: str) -> Callable[..., TensorType]:
-    def infer(attrs: Any, a: TensorType, b: TensorType) -> TensorType:
+    def infer(attrs: object, a: TensorType, b: TensorType) -> TensorType:
         check_square(name, a)
         if b.ndim != a.ndim or b.dtype != a.dtype:
             raise GraphError(f"{name}: expected right sides (*batch, n, k) for {a}, actual {b}")
@@ -279,20 +284,22 @@ def triangular(t: Tensor, b: Tensor, *, lower: bool, transposed: bool = False, u
     return declare(TRIANGULAR_SOLVE, (t, b), TriangularAttributes(lower, transposed, unit))
 
 
-def _vjp_triangular(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_triangular(o: Namespace, node: Primal[TriangularAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (t, _), x, attrs = node.inputs, node.outputs[0], node.attrs
     b = triangular(t, ct, lower=attrs.lower, transposed=not attrs.transposed, unit=attrs.unit)
     outer = o.matmul(x, _transposed(b)) if attrs.transposed else o.matmul(b, _transposed(x))
     return o.negative(_triangle_of(o, attrs, outer)), b
 
 
-def _jvp_triangular(o: Namespace, node: Primal, tt: Any, tb: Any) -> Sequence[Any]:
+def _jvp_triangular(
+    o: Namespace, node: Primal[TriangularAttributes], tt: Tensor | None, tb: Tensor | None
+) -> Sequence[Tensor | None]:
     (t, _), x, attrs = node.inputs, node.outputs[0], node.attrs
-    right = tb
+    moved = None
     if tt is not None:
         part = _triangle_of(o, attrs, tt)
         moved = o.matmul(_transposed(part) if attrs.transposed else part, x)
-        right = o.negative(moved) if tb is None else o.subtract(tb, moved)
+    right = _difference(o, tb, moved)
     return (triangular(t, right, lower=attrs.lower, transposed=attrs.transposed, unit=attrs.unit),)
 
 
@@ -323,7 +330,7 @@ TRIANGULAR_SOLVE = register(
 )
 
 
-def _system(what: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, bool]:
+def _system(what: str, x1: TensorLike, x2: TensorLike) -> tuple[Tensor, Tensor, bool]:
     """The matrices and the right sides with equal batches, and whether the right side was one vector."""
     a, b = accepted(what, FLOAT, x1, x2)
     matrix(what, a)
@@ -337,7 +344,7 @@ def _system(what: str, x1: Any, x2: Any) -> tuple[Tensor, Tensor, bool]:
 
 @public
 def solve_triangular(
-    x1: Any, x2: Any, *, upper: bool = False, left: bool = True, unitriangular: bool = False
+    x1: TensorLike, x2: TensorLike, *, upper: bool = False, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """The solution X of x1·X = x2, or of X·x1 = x2 without ``left``, for triangular matrices x1.
 
@@ -430,12 +437,12 @@ def _solve_reference(attrs: SolveAttributes, a: Array, b: Array) -> Array:
     return np.asarray(each_or_nan(np.linalg.solve, wide, b.astype(np.float64))).astype(b.dtype)
 
 
-def _row_grid(o: Namespace, rows: Any, b: Any) -> list[Any]:
+def _row_grid(o: Namespace, rows: Tensor, b: Tensor) -> list[Tensor]:
     """Indices of whole rows of ``b``: of the batch, then the rows."""
     return [*(o.iota(rows.shape, axis) for axis in range(rows.ndim - 1)), rows]
 
 
-def _expand_solve(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_solve(o: Namespace, node: Primal[SolveAttributes]) -> Sequence[Tensor]:
     a, b = node.inputs
     lu, rows, _ = _factored(a)
     grid = _row_grid(o, rows, b)
@@ -451,20 +458,19 @@ def _system_solution(a: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
     return declare(SOLVE, (a, b), SolveAttributes(transposed))
 
 
-def _vjp_solve(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_solve(o: Namespace, node: Primal[SolveAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
     b = _system_solution(a, ct, not transposed)
     outer = o.matmul(x, _transposed(b)) if transposed else o.matmul(b, _transposed(x))
     return o.negative(outer), b
 
 
-def _jvp_solve(o: Namespace, node: Primal, ta: Any, tb: Any) -> Sequence[Any]:
+def _jvp_solve(
+    o: Namespace, node: Primal[SolveAttributes], ta: Tensor | None, tb: Tensor | None
+) -> Sequence[Tensor | None]:
     (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
-    right = tb
-    if ta is not None:
-        moved = o.matmul(_transposed(ta) if transposed else ta, x)
-        right = o.negative(moved) if tb is None else o.subtract(tb, moved)
-    return (_system_solution(a, right, transposed),)
+    moved = None if ta is None else o.matmul(_transposed(ta) if transposed else ta, x)
+    return (_system_solution(a, _difference(o, tb, moved), transposed),)
 
 
 SOLVE = register(
@@ -489,7 +495,7 @@ SOLVE = register(
 
 
 @public
-def solve(x1: Any, x2: Any) -> Tensor:
+def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The solution X of x1·X = x2, by elimination with partial pivoting.
 
     A singular ``x1`` gives infinities and NaN.
@@ -510,7 +516,7 @@ def solve(x1: Any, x2: Any) -> Tensor:
 
 
 @public
-def inv(x: Any) -> Tensor:
+def inv(x: TensorLike) -> Tensor:
     """The inverses of square matrices; of singular ones infinities and NaN.
 
     Raises:
@@ -532,25 +538,25 @@ def _slogdet_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, Tenso
     return (TensorType(x.shape[:-2], x.dtype),) * 2
 
 
-def _expand_det(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_det(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     lu, _, parity = _factored(node.inputs[0])
     return [o.multiply(parity, o.prod(o.diagonal(lu), axis=-1))]
 
 
-def _expand_slogdet(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_slogdet(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     lu, _, parity = _factored(node.inputs[0])
     pivots = o.diagonal(lu)
     sign = o.multiply(parity, o.prod(o.sign(pivots), axis=-1))
     return [sign, o.sum(o.log(o.abs(pivots)), axis=-1)]
 
 
-def _times_inverse(o: Namespace, x: Any, scale: Any) -> Any:
+def _times_inverse(o: Namespace, x: Tensor, scale: Tensor) -> Tensor:
     """scale · x⁻ᵀ."""
     inverse = _system_solution(x, o.broadcast_to(o.eye(x.shape[-1], dtype=x.dtype), x.shape), True)
     return o.multiply(o.expand_dims(scale, (-2, -1)), inverse)
 
 
-def _trace_of_quotient(o: Namespace, x: Any, t: Any) -> Any:
+def _trace_of_quotient(o: Namespace, x: Tensor, t: Tensor) -> Tensor:
     """The trace of x⁻¹·t."""
     return o.trace(_system_solution(x, t))
 
@@ -590,7 +596,7 @@ SLOGDET = register(
 )
 
 
-def _of_known_size(what: str, x: Any) -> Tensor:
+def _of_known_size(what: str, x: TensorLike) -> Tensor:
     a = float_matrix(what, x)
     if isinstance(a.shape[-1], Dim):
         raise GraphError(f"{what}: the size {a.shape[-1]} of {a.name!r} {a.type} must be known when declared")
@@ -598,7 +604,7 @@ def _of_known_size(what: str, x: Any) -> Tensor:
 
 
 @public
-def det(x: Any) -> Tensor:
+def det(x: TensorLike) -> Tensor:
     """The determinants of square matrices. The derivative of a singular matrix's is NaN.
 
     Args:
@@ -614,7 +620,7 @@ def det(x: Any) -> Tensor:
 
 
 @public
-def slogdet(x: Any) -> tuple[Tensor, Tensor]:
+def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
     """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
 
     Args:
@@ -632,7 +638,7 @@ def slogdet(x: Any) -> tuple[Tensor, Tensor]:
 
 
 @public
-def matrix_power(x: Any, n: int) -> Tensor:
+def matrix_power(x: TensorLike, n: int) -> Tensor:
     """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``."""
     o = FUNCTIONS
     a = _of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)

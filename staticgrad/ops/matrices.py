@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.graph import Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.declare import FLOAT, accepted, lifted, operands
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
@@ -19,7 +18,7 @@ from staticgrad.optable import FUNCTIONS, public
 from staticgrad.types import DTypeLike, Size, broadcast_shapes, normalize_axes, normalize_axis
 
 
-def matrix(what: str, x: Any) -> Tensor:
+def matrix(what: str, x: TensorLike) -> Tensor:
     """``x`` as a tensor of matrices.
 
     Raises:
@@ -31,7 +30,7 @@ def matrix(what: str, x: Any) -> Tensor:
     return tensor
 
 
-def float_matrix(what: str, x: Any) -> Tensor:
+def float_matrix(what: str, x: TensorLike) -> Tensor:
     """Matrices of floats; integers and bools become float64."""
     return matrix(what, accepted(what, FLOAT, x)[0])
 
@@ -51,7 +50,7 @@ def known_sizes(what: str, x: Tensor) -> tuple[int, int]:
 # -- triangles and diagonals ----------------------------------------------------------------------------------------
 
 
-def _triangle(what: str, x: Any, k: int, lower: bool) -> Tensor:
+def _triangle(what: str, x: TensorLike, k: int, lower: bool) -> Tensor:
     o = FUNCTIONS
     tensor = matrix(what, x)
     shape = tensor.shape[-2:]
@@ -61,19 +60,19 @@ def _triangle(what: str, x: Any, k: int, lower: bool) -> Tensor:
 
 
 @public
-def tril(x: Any, k: int = 0) -> Tensor:
+def tril(x: TensorLike, k: int = 0) -> Tensor:
     """The lower triangles of matrices, zero elsewhere; ``k`` diagonals above the main one belong to them."""
     return _triangle("tril", x, k, lower=True)
 
 
 @public
-def triu(x: Any, k: int = 0) -> Tensor:
+def triu(x: TensorLike, k: int = 0) -> Tensor:
     """The upper triangles of matrices, zero elsewhere, beginning ``k`` diagonals above the main one."""
     return _triangle("triu", x, k, lower=False)
 
 
 @public
-def diagonal(x: Any, *, offset: int = 0) -> Tensor:
+def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
     """The diagonals of matrices, ``offset`` above the main one (below it if negative).
 
     Args:
@@ -93,13 +92,13 @@ def diagonal(x: Any, *, offset: int = 0) -> Tensor:
 
 
 @public
-def trace(x: Any, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
+def trace(x: TensorLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """The sums of the diagonals of matrices, ``offset`` above the main one."""
     return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 @public
-def cross(x1: Any, x2: Any, *, axis: int = -1) -> Tensor:
+def cross(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """The cross product of vectors with three components along ``axis``; the other axes broadcast.
 
     Raises:
@@ -149,7 +148,7 @@ def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tenso
 
 
 @public
-def vector_norm(x: Any, axis: Axis = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
+def vector_norm(x: TensorLike, axis: Axis = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
     """(Σ|x|ᵖ)^(1/p) along axes, p = ``ord``; the largest for inf, the smallest for -inf, the number of others than
     zero for 0.
 
@@ -161,7 +160,7 @@ def vector_norm(x: Any, axis: Axis = None, *, keepdims: bool = False, ord: float
 
 
 @public
-def matrix_norm(x: Any, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
+def matrix_norm(x: TensorLike, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
     """Norms of matrices: "fro" (the root of the sum of squares), "nuc" (the sum of the singular values), 2 and -2 (the
     largest and smallest singular value), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows).
 
@@ -193,7 +192,7 @@ def matrix_norm(x: Any, *, keepdims: bool = False, ord: float | str | None = "fr
 
 
 @public
-def meshgrid(*arrays: Any, indexing: str = "xy") -> list[Tensor]:
+def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> list[Tensor]:
     """Grids of coordinates: array number i, repeated along the axes of all others.
 
     Args:

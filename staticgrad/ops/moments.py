@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,
@@ -37,16 +36,16 @@ def float_type(name: str) -> Callable[..., TensorType]:
     return infer
 
 
-def _vjp_mean(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_mean(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, axes = node.inputs[0], node.attrs.axes
     return (fill(o, _over(o, ct, count(o, x, axes)), x, axes),)
 
 
-def _over(o: Namespace, x: Any, divisor: Any) -> Any:
+def _over(o: Namespace, x: Tensor, divisor: float | Tensor) -> Tensor:
     return x if isinstance(divisor, float) and divisor == 1 else o.divide(x, divisor)
 
 
-def _expand_mean(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_mean(o: Namespace, node: Primal[ReduceAttributes]) -> Sequence[Tensor]:
     x, attrs = node.inputs[0], node.attrs
     total = o.sum(x, axis=attrs.axes, keepdims=attrs.keepdims)
     return [_over(o, total, count(o, x, attrs.axes))]
@@ -69,7 +68,7 @@ MEAN = register(
 
 
 @public
-def mean(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def mean(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The arithmetic mean along ``axis`` (an int, a tuple of ints, or None for all); of integers it is float64."""
     return reduced(MEAN, accepted("mean", FLOAT, x)[0], axis, keepdims)
 
@@ -83,38 +82,38 @@ class VarianceAttributes:
     correction: float
 
 
-def _degrees_of_freedom(o: Namespace, x: Any, attrs: VarianceAttributes) -> Any:
+def _degrees_of_freedom(o: Namespace, x: Tensor, attrs: VarianceAttributes) -> float | Tensor:
     number = count(o, x, attrs.axes)
     if isinstance(number, float):
         return builtins.max(number - attrs.correction, 0.0)
     return o.maximum(number - attrs.correction, 0)
 
 
-def _centred(o: Namespace, x: Any, axes: tuple[int, ...]) -> Any:
+def _centred(o: Namespace, x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return x - o.mean(x, axis=axes, keepdims=True)
 
 
-def _expand_var(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_var(o: Namespace, node: Primal[VarianceAttributes]) -> Sequence[Tensor]:
     x, attrs = node.inputs[0], node.attrs
     squares = o.square(_centred(o, x, attrs.axes))
     total = o.sum(squares, axis=attrs.axes, keepdims=attrs.keepdims)
     return [_over(o, total, _degrees_of_freedom(o, x, attrs))]
 
 
-def _vjp_var(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_var(o: Namespace, node: Primal[VarianceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, attrs = node.inputs[0], node.attrs
     each = _over(o, ct * 2.0, _degrees_of_freedom(o, x, attrs))
     return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
 
 
-def _vjp_std(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_std(o: Namespace, node: Primal[VarianceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, attrs, y = node.inputs[0], node.attrs, node.outputs[0]
     flat = o.equal(y, 0)  # all elements equal: the derivative is taken as 0
     each = o.where(flat, 0, _over(o, ct, _degrees_of_freedom(o, x, attrs)) / o.where(flat, 1, y))
     return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
 
 
-def _moment_reference(function: Any) -> Callable[[VarianceAttributes, Array], Array]:
+def _moment_reference(function: Callable[..., Array]) -> Callable[[VarianceAttributes, Array], Array]:
     def evaluate(attrs: VarianceAttributes, x: Array) -> Array:
         with np.errstate(all="ignore"):
             result = function(x.astype(np.float64), axis=attrs.axes, ddof=attrs.correction, keepdims=attrs.keepdims)
@@ -157,19 +156,19 @@ VAR, STD = (
 )
 
 
-def _moment(op: Op, x: Any, axis: Axis, correction: float, keepdims: bool) -> Tensor:
+def _moment(op: Op, x: TensorLike, axis: Axis, correction: float, keepdims: bool) -> Tensor:
     x = accepted(op.name, FLOAT, x)[0]
     axes = normalize_axes(axis, x.ndim, op.name)
     return declare(op, (x,), VarianceAttributes(axes, bool(keepdims), float(correction)))
 
 
 @public
-def var(x: Any, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def var(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The variance along ``axis``: the sum of squared distances from the mean over ``n - correction``."""
     return _moment(VAR, x, axis, correction, keepdims)
 
 
 @public
-def std(x: Any, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+def std(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
     """The square root of ``var``; where all elements are equal its gradient is 0."""
     return _moment(STD, x, axis, correction, keepdims)

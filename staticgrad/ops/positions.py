@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.reductions import reduced_shape
 from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
@@ -33,8 +32,8 @@ def _arg_type(name: str) -> Callable[..., TensorType]:
     return infer
 
 
-def _expand_arg(extreme: str) -> Callable[[Namespace, Primal], Sequence[Any]]:
-    def expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Sequence[Tensor]]:
+    def expand(o: Namespace, node: Primal[ArgAttributes]) -> Sequence[Tensor]:
         x, axis = node.inputs[0], node.attrs.axis
         best = FUNCTIONS.__getattr__(extreme)(x, axis=axis, keepdims=True)
         hit = o.equal(x, best)
@@ -74,7 +73,7 @@ ARGMAX, ARGMIN = (
 )
 
 
-def _position(op: Op, x: Any, axis: int | None, keepdims: bool) -> Tensor:
+def _position(op: Op, x: TensorLike, axis: int | None, keepdims: bool) -> Tensor:
     x = operands(op.name, x)[0]
     if axis is not None:
         return declare(op, (x,), ArgAttributes(normalize_axis(axis, x.ndim, op.name), bool(keepdims)))
@@ -83,7 +82,7 @@ def _position(op: Op, x: Any, axis: int | None, keepdims: bool) -> Tensor:
 
 
 @public
-def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+def argmax(x: TensorLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The int64 position of the first largest element along ``axis``, or in the flattened tensor; NaN wins.
 
     Raises:
@@ -93,7 +92,7 @@ def argmax(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor
 
 
 @public
-def argmin(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
+def argmin(x: TensorLike, axis: int | None = None, *, keepdims: bool = False) -> Tensor:
     """The int64 position of the first smallest element along ``axis``, or in the flattened tensor; NaN wins.
 
     Raises:

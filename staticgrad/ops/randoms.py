@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph, graph_of
+from staticgrad.graph import Tensor, TensorLike, get_default_graph, graph_of
 from staticgrad.ops.declare import lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
@@ -34,6 +33,8 @@ from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import (
     DTypeLike,
     Shape,
+    ShapeLike,
+    Size,
     TensorType,
     bool_,
     broadcast_shapes,
@@ -230,7 +231,7 @@ register(
 # -- declaring ----------------------------------------------------------------------------------------------------
 
 
-def random_uniform(shape: Any, dtype: DTypeLike = float32, seed: int | None = None) -> Tensor:
+def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | None = None) -> Tensor:
     """The primitive: uniform numbers in [0, 1).
 
     Raises:
@@ -249,7 +250,7 @@ def random_uniform(shape: Any, dtype: DTypeLike = float32, seed: int | None = No
     return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
 
 
-def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: Any) -> np.dtype:
+def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:
     if dtype is not None:
         return dtype_of(dtype)
     strong = [p.dtype for p in parameters if hasattr(p, "dtype")]
@@ -258,7 +259,12 @@ def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: Any) -> np.dtype:
 
 
 def uniform(
-    shape: Any, low: Any = 0.0, high: Any = 1.0, *, dtype: DTypeLike | None = None, seed: int | None = None
+    shape: ShapeLike,
+    low: TensorLike = 0.0,
+    high: TensorLike = 1.0,
+    *,
+    dtype: DTypeLike | None = None,
+    seed: int | None = None,
 ) -> Tensor:
     """Uniform numbers in [low, high).
 
@@ -277,12 +283,12 @@ def uniform(
         u = random_uniform(shape, _dtype_of_parameters(dtype, low, high), seed)
         if is_weak(low) and is_weak(high) and (low, high) == (0, 1):
             return u
-        width = high - low
+        width = high - low if is_weak(low) and is_weak(high) else o.subtract(high, low)
         scaled = o.multiply(u, _cast(width, u.dtype))
         return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))
 
 
-def _cast(value: Any, dtype: np.dtype) -> Any:
+def _cast(value: TensorLike, dtype: np.dtype) -> float | Tensor:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
         return float(value)
@@ -291,7 +297,12 @@ def _cast(value: Any, dtype: np.dtype) -> Any:
 
 
 def normal(
-    shape: Any, mean: Any = 0.0, std: Any = 1.0, *, dtype: DTypeLike | None = None, seed: int | None = None
+    shape: ShapeLike,
+    mean: TensorLike = 0.0,
+    std: TensorLike = 1.0,
+    *,
+    dtype: DTypeLike | None = None,
+    seed: int | None = None,
 ) -> Tensor:
     """Normally distributed numbers: √2·erfinv(v) of v uniform in (-1, 1).
 
@@ -317,7 +328,7 @@ def normal(
         return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))
 
 
-def bernoulli(p: Any, shape: Any = None, *, seed: int | None = None) -> Tensor:
+def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None = None) -> Tensor:
     """True with probability ``p``.
 
     Args:
@@ -327,12 +338,12 @@ def bernoulli(p: Any, shape: Any = None, *, seed: int | None = None) -> Tensor:
     o = FUNCTIONS
     with graph_of((p,)):
         if shape is None:
-            shape = () if is_weak(p) else np.shape(p) if not isinstance(p, Tensor) else p.shape
+            shape = () if is_weak(p) else lifted(p).shape
         u = random_uniform(shape, _dtype_of_parameters(None, p), seed)
         return o.less(u, _cast(p, u.dtype))
 
 
-def permutation(n: Any, *, seed: int | None = None) -> Tensor:
+def permutation(n: Size, *, seed: int | None = None) -> Tensor:
     """The numbers 0, …, n-1 in random order, int64 (n,): the rank of each of n random numbers.
 
     The ranks are counted pair by pair, n² comparisons.
@@ -393,7 +404,7 @@ def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
 
 
 @public
-def dropout(input: Any, p: float = 0.5, training: bool = True, *, seed: int | None = None) -> Tensor:
+def dropout(input: TensorLike, p: float = 0.5, training: bool = True, *, seed: int | None = None) -> Tensor:
     """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); without ``training`` the identity.
 
     Raises:

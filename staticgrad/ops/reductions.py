@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor, TensorLike
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -68,17 +67,17 @@ def reduced_size(shape: Shape, axes: Sequence[int]) -> Size:
     return size_of(tuple(shape[axis] for axis in axes))
 
 
-def spread(o: Namespace, y: Any, x: Any, axes: Sequence[int]) -> Any:
+def spread(o: Namespace, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
     """A result of a reduction of ``x`` over ``axes``, with those axes kept: it broadcasts against ``x``."""
     return o.reshape(y, kept_shape(x.shape, axes))
 
 
-def fill(o: Namespace, y: Any, x: Any, axes: Sequence[int]) -> Any:
+def fill(o: Namespace, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
     """A result of a reduction of ``x`` over ``axes``, repeated to the shape of ``x``."""
     return o.broadcast_to(spread(o, y, x, axes), x.shape)
 
 
-def count(o: Namespace, x: Any, axes: Sequence[int]) -> Any:
+def count(o: Namespace, x: Tensor, axes: Sequence[int]) -> float | Tensor:
     """How many elements of ``x`` go into one result: a Python float, or a tensor where feeds bind a size."""
     size = reduced_size(x.shape, axes)
     return float(size) if isinstance(size, int) else size_value(size, x.dtype)
@@ -100,7 +99,7 @@ def _reduce_type(name: str, accepts: tuple[np.dtype, ...], neutral: bool) -> Cal
     return infer
 
 
-def reduce_reference(function: Any) -> Callable[[ReduceAttributes, Array], Array]:
+def reduce_reference(function: Callable[..., Array]) -> Callable[[ReduceAttributes, Array], Array]:
     def evaluate(attrs: ReduceAttributes, x: Array) -> Array:
         with np.errstate(all="ignore"):
             wide = x.astype(np.float64) if x.dtype == np.float32 else x
@@ -127,17 +126,17 @@ def reduce_cases(values: Range = REAL, *, neutral: bool = True, distinct: bool =
     return tuple(Case((shape,), attrs, (values,), distinct=distinct) for shape, attrs in shapes)
 
 
-def numbered(name: str, whole: int, along: int) -> Callable[[Primal], str]:
+def numbered(name: str, whole: int, along: int) -> Callable[[Node], str]:
     """PyTorch numbers the overloads of a reduction: over everything, and along axes."""
 
-    def backward_name(node: Primal) -> str:
+    def backward_name(node: Node) -> str:
         everything = len(node.attrs.axes) == node.inputs[0].ndim and not node.attrs.keepdims
         return f"{name}Backward{whole if everything else along}"
 
     return backward_name
 
 
-def _vjp_sum(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_sum(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     return (fill(o, ct, node.inputs[0], node.attrs.axes),)
 
 
@@ -164,7 +163,7 @@ def _halves(v: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor | None]:
     return v[..., :half], v[..., half : 2 * half], odd
 
 
-def _vjp_product_tree(o: Namespace, node: Primal, ct: Any) -> Any:
+def _vjp_product_tree(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Tensor:
     """The cotangent through a balanced tree of multiplications: right at zeros, in every order of derivation."""
     x, axes = node.inputs[0], node.attrs.axes
     kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
@@ -188,7 +187,7 @@ def _vjp_product_tree(o: Namespace, node: Primal, ct: Any) -> Any:
     return o.permute_dims(o.reshape(grad, tuple(x.shape[axis] for axis in perm)), inverse)
 
 
-def _vjp_product_zeros(o: Namespace, node: Primal, ct: Any) -> Any:
+def _vjp_product_zeros(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Tensor:
     """The cotangent for sizes that feeds bind: the product of the others, by division where nothing is zero."""
     x, axes = node.inputs[0], node.attrs.axes
     zero = o.equal(x, 0)
@@ -199,7 +198,7 @@ def _vjp_product_zeros(o: Namespace, node: Primal, ct: Any) -> Any:
     return o.multiply_no_nan(others, spread(o, ct, x, axes))
 
 
-def _vjp_prod(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_prod(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, axes = node.inputs[0], node.attrs.axes
     size = reduced_size(x.shape, axes)
     if not isinstance(size, int):
@@ -222,20 +221,20 @@ PROD = register(
 )
 
 
-def _winners(o: Namespace, node: Primal) -> tuple[Any, Any]:
+def _winners(o: Namespace, node: Primal[ReduceAttributes]) -> tuple[Tensor, Tensor]:
     """Where the extremes are, and how many there are in each place of the result, with axes kept."""
     x, axes = node.inputs[0], node.attrs.axes
     wins = o.equal(x, spread(o, node.outputs[0], x, axes))
     return wins, o.sum(o.astype(wins, x.dtype), axis=axes, keepdims=True)
 
 
-def _vjp_extreme(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_extreme(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, axes = node.inputs[0], node.attrs.axes
     wins, ties = _winners(o, node)
     return (o.where(wins, spread(o, ct, x, axes) / ties, 0),)
 
 
-def _jvp_extreme(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_extreme(o: Namespace, node: Primal[ReduceAttributes], t: Tensor) -> Sequence[Tensor | None]:
     axes = node.attrs.axes
     wins, ties = _winners(o, node)
     total = o.sum(o.where(wins, t, 0) / ties, axis=axes, keepdims=True)
@@ -281,7 +280,7 @@ def reduced(op: Op, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
     return declare(op, (x,), ReduceAttributes(normalize_axes(axis, x.ndim, op.name), bool(keepdims)))
 
 
-def _totals(what: str, x: Any, dtype: DTypeLike | None) -> Tensor:
+def _totals(what: str, x: TensorLike, dtype: DTypeLike | None) -> Tensor:
     """The operand of a sum or product, in the dtype of the result: integers and bools as int64."""
     x = operands(what, x)[0]
     target = dtype_of(dtype) if dtype is not None else x.dtype if is_floating(x.dtype) else int64
@@ -289,19 +288,19 @@ def _totals(what: str, x: Any, dtype: DTypeLike | None) -> Tensor:
 
 
 @public
-def sum(x: Any, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+def sum(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
     """The sum along ``axis`` (an int, a tuple of ints, or None for all); integers and bools give int64."""
     return reduced(SUM, _totals("sum", x, dtype), axis, keepdims)
 
 
 @public
-def prod(x: Any, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
+def prod(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
     """The product along ``axis`` (an int, a tuple of ints, or None for all); integers and bools give int64."""
     return reduced(PROD, _totals("prod", x, dtype), axis, keepdims)
 
 
 @public
-def max(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def max(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The largest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
 
     Raises:
@@ -311,7 +310,7 @@ def max(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 
 @public
-def min(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def min(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """The smallest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
 
     Raises:
@@ -321,19 +320,19 @@ def min(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 
 @public
-def any(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether one element along ``axis`` is true; False of none."""
     return reduced(ANY, FUNCTIONS.astype(operands("any", x)[0], bool_), axis, keepdims)
 
 
 @public
-def all(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether all elements along ``axis`` are true; True of none."""
     return reduced(ALL, FUNCTIONS.astype(operands("all", x)[0], bool_), axis, keepdims)
 
 
 @public
-def count_nonzero(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def count_nonzero(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements along ``axis`` are not zero, as int64."""
     return sum(FUNCTIONS.not_equal(x, 0), axis, keepdims=keepdims)
 

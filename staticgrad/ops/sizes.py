@@ -5,12 +5,10 @@ A mean that divides by a size which is not known when it is declared divides by 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph, graph_of
+from staticgrad.graph import Tensor, TensorLike, get_default_graph, graph_of
 from staticgrad.ops.declare import lifted
 from staticgrad.optable import FUNCTIONS, Case, Op, public, register
 from staticgrad.types import Shape, Size, TensorType, float32, int64
@@ -38,7 +36,7 @@ SHAPE = register(
 
 
 @public
-def shape(x: Any) -> Tensor:
+def shape(x: TensorLike) -> Tensor:
     """The sizes of ``x`` as an int64 vector: a constant where they are declared, else what the feeds bind."""
     x = lifted(x)
     with graph_of((x,)) as graph:

@@ -7,13 +7,12 @@ in NumPy. Equal elements keep their order. The derivative of sorted values is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of
+from staticgrad.graph import Tensor, TensorLike, graph_of
 from staticgrad.ops.declare import lifted, operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Size, TensorType, int64, is_floating, normalize_axis
@@ -51,25 +50,25 @@ def _sort_reference(attrs: SortAttributes, x: Array) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, attrs.axis), order.astype(np.int64)
 
 
-def _expand_sort(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_sort(o: Namespace, node: Primal[SortAttributes]) -> Sequence[Tensor]:
     x, attrs = node.inputs[0], node.attrs
     last = x.ndim - 1
     rows = graph_of((x,)).add(SORT_ROWS, (o.moveaxis(x, attrs.axis, last),), SortAttributes(last, attrs.descending))
     return [o.moveaxis(y, last, attrs.axis) for y in rows.outputs]
 
 
-def _grid(o: Namespace, indices: Any, axis: int) -> list[Any]:
+def _grid(o: Namespace, indices: Tensor, axis: int) -> list[Tensor]:
     """The index of every axis of the element that an index along ``axis`` names."""
     return [indices if i == axis else o.iota(indices.shape, i) for i in range(indices.ndim)]
 
 
-def _vjp_sort(o: Namespace, node: Primal, ct: Any, _: Any) -> Sequence[Any]:
+def _vjp_sort(o: Namespace, node: Primal[SortAttributes], ct: Tensor | None, _: Tensor) -> Sequence[Tensor | None]:
     if ct is None:
         return (None,)
     return (o.scatter_add(o.zeros_like(ct), ct, *_grid(o, node.outputs[1], node.attrs.axis)),)
 
 
-def _jvp_sort(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_sort(o: Namespace, node: Primal[SortAttributes], t: Tensor) -> Sequence[Tensor | None]:
     if not is_floating(node.inputs[0].dtype):
         return None, None
     return o.gather(t, *_grid(o, node.outputs[1], node.attrs.axis)), None
@@ -115,7 +114,7 @@ SORT_ROWS = register(
 )
 
 
-def _sorted(what: str, x: Any, axis: int, descending: bool) -> Sequence[Tensor]:
+def _sorted(what: str, x: TensorLike, axis: int, descending: bool) -> Sequence[Tensor]:
     tensor = lifted(x)
     if tensor.ndim == 0:
         raise GraphError(f"{what}: {tensor.name!r} {tensor.type} has no axis")
@@ -125,7 +124,7 @@ def _sorted(what: str, x: Any, axis: int, descending: bool) -> Sequence[Tensor]:
 
 
 @public
-def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def sort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """The elements in order along ``axis``. NaN is the largest: the last, or with ``descending`` the first.
 
     Args:
@@ -138,7 +137,7 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = Tru
 
 
 @public
-def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+def argsort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
     """The int64 indices that put the elements in order along ``axis``; those of equal elements in increasing order.
 
     NaN is the largest: the last, or with ``descending`` the first.
@@ -153,7 +152,7 @@ def argsort(x: Any, axis: int = -1, *, descending: bool = False, stable: bool = 
 
 
 @public
-def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) -> Tensor:
+def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: TensorLike | None = None) -> Tensor:
     """Where elements would have to be put into a sorted one-dimensional tensor to keep it sorted, as int64.
 
     Costs a comparison of each pair, vectorised: good for up to some thousand boundaries.
@@ -190,7 +189,7 @@ def searchsorted(x1: Any, x2: Any, *, side: str = "left", sorter: Any = None) ->
 
 
 @public
-def isin(x1: Any, x2: Any, *, invert: bool = False) -> Tensor:
+def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
     """Which elements of ``x1`` are equal to some element of ``x2``; with ``invert`` which are equal to none.
 
     Costs a comparison of each pair, vectorised. NaN is equal to nothing.

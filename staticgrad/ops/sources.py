@@ -10,13 +10,14 @@ import numpy as np
 
 from staticgrad.errors import FeedError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.graph import Tensor, TensorLike, get_default_graph
 from staticgrad.ops.declare import lifted
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
     Shape,
+    ShapeLike,
     Size,
     TensorType,
     dim,
@@ -53,7 +54,7 @@ PLACEHOLDER = register(
 )
 
 
-def as_shape(shape: Any, what: str, *, free: bool = False) -> Shape:
+def as_shape(shape: ShapeLike, what: str, *, free: bool = False) -> Shape:
     """A tuple of sizes from an int, a Dim or a sequence. With ``free``, each None becomes a new symbol."""
     items = (shape,) if isinstance(shape, Size | np.integer) or shape is None else tuple(shape)
     result: list[Size] = []
@@ -74,7 +75,7 @@ def as_shape(shape: Any, what: str, *, free: bool = False) -> Shape:
 
 @public
 def placeholder(
-    shape: Any, dtype: DTypeLike = float32, *, name: str | None = None, requires_grad: bool = False
+    shape: ShapeLike, dtype: DTypeLike = float32, *, name: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A tensor that must be fed.
 
@@ -179,7 +180,7 @@ CONSTANT = register(
 
 
 @public
-def constant(value: Any, dtype: DTypeLike | None = None, *, name: str | None = None) -> Tensor:
+def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | None = None) -> Tensor:
     """A tensor with a fixed value; the array is copied.
 
     Without ``dtype`` Python floats are float32, ints int64, bools bool; arrays keep theirs.
@@ -200,7 +201,7 @@ def constant(value: Any, dtype: DTypeLike | None = None, *, name: str | None = N
 
 
 @public
-def asarray(obj: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def asarray(obj: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor of anything that can be an operand: a tensor itself, numbers and arrays as constants.
 
     Raises:
@@ -249,7 +250,7 @@ FULL = register(
 
 
 @public
-def full(shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor filled with one number (a tensor as ``fill_value`` is broadcast)."""
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
@@ -260,31 +261,31 @@ def full(shape: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tens
 
 
 @public
-def zeros(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+def zeros(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
     """A tensor of zeros."""
     return full(shape, 0, dtype=dtype)
 
 
 @public
-def ones(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+def ones(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
     """A tensor of ones."""
     return full(shape, 1, dtype=dtype)
 
 
 @public
-def empty(shape: Any, *, dtype: DTypeLike = float32) -> Tensor:
+def empty(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
     """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros."""
     return zeros(shape, dtype=dtype)
 
 
 @public
-def empty_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def empty_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor of the shape (and dtype, unless given) of ``x`` whose values do not matter; they are zeros."""
     return zeros_like(x, dtype=dtype)
 
 
 @public
-def zeros_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """Zeros of the shape (and dtype, unless given) of ``x``."""
     x = lifted(x)
     with x.graph:
@@ -292,7 +293,7 @@ def zeros_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
 
 
 @public
-def ones_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """Ones of the shape (and dtype, unless given) of ``x``."""
     x = lifted(x)
     with x.graph:
@@ -300,7 +301,7 @@ def ones_like(x: Any, *, dtype: DTypeLike | None = None) -> Tensor:
 
 
 @public
-def full_like(x: Any, fill_value: Any, *, dtype: DTypeLike | None = None) -> Tensor:
+def full_like(x: TensorLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """One number in the shape (and dtype, unless given) of ``x``."""
     x = lifted(x)
     with x.graph:
@@ -339,7 +340,7 @@ IOTA = register(
 
 
 @public
-def iota(shape: Any, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor:
+def iota(shape: ShapeLike, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor:
     """``0, 1, 2, …`` along ``axis``, the same along the others."""
     sizes = as_shape(shape, "iota")
     return get_default_graph().add(IOTA, (), IotaAttributes(sizes, dtype_of(dtype), axis % len(sizes))).outputs[0]

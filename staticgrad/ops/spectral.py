@@ -16,18 +16,17 @@ magnitude is positive (of singular vectors, that of the one with fewer elements)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of
-from staticgrad.ops.declare import FLOATS
+from staticgrad.graph import Tensor, TensorLike, graph_of
+from staticgrad.ops.declare import FLOATS, added
 from staticgrad.ops.factorisations import UNIT, check_square, each_or_nan, symmetric, triangular
 from staticgrad.ops.matrices import float_matrix, known_sizes
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import Size, TensorType, sizes
+from staticgrad.types import Shape, Size, TensorType, sizes
 
 
 def _transposed(x: Tensor) -> Tensor:
@@ -90,7 +89,7 @@ def _householder_reference(attrs: HouseholderAttributes, at: Array) -> tuple[Arr
     return np.swapaxes(q, -1, -2).astype(at.dtype), np.swapaxes(r, -1, -2).astype(at.dtype)
 
 
-def _no_derivative(o: Namespace, node: Primal, *given: Any) -> Sequence[Any]:
+def _no_derivative(o: Namespace, node: Primal[HouseholderAttributes], *given: Tensor | None) -> Sequence[Tensor | None]:
     raise GradientError("vectors that complete an orthonormal basis are not determined: they have no derivative")
 
 
@@ -119,7 +118,7 @@ HOUSEHOLDER = register(
 )
 
 
-def _householder(a: Tensor, columns: int) -> tuple[Any, Any]:
+def _householder(a: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     """Q with so many columns, and R."""
     qt, rt = graph_of((a,)).add(HOUSEHOLDER, (_transposed(a),), HouseholderAttributes(columns)).outputs
     return _transposed(qt), _transposed(rt)
@@ -132,7 +131,7 @@ def _qr_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorType
     return a, TensorType((*a.shape[:-2], columns, columns), a.dtype)
 
 
-def _vjp_qr(o: Namespace, node: Primal, cq: Any, cr: Any) -> Sequence[Any]:
+def _vjp_qr(o: Namespace, node: Primal[NoAttributes], cq: Tensor | None, cr: Tensor | None) -> Sequence[Tensor | None]:
     q, r = node.outputs
     inner = o.zeros_like(r)
     if cr is not None:
@@ -146,7 +145,7 @@ def _vjp_qr(o: Namespace, node: Primal, cq: Any, cr: Any) -> Sequence[Any]:
     return (_transposed(triangular(r, _transposed(total), lower=False)),)  # X·Rᵀ = total
 
 
-def _jvp_qr(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_qr(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor | None]:
     q, r = node.outputs
     quotient = o.solve_triangular(r, t, upper=True, left=False)
     inner = o.matmul(_transposed(q), quotient)
@@ -176,7 +175,7 @@ QR = register(
 
 
 @public
-def qr(x: Any, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+def qr(x: TensorLike, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Matrices as products of Q with orthonormal columns and an upper triangular R, by Householder reflections.
 
     Args:
@@ -244,35 +243,37 @@ SYMMETRIC_EIGEN = register(
 )
 
 
-def _expand_eigh(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_eigh(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     a = symmetric(node.inputs[0])
     values, rows = graph_of((a,)).add(SYMMETRIC_EIGEN, (a,)).outputs
     return [values, _transposed(rows)]
 
 
-def _one_over_differences(o: Namespace, x: Any) -> Any:
+def _one_over_differences(o: Namespace, x: Tensor) -> Tensor:
     """1/(x[j] − x[i]) at (i, j), 0 where they are equal."""
     difference = o.subtract(o.expand_dims(x, -2), o.expand_dims(x, -1))
     same = o.equal(difference, 0)
     return o.where(same, 0, o.divide(1, o.where(same, 1, difference)))
 
 
-def _scaled_columns(o: Namespace, x: Any, factors: Any) -> Any:
+def _scaled_columns(o: Namespace, x: Tensor, factors: Tensor) -> Tensor:
     return o.multiply(x, o.expand_dims(factors, -2))
 
 
-def _vjp_eigh(o: Namespace, node: Primal, cw: Any, cv: Any) -> Sequence[Any]:
+def _vjp_eigh(
+    o: Namespace, node: Primal[NoAttributes], cw: Tensor | None, cv: Tensor | None
+) -> Sequence[Tensor | None]:
     w, v = node.outputs
     vt = _transposed(v)
-    total = o.matmul(_scaled_columns(o, v, cw), vt) if cw is not None else None
+    scaled = None if cw is None else o.matmul(_scaled_columns(o, v, cw), vt)
+    turned = None
     if cv is not None:
         inner = o.multiply(_one_over_differences(o, w), o.matmul(vt, cv))
-        moved = o.matmul(v, o.matmul(inner, vt))
-        total = moved if total is None else o.add(total, moved)
-    return (symmetric(total),)
+        turned = o.matmul(v, o.matmul(inner, vt))
+    return (symmetric(added(o, scaled, turned)),)
 
 
-def _jvp_eigh(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_eigh(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor | None]:
     w, v = node.outputs
     inner = o.matmul(_transposed(v), o.matmul(symmetric(t), v))
     values = o.sum(o.multiply(inner, o.eye(inner.shape[-1], dtype=inner.dtype)), axis=-1)
@@ -297,7 +298,7 @@ EIGH = register(
 
 
 @public
-def eigh(x: Any) -> tuple[Tensor, Tensor]:
+def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
     """The eigenvalues of symmetric matrices in ascending order, and the eigenvectors as columns.
 
     ``x`` is taken for (x + xᵀ)/2, and its gradient is symmetric. Of each vector the element of largest magnitude is
@@ -319,7 +320,7 @@ def eigh(x: Any) -> tuple[Tensor, Tensor]:
 
 
 @public
-def eigvalsh(x: Any) -> Tensor:
+def eigvalsh(x: TensorLike) -> Tensor:
     """The eigenvalues of symmetric matrices in ascending order: the first result of ``eigh``."""
     return eigh(x)[0]
 
@@ -373,7 +374,7 @@ def _svd_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorTyp
     return u, s, vh
 
 
-def _expand_svd(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_svd(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
     a = node.inputs[0]
     rows, columns = sizes(a.shape[-2:])
     wide = rows < columns
@@ -381,12 +382,12 @@ def _expand_svd(o: Namespace, node: Primal) -> Sequence[Any]:
     return [_transposed(vt), s, ut] if wide else [_transposed(ut), s, vt]
 
 
-def _without(o: Namespace, basis: Any, x: Any) -> Any:
+def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
     """What of the columns of ``x`` is orthogonal to those of ``basis``."""
     return o.subtract(x, o.matmul(basis, o.matmul(_transposed(basis), x)))
 
 
-def _differences_of_squares(o: Namespace, s: Any) -> Any:
+def _differences_of_squares(o: Namespace, s: Tensor) -> Tensor:
     """1/(s[j]² − s[i]²) at (i, j), 0 where they are equal."""
     x, y = o.expand_dims(s, -2), o.expand_dims(s, -1)
     product = o.multiply(o.subtract(x, y), o.add(x, y))
@@ -394,36 +395,32 @@ def _differences_of_squares(o: Namespace, s: Any) -> Any:
     return o.where(same, 0, o.divide(1, o.where(same, 1, product)))
 
 
-def _vjp_svd(o: Namespace, node: Primal, cu: Any, cs: Any, cvh: Any) -> Sequence[Any]:
+def _vjp_svd(
+    o: Namespace, node: Primal[NoAttributes], cu: Tensor | None, cs: Tensor | None, cvh: Tensor | None
+) -> Sequence[Tensor | None]:
     u, s, vh = node.outputs
     v, (rows, columns) = _transposed(vh), sizes((u.shape[-2], vh.shape[-1]))
     size = o.eye(s.shape[-1], dtype=s.dtype)
     middle = o.multiply(o.expand_dims(cs, -1), size) if cs is not None else None
-    sides: list[Any] = []
+    sides: list[Tensor] = []
 
-    def skew(product: Any) -> Any:
+    def skew(product: Tensor) -> Tensor:
         difference = o.subtract(product, _transposed(product))
         return o.multiply(_differences_of_squares(o, s), difference)
 
-    def plus(a: Any, b: Any) -> Any:
-        return b if a is None else o.add(a, b)
-
     if cu is not None:
-        middle = plus(middle, _scaled_columns(o, skew(o.matmul(_transposed(u), cu)), s))
+        middle = added(o, middle, _scaled_columns(o, skew(o.matmul(_transposed(u), cu)), s))
         if rows > columns:
             sides.append(o.matmul(_scaled_columns(o, _without(o, u, cu), o.reciprocal(s)), vh))
     if cvh is not None:
         cv = _transposed(cvh)
-        middle = plus(middle, o.multiply(o.expand_dims(s, -1), skew(o.matmul(vh, cv))))
+        middle = added(o, middle, o.multiply(o.expand_dims(s, -1), skew(o.matmul(vh, cv))))
         if rows < columns:
             sides.append(o.matmul(u, _transposed(_scaled_columns(o, _without(o, v, cv), o.reciprocal(s)))))
-    total = o.matmul(u, o.matmul(middle, vh))
-    for side in sides:
-        total = o.add(total, side)
-    return (total,)
+    return (added(o, o.matmul(u, o.matmul(middle, vh)), *sides),)
 
 
-def _jvp_svd(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_svd(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor | None]:
     u, s, vh = node.outputs
     v = _transposed(vh)
     inner = o.matmul(_transposed(u), o.matmul(t, v))
@@ -461,7 +458,7 @@ SVD = register(
 
 
 @public
-def svd(x: Any, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
 
     Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
@@ -490,19 +487,19 @@ def svd(x: Any, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @public
-def svdvals(x: Any) -> Tensor:
+def svdvals(x: TensorLike) -> Tensor:
     """The singular values of matrices in descending order."""
     return svd(x, full_matrices=False)[1]
 
 
-def _tolerance(values: Any, shape: Sequence[Any], rtol: float | None) -> Any:
+def _tolerance(values: Tensor, shape: Shape, rtol: float | None) -> Tensor:
     """What counts as zero among singular values: ``rtol`` (max(m, n) times the machine's precision) of the largest."""
-    factor = max(shape[-2:]) * float(np.finfo(values.dtype).eps) if rtol is None else rtol
+    factor = max(sizes(shape[-2:])) * float(np.finfo(values.dtype).eps) if rtol is None else rtol
     return FUNCTIONS.multiply(FUNCTIONS.max(values, axis=-1, keepdims=True), factor)
 
 
 @public
-def matrix_rank(x: Any, *, rtol: float | None = None) -> Tensor:
+def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     """How many singular values of matrices are above ``rtol`` (max(m, n) times the machine's precision) times the
     largest, as int64.
 
@@ -538,7 +535,7 @@ def _pinv_reference(attrs: PinvAttributes, a: Array) -> Array:
     return np.asarray(each_or_nan(lambda x: np.linalg.pinv(x, rcond), a.astype(np.float64))).astype(a.dtype)
 
 
-def _expand_pinv(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_pinv(o: Namespace, node: Primal[PinvAttributes]) -> Sequence[Tensor]:
     a = node.inputs[0]
     u, s, vh = svd(a, full_matrices=False)
     used = o.greater(s, _tolerance(s, a.shape, node.attrs.rtol))
@@ -546,7 +543,7 @@ def _expand_pinv(o: Namespace, node: Primal) -> Sequence[Any]:
     return [o.matmul(_scaled_columns(o, _transposed(vh), inverse), _transposed(u))]
 
 
-def _remainders(o: Namespace, a: Any, p: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+def _remainders(o: Namespace, a: Tensor, p: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
     """x ↦ (1 − A·P)·x, and x ↦ x·(1 − P·A)."""
     return (
         lambda x: o.subtract(x, o.matmul(a, o.matmul(p, x))),
@@ -554,7 +551,7 @@ def _remainders(o: Namespace, a: Any, p: Any) -> tuple[Callable[[Any], Any], Cal
     )
 
 
-def _vjp_pinv(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_pinv(o: Namespace, node: Primal[PinvAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     a, p = node.inputs[0], node.outputs[0]
     pt, back = _transposed(p), _transposed(ct)
     left, right = _remainders(o, a, p)
@@ -563,7 +560,7 @@ def _vjp_pinv(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return (o.add(total, right(o.matmul(pt, o.matmul(p, back)))),)
 
 
-def _jvp_pinv(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_pinv(o: Namespace, node: Primal[PinvAttributes], t: Tensor) -> Sequence[Tensor | None]:
     a, p = node.inputs[0], node.outputs[0]
     pt, tt = _transposed(p), _transposed(t)
     total = o.negative(o.matmul(p, o.matmul(t, p)))
@@ -594,7 +591,7 @@ PINV = register(
 
 
 @public
-def pinv(x: Any, *, rtol: float | None = None) -> Tensor:
+def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     """Moore and Penrose's inverses of matrices. Derivatives are right where the rank does not change.
 
     Args:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.graph import Graph, Tensor, TensorLike, get_default_graph
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
-from staticgrad.types import DTypeLike, Shape, dtype_of, float32, is_floating, is_weak, scalar_dtype, sizes
+from staticgrad.types import DTypeLike, Shape, ShapeLike, dtype_of, float32, is_floating, is_weak, scalar_dtype, sizes
 
 
 @runtime_checkable
@@ -22,12 +22,12 @@ class Initializer(Protocol):
 
 @public
 def Variable(
-    value: Any,
+    value: TensorLike | Initializer,
     *,
     name: str | None = None,
     dtype: DTypeLike | None = None,
     trainable: bool | None = None,
-    shape: Any = None,
+    shape: ShapeLike | None = None,
 ) -> Tensor:
     """A tensor whose value is kept by each session, from run to run.
 
@@ -71,7 +71,9 @@ def _free_name(graph: Graph) -> str:
     return key
 
 
-def _attributes(key: str, value: Any, dtype: DTypeLike | None, shape: Any) -> VariableAttributes:
+def _attributes(
+    key: str, value: TensorLike | Initializer, dtype: DTypeLike | None, shape: ShapeLike | None
+) -> VariableAttributes:
     if isinstance(value, Tensor):
         raise GraphError(f"variable {key!r}: the first value is an array or an initializer, not tensor {value.name!r}")
     if isinstance(value, Initializer):
@@ -88,14 +90,14 @@ def _attributes(key: str, value: Any, dtype: DTypeLike | None, shape: Any) -> Va
     return VariableAttributes(key, array.shape, array.dtype, Fixed(array))
 
 
-def _static(key: str, shape: Any) -> Shape:
+def _static(key: str, shape: ShapeLike) -> Shape:
     result = as_shape(shape, f"variable {key!r}")
     if not all(isinstance(size, int) for size in result):
         raise GraphError(f"variable {key!r}: the sizes of a variable are numbers, not {result}")
     return result
 
 
-def _array(value: Any, dtype: DTypeLike | None) -> Array:
+def _array(value: TensorLike, dtype: DTypeLike | None) -> Array:
     if dtype is not None:
         return np.array(value, dtype_of(dtype), copy=True)
     if is_weak(value):

@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
-from staticgrad.ops.convolution import Padding, Pair, pair, window_count
+from staticgrad.graph import Tensor, TensorLike
+from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, window_count
 from staticgrad.ops.declare import lifted
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
@@ -176,7 +175,7 @@ def _max_pool_reference(attrs: WindowAttributes, x: Array) -> Array:
     return y
 
 
-def _first_maximum(o: Namespace, node: Primal) -> Any:
+def _first_maximum(o: Namespace, node: Primal[WindowAttributes]) -> Tensor:
     """True at the first largest element (or the first NaN) of each window, row by row: where the gradient goes."""
     kernel = node.attrs.kernel
     windows = o.window(node.inputs[0], node.attrs)
@@ -187,17 +186,17 @@ def _first_maximum(o: Namespace, node: Primal) -> Any:
     return o.equal(places, first)
 
 
-def _per_window(o: Namespace, x: Any) -> Any:
+def _per_window(o: Namespace, x: Tensor) -> Tensor:
     """(…, OH, OW) as (…, OH, OW, 1, 1): the same for the whole window."""
     return o.reshape(x, (*x.shape, 1, 1))
 
 
-def _max_pool_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _max_pool_vjp(o: Namespace, node: Primal[WindowAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     chosen = o.where(_first_maximum(o, node), _per_window(o, ct), 0)
     return (o.fold(chosen, node.attrs, *node.inputs[0].shape[-2:]),)
 
 
-def _max_pool_jvp(o: Namespace, node: Primal, dx: Any) -> Sequence[Any]:
+def _max_pool_jvp(o: Namespace, node: Primal[WindowAttributes], dx: Tensor) -> Sequence[Tensor | None]:
     tangents = o.window(dx, replace(node.attrs, value=0.0))
     return (o.sum(o.where(_first_maximum(o, node), tangents, 0), axis=(-2, -1)),)
 
@@ -232,7 +231,14 @@ def _overhang(size: Size, kernel: int, stride: int, padding: int, dilation: int,
 
 
 def _pool_window(
-    x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, value: float, what: str
+    x: Tensor,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    value: float,
+    what: str,
 ) -> WindowAttributes:
     if x.ndim not in (3, 4) or not is_floating(x.dtype):
         raise GraphError(f"{what}: expected a floating image (N, C, H, W) or (C, H, W), actual {x.type}")
@@ -252,11 +258,11 @@ def _pool_window(
 
 @public
 def max_pool2d(
-    input: Any,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
     """The largest element of each window.
@@ -322,7 +328,7 @@ def _even(attrs: AveragePoolAttributes) -> bool:
     return inside and (attrs.count_include_pad or attrs.padding == (0, 0))
 
 
-def _average_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _average_expand(o: Namespace, node: Primal[AveragePoolAttributes]) -> Sequence[Tensor]:
     (x,) = node.inputs
     attrs: AveragePoolAttributes = node.attrs
     total = o.sum(o.window(x, attrs.window), axis=(-2, -1))
@@ -359,10 +365,10 @@ AVG_POOL2D = register(
 
 @public
 def avg_pool2d(
-    input: Any,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
@@ -402,7 +408,7 @@ def averaging_matrix(size: int, count: int) -> Array:
 
 
 @public
-def adaptive_avg_pool2d(input: Any, output_size: int | Sequence[int | None] | None) -> Tensor:
+def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
     """Means over windows that share an image out evenly.
 
     Where the sizes divide this is ``avg_pool2d``; elsewhere window i covers [⌊i·H/OH⌋, ⌈(i+1)·H/OH⌉).

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
 from staticgrad.ops.elementwise.elementary import tanh
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.ops.elementwise.error import math_erf
 from staticgrad.optable import Array, Case, Namespace, Range, public
+from staticgrad.scalar import ScalarBuilder, V
 
 
 def _reference_sigmoid(x: Array) -> Array:
@@ -55,7 +55,7 @@ class HardtanhAttributes:
 
 
 def _between(a: HardtanhAttributes) -> Sequence[Rule]:
-    def rule(o: Namespace, t: Any, y: Any, x: Any) -> Any:
+    def rule(o: Namespace, t: Tensor, y: Tensor, x: Tensor) -> Tensor:
         return o.where(o.logical_or(o.less_equal(x, a.min_val), o.greater_equal(x, a.max_val)), 0, t)
 
     return (rule,)
@@ -76,13 +76,13 @@ HARDTANH = elementwise(
 
 
 @public
-def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards."""
     return declare(HARDTANH, accepted("hardtanh", FLOAT, input), HardtanhAttributes(float(min_val), float(max_val)))
 
 
 @public
-def relu6(input: Any) -> Tensor:
+def relu6(input: TensorLike) -> Tensor:
     """min(max(input, 0), 6)."""
     return hardtanh(input, 0.0, 6.0)
 
@@ -106,7 +106,7 @@ LEAKY_RELU = elementwise(
 
 
 @public
-def leaky_relu(input: Any, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: TensorLike, negative_slope: float = 0.01) -> Tensor:
     """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0)."""
     return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), LeakyReluAttributes(float(negative_slope)))
 
@@ -119,7 +119,7 @@ class EluAttributes:
     scale: float = 1.0
 
 
-def _scalar_elu(b: Any, a: EluAttributes, x: Any) -> Any:
+def _scalar_elu(b: ScalarBuilder[V], a: EluAttributes, x: V) -> V:
     zero = b.const(0, x.dtype)
     below = b.mul(b.const(a.alpha * a.scale, x.dtype), b.expm1(b.minimum(x, zero)))
     above = x if a.scale == 1.0 else b.mul(b.const(a.scale, x.dtype), x)
@@ -138,13 +138,13 @@ ELU = elementwise(
 
 
 @public
-def elu(input: Any, alpha: float = 1.0) -> Tensor:
+def elu(input: TensorLike, alpha: float = 1.0) -> Tensor:
     """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289)."""
     return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(float(alpha)))
 
 
 @public
-def selu(input: Any) -> Tensor:
+def selu(input: TensorLike) -> Tensor:
     """The scaled ELU whose constants keep mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515)."""
     attrs = EluAttributes(alpha=1.6732632423543772848, scale=1.0507009873554804934)
     return declare(ELU, accepted("selu", FLOAT, input), attrs)
@@ -161,8 +161,8 @@ _GELU_CUBE = 0.044715
 _GELU_SCALE = math.sqrt(2 / math.pi)
 
 
-def _scalar_gelu(b: Any, a: GeluAttributes, x: Any) -> Any:
-    def const(value: float) -> Any:
+def _scalar_gelu(b: ScalarBuilder[V], a: GeluAttributes, x: V) -> V:
+    def const(value: float) -> V:
         return b.const(value, x.dtype)
 
     if a.approximate == "tanh":
@@ -182,11 +182,11 @@ def _reference_gelu(a: GeluAttributes, x: Array) -> Array:
 
 
 def _gelu_rules(a: GeluAttributes) -> Sequence[Rule]:
-    def exact(o: Namespace, y: Any, x: Any) -> Any:
+    def exact(o: Namespace, y: Tensor, x: Tensor) -> Tensor:
         below = o.erf(x * math.sqrt(0.5)) * 0.5 + 0.5
         return below + x * (o.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi)))
 
-    def approximate(o: Namespace, y: Any, x: Any) -> Any:
+    def approximate(o: Namespace, y: Tensor, x: Tensor) -> Tensor:
         curve = o.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SCALE)
         inner = x * x * (3 * _GELU_CUBE * _GELU_SCALE) + _GELU_SCALE
         return (curve + 1.0) * 0.5 + x * 0.5 * (1.0 - curve * curve) * inner
@@ -207,7 +207,7 @@ GELU = elementwise(
 
 
 @public
-def gelu(input: Any, approximate: str = "none") -> Tensor:
+def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
     """``input`` times the standard normal distribution function of it (Hendrycks and Gimpel, arXiv:1606.08415).
 
     Args:
@@ -227,7 +227,7 @@ silu = unary(
 )  # fmt: skip
 
 
-def _silu_slope(o: Namespace, x: Any) -> Any:
+def _silu_slope(o: Namespace, x: Tensor) -> Tensor:
     gate = o.sigmoid(x)
     return gate * (x * (1.0 - gate) + 1.0)
 
@@ -240,7 +240,7 @@ class SoftplusAttributes:
     threshold: float
 
 
-def _scalar_softplus(b: Any, a: SoftplusAttributes, x: Any) -> Any:
+def _scalar_softplus(b: ScalarBuilder[V], a: SoftplusAttributes, x: V) -> V:
     scaled_x = x if a.beta == 1.0 else b.mul(b.const(a.beta, x.dtype), x)
     soft = b.add(b.maximum(scaled_x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(scaled_x)))))
     soft = soft if a.beta == 1.0 else b.div(soft, b.const(a.beta, x.dtype))
@@ -248,7 +248,7 @@ def _scalar_softplus(b: Any, a: SoftplusAttributes, x: Any) -> Any:
 
 
 def _softplus_rules(a: SoftplusAttributes) -> Sequence[Rule]:
-    def slope(o: Namespace, y: Any, x: Any) -> Any:
+    def slope(o: Namespace, y: Tensor, x: Tensor) -> Tensor:
         inner = x if a.beta == 1.0 else x * a.beta
         return o.where(o.greater(inner, a.threshold), 1, o.sigmoid(inner))
 
@@ -268,7 +268,7 @@ SOFTPLUS = elementwise(
 
 
 @public
-def softplus(input: Any, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``, and ``input`` where ``beta * input > threshold``."""
     attrs = SoftplusAttributes(float(beta), float(threshold))
     return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
@@ -282,7 +282,7 @@ log_sigmoid = unary(
 )  # fmt: skip
 
 
-def _scalar_hardsigmoid(b: Any, x: Any) -> Any:
+def _scalar_hardsigmoid(b: ScalarBuilder[V], x: V) -> V:
     shifted = b.fma(x, b.const(1 / 6, x.dtype), b.const(0.5, x.dtype))
     return b.minimum(b.maximum(shifted, b.const(0, x.dtype)), b.const(1, x.dtype))
 
@@ -305,14 +305,14 @@ hardswish = unary(
 
 
 @public
-def mish(input: Any) -> Tensor:
+def mish(input: TensorLike) -> Tensor:
     """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
     x = accepted("mish", FLOAT, input)[0]
     return multiply(x, tanh(softplus(x)))
 
 
 @public
-def softsign(input: Any) -> Tensor:
+def softsign(input: TensorLike) -> Tensor:
     """``input / (1 + |input|)``."""
     x = accepted("softsign", FLOAT, input)[0]
     return divide(x, add(abs(x), 1.0))

@@ -6,11 +6,9 @@ What holds at ties and kinks: ``maximum`` and ``minimum`` give half to each of t
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import ANY, FLOAT, NUMERIC, accepted
 from staticgrad.ops.elementwise.entry import (
     AWAY_FROM_ZERO,
@@ -25,6 +23,7 @@ from staticgrad.ops.elementwise.entry import (
     weighted,
 )
 from staticgrad.optable import Array, Case, Namespace, Range, public
+from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import bool_
 
 add = binary("add", "x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS))
@@ -37,7 +36,7 @@ multiply = binary(
 )  # fmt: skip
 
 
-def _scalar_zero_wins(b: Any, zero: Any, x: Any, y: Any) -> Any:
+def _scalar_zero_wins(b: ScalarBuilder[V], zero: V, x: V, y: V) -> V:
     return b.select(zero, b.const(0, x.dtype), b.mul(x, y))
 
 
@@ -60,7 +59,7 @@ multiply_zeros = binary(
 )  # fmt: skip
 
 
-def _divide_dividend(o: Namespace, t: Any, y: Any, a: Any, b: Any) -> Any:
+def _divide_dividend(o: Namespace, t: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
     values = constant_value(b)
     if values is not None and np.isfinite(values).all() and (values != 0).all():
         return o.divide(t, b)
@@ -88,13 +87,13 @@ remainder = binary(
 )  # fmt: skip
 
 
-def _constant_exponent(exponent: Any) -> float | None:
+def _constant_exponent(exponent: Tensor) -> float | None:
     """The value of an exponent that is one constant number."""
     value = constant_value(exponent)
     return float(value) if value is not None and value.ndim == 0 else None
 
 
-def _pow_base(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
+def _pow_base(o: Namespace, t: Tensor, y: Tensor, x: Tensor, exponent: Tensor) -> Tensor | None:
     power = _constant_exponent(exponent)
     if power is None:
         slope = o.where(o.equal(exponent, 0), 0, exponent * o.pow(x, exponent - 1))
@@ -107,7 +106,7 @@ def _pow_base(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
     return weighted(o, slope, t)
 
 
-def _pow_exponent(o: Namespace, t: Any, y: Any, x: Any, exponent: Any) -> Any:
+def _pow_exponent(o: Namespace, t: Tensor, y: Tensor, x: Tensor, exponent: Tensor) -> Tensor:
     zero = o.logical_and(o.equal(x, 0), o.greater_equal(exponent, 0))
     return weighted(o, o.where(zero, 0, y * o.log(x)), t)
 
@@ -156,7 +155,7 @@ reciprocal = unary(
 
 
 @public
-def positive(x: Any) -> Tensor:
+def positive(x: TensorLike) -> Tensor:
     """+x: the tensor itself.
 
     Elementwise. Bools are refused.
@@ -164,7 +163,7 @@ def positive(x: Any) -> Tensor:
     return accepted("positive", NUMERIC, x)[0]
 
 
-def _at_tie(o: Namespace, loses: Any, ties: Any, t: Any) -> Any:
+def _at_tie(o: Namespace, loses: Tensor, ties: Tensor, t: Tensor) -> Tensor:
     return o.where(loses, 0, o.where(ties, t * 0.5, t))
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, declare, operands
 from staticgrad.ops.elementwise.entry import (
     NOT_DIFFERENTIABLE,
@@ -22,12 +21,14 @@ from staticgrad.optable import FUNCTIONS, Array, Range
 from staticgrad.types import bool_, is_floating
 
 
-def _classification(name: str, doc: str, reference: Any, of_integers: bool) -> Callable[[Any], Tensor]:
+def _classification(
+    name: str, doc: str, reference: Callable[..., Array], of_integers: bool
+) -> Callable[[TensorLike], Tensor]:
     op = elementwise(
         name, doc, name, lambda attrs, x: reference(x), FLOAT, None, unary_cases(), result=bool_
     )  # fmt: skip
 
-    def function(x: Any) -> Tensor:
+    def function(x: TensorLike) -> Tensor:
         x = operands(name, x)[0]
         if is_floating(x.dtype):
             return declare(op, (x,))
@@ -45,7 +46,9 @@ isinf = _classification("isinf", "Whether x is an infinity.", np.isinf, False)
 _TIES = binary_cases(Range(-2, 2), Range(-2, 2))
 
 
-def _comparison(name: str, doc: str, method: str, reference: Any) -> Callable[[Any, Any], Tensor]:
+def _comparison(
+    name: str, doc: str, method: str, reference: Callable[..., Array]
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     return binary(name, doc, method, reference, ANY, None, _TIES, result=bool_)
 
 
@@ -57,7 +60,7 @@ greater = _comparison("greater", "x1 > x2, as bool.", "gt", np.greater)
 greater_equal = _comparison("greater_equal", "x1 >= x2, as bool.", "ge", np.greater_equal)
 
 
-def _logic(name: str, doc: str, reference: Any) -> Callable[[Any, Any], Tensor]:
+def _logic(name: str, doc: str, reference: Callable[..., Array]) -> Callable[[TensorLike, TensorLike], Tensor]:
     return binary(name, doc, name, reference, BOOL, None, binary_cases())
 
 
@@ -67,7 +70,9 @@ logical_xor = _logic("logical_xor", "Whether exactly one is true.", np.logical_x
 logical_not = unary("logical_not", "Whether x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE)
 
 
-def _bits(name: str, doc: str, method: str, reference: Any) -> Callable[[Any, Any], Tensor]:
+def _bits(
+    name: str, doc: str, method: str, reference: Callable[..., Array]
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     return binary(name, doc, method, reference, INTEGRAL, None, binary_cases(Range(0, 100), Range(0, 100)))
 
 
@@ -80,7 +85,7 @@ bitwise_invert = unary(
 )  # fmt: skip
 
 
-def _shifted(shift: Any, x: Array, count: Array) -> Array:
+def _shifted(shift: np.ufunc, x: Array, count: Array) -> Array:
     """NumPy's shift with the counts that C leaves undefined made definite: everything is shifted out."""
     width = x.dtype.itemsize * 8
     out = (count < 0) | (count >= width)
@@ -91,7 +96,7 @@ def _shifted(shift: Any, x: Array, count: Array) -> Array:
     )  # fmt: skip
 
 
-def _shift(name: str, doc: str, method: str, shift: Any) -> Callable[[Any, Any], Tensor]:
+def _shift(name: str, doc: str, method: str, shift: np.ufunc) -> Callable[[TensorLike, TensorLike], Tensor]:
     return binary(
         name, doc, method, lambda x, count: _shifted(shift, x, count), INTEGERS, None,
         binary_cases(Range(0, 100), Range(0, 40)),

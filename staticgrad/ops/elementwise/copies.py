@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of
+from staticgrad.graph import Tensor, TensorLike, graph_of
 from staticgrad.ops.declare import ANY, declare, lifted
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 from staticgrad.optable import Array, Case, Op, Range, public, register
@@ -48,7 +46,7 @@ ASTYPE = register(
 
 
 @public
-def astype(x: Any, dtype: DTypeLike) -> Tensor:
+def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """The tensor in another dtype; the tensor itself where it has it already.
 
     Floats become integers by truncation, bools by comparison with zero (NaN is True).
@@ -64,7 +62,7 @@ IDENTITY = elementwise(
 
 
 @public
-def identity(x: Any, *, name: str | None = None) -> Tensor:
+def identity(x: TensorLike, *, name: str | None = None) -> Tensor:
     """The same values as a new node: something to name, to feed, or to order with ``sg.control_dependencies``."""
     x = lifted(x)
     return graph_of((x,)).add(IDENTITY, (x,), name=name).outputs[0]
@@ -77,6 +75,6 @@ STOP_GRADIENT = elementwise(
 
 
 @public
-def stop_gradient(x: Any) -> Tensor:
+def stop_gradient(x: TensorLike) -> Tensor:
     """The same values; no gradient passes, and the result never requires one. ``x.detach()`` is this."""
     return declare(STOP_GRADIENT, (lifted(x),))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from staticgrad.graph import Tensor
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import (
     AWAY_FROM_ZERO,
@@ -19,6 +19,7 @@ from staticgrad.ops.elementwise.entry import (
     unary,
 )
 from staticgrad.optable import Namespace, Range
+from staticgrad.scalar import ScalarBuilder, V
 
 # -- exponential and logarithm --------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ log2 = unary(
 LOG10_E, LOG10_E_REST = 0.4342944819032518, 1.098319650216765e-17  # 1/log(10) in two parts
 
 
-def _scalar_log10(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_log10(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     natural = b.log(x)
     return b.fma(natural, b.const(LOG10_E, x.dtype), b.mul(natural, b.const(LOG10_E_REST, x.dtype)))
 
@@ -57,13 +58,13 @@ log10 = unary(
 )  # fmt: skip
 
 
-def _scalar_logaddexp(b: Any, attrs: Any, x: Any, y: Any) -> Any:
+def _scalar_logaddexp(b: ScalarBuilder[V], attrs: object, x: V, y: V) -> V:
     same = b.eq(x, y)  # also where both are the same infinity
     distance = b.select(same, b.const(0, x.dtype), b.neg(b.abs(b.sub(x, y))))
     return b.add(b.maximum(x, y), b.log1p(b.exp(distance)))
 
 
-def _softmax_of(first: Any, second: Any, o: Namespace) -> Any:
+def _softmax_of(first: Tensor, second: Tensor, o: Namespace) -> Tensor:
     return o.sigmoid(o.where(o.equal(first, second), 0, first - second))
 
 
@@ -109,7 +110,7 @@ atan = unary(
 )  # fmt: skip
 
 
-def _scalar_atan2(b: Any, attrs: Any, y: Any, x: Any) -> Any:
+def _scalar_atan2(b: ScalarBuilder[V], attrs: object, y: V, x: V) -> V:
     """The angle of (x, y), from the arc tangent of the smaller coordinate over the larger (IEEE 754's cases)."""
     dtype = x.dtype
     zero, one = b.const(0, dtype), b.const(1, dtype)
@@ -140,7 +141,7 @@ cosh = unary("cosh", "The hyperbolic cosine.", "cosh", np.cosh, FLOAT, scaled(la
 tanh = unary("tanh", "The hyperbolic tangent.", "tanh", np.tanh, FLOAT, scaled(lambda o, y, x: 1.0 - y * y))
 
 
-def _scalar_asinh(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_asinh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     """sign(x) log1p(a + a²/(1 + sqrt(1 + a²))) with a = |x|; log(2a) where a² would overflow."""
     a = b.abs(x)
     one = b.const(1, x.dtype)
@@ -153,7 +154,7 @@ def _scalar_asinh(b: Any, attrs: Any, x: Any) -> Any:
     return b.select(b.lt(x, b.const(0, x.dtype)), b.neg(result), b.select(b.eq(a, b.const(0, x.dtype)), x, result))
 
 
-def _scalar_acosh(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_acosh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     """log1p(t + sqrt(2t + t²)) with t = x - 1; log(2x) where t² would overflow; NaN below 1, the root of t."""
     t = b.sub(x, b.const(1, x.dtype))
     large = b.gt(x, b.const(1e10, x.dtype))
@@ -164,7 +165,7 @@ def _scalar_acosh(b: Any, attrs: Any, x: Any) -> Any:
     return b.select(large, b.add(b.log(x), b.const(math.log(2), x.dtype)), near)
 
 
-def _scalar_atanh(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_atanh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     """log1p(2a / (1 - a)) / 2 with the sign of x, a = |x|."""
     a = b.abs(x)
     one = b.const(1, x.dtype)
@@ -188,7 +189,7 @@ atanh = unary(
 )  # fmt: skip
 
 
-def _scalar_hypot(b: Any, attrs: Any, x: Any, y: Any) -> Any:
+def _scalar_hypot(b: ScalarBuilder[V], attrs: object, x: V, y: V) -> V:
     """The larger times sqrt(1 + ratio²), so that no square overflows."""
     ax, ay = b.abs(x), b.abs(y)
     high, low = b.maximum(ax, ay), b.minimum(ax, ay)

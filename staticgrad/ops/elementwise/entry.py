@@ -20,39 +20,57 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, NUMERIC, Accepts, accepted, declare
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, REAL, Array, Case, Namespace, Op, Primal, Range, register
+from staticgrad.optable import (
+    FUNCTIONS,
+    NO_ATTRIBUTES,
+    REAL,
+    Array,
+    Case,
+    Namespace,
+    NoAttributes,
+    Op,
+    Primal,
+    Range,
+    register,
+)
+from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import Shape, TensorType, broadcast_shapes, is_floating
 
-Rule = Callable[..., Any]
-Rules = Sequence["Rule | None"] | Callable[[Any], Sequence["Rule | None"]]  # or, by the op's attributes
-Scalar = str | Callable[..., Any]
+Rule = Callable[..., Tensor | None]  # rule(o, t, y, *xs): None where the derivative is zero
+Rules = Sequence[Rule | None] | Callable[[Any], Sequence[Rule | None]]  # or, by the op's attributes
+UnaryRule = Callable[[Namespace, Tensor, Tensor, Tensor], Tensor | None]
+BinaryRule = Callable[[Namespace, Tensor, Tensor, Tensor, Tensor], Tensor | None]
+
+Scalar = str | Callable[..., Any]  # the builder's method, or f(builder, attrs, *values)
+UnaryScalar = str | Callable[[ScalarBuilder[Any], NoAttributes, Any], Any]
+BinaryScalar = str | Callable[[ScalarBuilder[Any], NoAttributes, Any, Any], Any]
 
 
 # -- derivatives from rules -----------------------------------------------------------------------------------------
 
 
-def PASS(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
+def PASS(o: Namespace, t: Tensor, y: Tensor, *xs: Tensor) -> Tensor:
     """The rule of a derivative that is one."""
     return t
 
 
-def NEGATE(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
+def NEGATE(o: Namespace, t: Tensor, y: Tensor, *xs: Tensor) -> Tensor:
     """The rule of a derivative that is minus one."""
     return o.negative(t)
 
 
-def scaled(partial: Callable[..., Any]) -> Rule:
+def scaled(partial: Callable[..., Tensor]) -> Rule:
     """The rule of the derivative ``partial(o, y, *xs)``; a zero stays a zero whatever the derivative is."""
 
-    def rule(o: Namespace, t: Any, y: Any, *xs: Any) -> Any:
+    def rule(o: Namespace, t: Tensor, y: Tensor, *xs: Tensor) -> Tensor:
         return weighted(o, partial(o, y, *xs), t)
 
     return rule
 
 
-def weighted(o: Namespace, factor: Any, t: Any) -> Any:
+def weighted(o: Namespace, factor: Tensor, t: Tensor) -> Tensor:
     """``factor * t``, and zero where ``t`` is zero; a plain product where the factor is known to be finite."""
     values = constant_value(factor)
     finite = values is not None and np.isfinite(values).all()
@@ -65,17 +83,16 @@ def constant_value(x: Tensor) -> Array | None:
     return x.op.attrs.value if small else None
 
 
-def _rules(rules: Rules, node: Primal) -> Sequence[Rule | None]:
+def _rules(rules: Rules, node: Primal[object]) -> Sequence[Rule | None]:
     return rules(node.attrs) if callable(rules) else rules
 
 
-def vjp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
+def vjp_of(rules: Rules) -> Callable[..., Sequence[Tensor | None]]:
     """Pull a cotangent back to each operand, in the operand's shape."""
 
-    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
-        result: list[Any] = []
-        needs = getattr(node, "needs", ()) or (True,) * len(node.inputs)
-        for rule, x, need in zip(_rules(rules, node), node.inputs, needs, strict=True):
+    def vjp(o: Namespace, node: Primal[object], ct: Tensor | None) -> Sequence[Tensor | None]:
+        result: list[Tensor | None] = []
+        for rule, x, need in zip(_rules(rules, node), node.inputs, node.wanted, strict=True):
             pulled = None
             if need and rule is not None and ct is not None and is_floating(x.dtype):
                 pulled = rule(o, ct, node.outputs[0], *node.inputs)
@@ -85,10 +102,10 @@ def vjp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
     return vjp
 
 
-def jvp_of(rules: Rules) -> Callable[..., Sequence[Any]]:
+def jvp_of(rules: Rules) -> Callable[..., Sequence[Tensor | None]]:
     """Push the operands' tangents forward, to the shape of the result."""
 
-    def jvp(o: Namespace, node: Primal, *tangents: Any) -> Sequence[Any]:
+    def jvp(o: Namespace, node: Primal[object], *tangents: Tensor | None) -> Sequence[Tensor | None]:
         y = node.outputs[0]
         if not is_floating(y.dtype):
             return (None,)
@@ -134,7 +151,7 @@ def elementwise(
     name: str,
     doc: str,
     scalar: Scalar,
-    reference: Callable[..., Any],
+    reference: Callable[..., Array],
     accepts: Accepts,
     rules: Rules | None,
     cases: tuple[Case, ...],
@@ -170,14 +187,14 @@ def elementwise(
 
 
 def _method(name: str) -> Callable[..., Any]:
-    def scalar(b: Any, attrs: Any, *values: Any) -> Any:
+    def scalar(b: ScalarBuilder[V], attrs: object, *values: V) -> Any:
         return getattr(b, name)(*values)
 
     return scalar
 
 
 def _type_rule(name: str, accepts: Accepts, result: np.dtype | None) -> Callable[..., TensorType]:
-    def infer(attrs: Any, *types: TensorType) -> TensorType:
+    def infer(attrs: object, *types: TensorType) -> TensorType:
         dtype = types[0].dtype
         if any(t.dtype != dtype for t in types) or dtype not in accepts.value:
             listed = ", ".join(map(str, types))
@@ -194,8 +211,8 @@ def broadcast_types(types: Sequence[TensorType], what: str) -> Shape:
     return broadcast_shapes([t.shape for t in types], what)
 
 
-def _oracle(reference: Callable[..., Any], result: np.dtype | None, wide: bool) -> Callable[..., Array]:
-    def evaluate(attrs: Any, *xs: Array) -> Array:
+def _oracle(reference: Callable[..., Array], result: np.dtype | None, wide: bool) -> Callable[..., Array]:
+    def evaluate(attrs: object, *xs: Array) -> Array:
         dtype = result or xs[0].dtype
         with np.errstate(all="ignore"):
             values = [x.astype(np.float64) for x in xs] if wide else list(xs)
@@ -228,17 +245,17 @@ NOT_DIFFERENTIABLE = "not differentiable"
 def unary(
     name: str,
     doc: str,
-    scalar: Scalar,
-    reference: Callable[..., Any],
+    scalar: UnaryScalar,
+    reference: Callable[[Array], Array],
     accepts: Accepts,
-    rule: Rule | str | None,
+    rule: UnaryRule | str | None,
     values: Range = REAL,
     *,
     result: np.dtype | None = None,
     grad_name: str = "",
     tolerance: float = 1.0,
     activation: bool = False,
-) -> Callable[[Any], Tensor]:
+) -> Callable[[TensorLike], Tensor]:
     """An op of one operand and its public function, whose argument an activation calls ``input``, as PyTorch does."""
     rules = None if isinstance(rule, str) else (rule,)
     op = elementwise(
@@ -246,10 +263,10 @@ def unary(
         result=result, grad_name=grad_name, tolerance=tolerance,
     )  # fmt: skip
 
-    def function(x: Any) -> Tensor:
+    def function(x: TensorLike) -> Tensor:
         return declare(op, accepted(name, accepts, x))
 
-    def of_input(input: Any) -> Tensor:
+    def of_input(input: TensorLike) -> Tensor:
         return function(input)
 
     return publish(of_input if activation else function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())
@@ -258,23 +275,23 @@ def unary(
 def binary(
     name: str,
     doc: str,
-    scalar: Scalar,
-    reference: Callable[..., Any],
+    scalar: BinaryScalar,
+    reference: Callable[[Array, Array], Array],
     accepts: Accepts,
-    rules: Rules | None,
+    rules: tuple[BinaryRule | None, BinaryRule | None] | None,
     cases: tuple[Case, ...] | None = None,
     *,
     result: np.dtype | None = None,
     grad_name: str = "",
     tolerance: float = 1.0,
-) -> Callable[[Any, Any], Tensor]:
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     """An op of two operands, broadcast against each other, and its public function."""
     op = elementwise(
         name, doc, scalar, lambda attrs, x1, x2: reference(x1, x2), accepts, rules, cases or binary_cases(),
         result=result, grad_name=grad_name, tolerance=tolerance,
     )  # fmt: skip
 
-    def function(x1: Any, x2: Any) -> Tensor:
+    def function(x1: TensorLike, x2: TensorLike) -> Tensor:
         return declare(op, accepted(name, accepts, x1, x2))
 
     notes = f"Elementwise, with NumPy's broadcasting and promotion. {_NOTES[accepts]}"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from staticgrad.graph import Tensor
 from staticgrad.ops.declare import FLOAT
 from staticgrad.ops.elementwise.entry import INSIDE_UNIT, scaled, unary
 from staticgrad.optable import Namespace
 
 
-def _bell(o: Namespace, x: Any) -> Any:
+def _bell(o: Namespace, x: Tensor) -> Tensor:
     """2/sqrt(pi) exp(-x²), the derivative of erf."""
     return o.exp(o.negative(x * x)) * (2.0 / math.sqrt(math.pi))
 

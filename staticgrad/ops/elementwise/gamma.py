@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Generic
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import FLOAT, accepted, declare
-from staticgrad.ops.elementwise.entry import elementwise, scaled, unary, unary_cases
+from staticgrad.ops.elementwise.entry import Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.optable import Array, Namespace, Range, public
+from staticgrad.scalar import ScalarBuilder, V
 
 # log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its
 # error is below 1e-18.
@@ -47,30 +49,30 @@ _SHIFT = 10  # sums of reciprocal powers are taken term by term so far, then by 
 _STIRLING_FROM = 8.0
 
 
-class _Terms:
+class _Terms(Generic[V]):
     """Short names for a builder and a dtype."""
 
-    def __init__(self, b: Any, dtype: np.dtype) -> None:
+    def __init__(self, b: ScalarBuilder[V], dtype: np.dtype) -> None:
         self.b = b
         self.dtype = dtype
 
-    def number(self, value: float) -> Any:
+    def number(self, value: float) -> V:
         return self.b.const(value, self.dtype)
 
-    def polynomial(self, x: Any, coefficients: tuple[float, ...]) -> Any:
+    def polynomial(self, x: V, coefficients: tuple[float, ...]) -> V:
         """Horner's scheme; coefficients from the constant one up."""
         total = self.number(coefficients[-1])
         for coefficient in reversed(coefficients[:-1]):
             total = self.b.fma(total, x, self.number(coefficient))
         return total
 
-    def power(self, x: Any, n: int) -> Any:
+    def power(self, x: V, n: int) -> V:
         """x to a positive power, by squaring."""
         half = self.power(x, n // 2) if n > 1 else x
         square = self.b.mul(half, half) if n > 1 else x
         return self.b.mul(square, x) if n > 1 and n % 2 else square
 
-    def fraction(self, x: Any) -> Any:
+    def fraction(self, x: V) -> V:
         """x minus the nearest integer."""
         return self.b.sub(x, self.b.round(x))
 
@@ -78,7 +80,7 @@ class _Terms:
 # -- lgamma ---------------------------------------------------------------------------------------------------------
 
 
-def _log_gamma_positive(b: Any, x: Any) -> Any:
+def _log_gamma_positive(b: ScalarBuilder[V], x: V) -> V:
     """For x > 0: brought into [2, 3) by the recurrence where x is small, by Stirling's series elsewhere."""
     k = _Terms(b, x.dtype)
     one, two = k.number(1), k.number(2)
@@ -106,7 +108,7 @@ def _log_gamma_positive(b: Any, x: Any) -> Any:
     return b.select(large, far, near)
 
 
-def _scalar_lgamma(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_lgamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     k = _Terms(b, x.dtype)
     zero, infinity = k.number(0), k.number(math.inf)
     negative = b.lt(x, zero)
@@ -141,7 +143,7 @@ lgamma = unary(
 # -- digamma --------------------------------------------------------------------------------------------------------
 
 
-def _digamma_positive(b: Any, x: Any) -> Any:
+def _digamma_positive(b: ScalarBuilder[V], x: V) -> V:
     """log(z) - 1/(2z) - sum of B_2j / (2j z^2j) at z = x + 10, minus 1/x, 1/(x + 1), … before it."""
     k = _Terms(b, x.dtype)
     one = k.number(1)
@@ -156,7 +158,7 @@ def _digamma_positive(b: Any, x: Any) -> Any:
     return b.sub(b.sub(b.log(z), tail), before)
 
 
-def _scalar_digamma(b: Any, attrs: Any, x: Any) -> Any:
+def _scalar_digamma(b: ScalarBuilder[V], attrs: object, x: V) -> V:
     k = _Terms(b, x.dtype)
     zero, one = k.number(0), k.number(1)
     negative = b.lt(x, zero)
@@ -208,7 +210,7 @@ def _rising(s: int, count: int) -> int:
     return math.prod(range(s, s + count))
 
 
-def _polygamma_positive(b: Any, order: int, x: Any) -> Any:
+def _polygamma_positive(b: ScalarBuilder[V], order: int, x: V) -> V:
     """(-1)^(n+1) n! times the sum of (x + k)^-(n+1), by Euler and Maclaurin's formula from x + 10 on."""
     k = _Terms(b, x.dtype)
     one, s = k.number(1), order + 1
@@ -232,7 +234,7 @@ def _cotangent_derivative(order: int) -> tuple[int, ...]:
     return tuple(p)
 
 
-def _scalar_polygamma(b: Any, attrs: PolygammaAttributes, x: Any) -> Any:
+def _scalar_polygamma(b: ScalarBuilder[V], attrs: PolygammaAttributes, x: V) -> V:
     k = _Terms(b, x.dtype)
     order = attrs.order
     zero, one = k.number(0), k.number(1)
@@ -273,8 +275,8 @@ def _reference_polygamma(attrs: PolygammaAttributes, x: Array) -> Array:
     return np.asarray(oracle(x))
 
 
-def _polygamma_slope(attrs: PolygammaAttributes) -> Any:
-    def partial(o: Namespace, y: Any, x: Any) -> Any:
+def _polygamma_slope(attrs: PolygammaAttributes) -> Sequence[Rule]:
+    def partial(o: Namespace, y: Tensor, x: Tensor) -> Tensor:
         return o.polygamma(attrs.order + 1, x)
 
     return (scaled(partial),)
@@ -293,7 +295,7 @@ POLYGAMMA = elementwise(
 
 
 @public
-def polygamma(n: int, x: Any) -> Tensor:
+def polygamma(n: int, x: TensorLike) -> Tensor:
     """The derivative of order ``n`` of ``digamma``; at 0 and the negative integers infinite for odd n, else NaN.
 
     Raises:

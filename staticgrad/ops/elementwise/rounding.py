@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.entry import elementwise, publish, unary_cases
-from staticgrad.optable import Range
+from staticgrad.optable import Array, Range
 from staticgrad.types import is_floating
 
 _BETWEEN_INTEGERS = Range(-2.8, 2.8, kinks=(-2.0, -1.0, 0.0, 1.0, 2.0))
 _BETWEEN_HALVES = Range(-2.8, 2.8, kinks=(-2.5, -1.5, -0.5, 0.5, 1.5, 2.5))
 
 
-def _rounding(name: str, doc: str, reference: Any, values: Range) -> Callable[[Any], Tensor]:
+def _rounding(name: str, doc: str, reference: Callable[..., Array], values: Range) -> Callable[[TensorLike], Tensor]:
     """A rounding to integral floats; integers are returned as they are."""
     op = elementwise(name, doc, name, lambda attrs, x: reference(x), FLOAT, (None,), unary_cases(values))
 
-    def function(x: Any) -> Tensor:
+    def function(x: TensorLike) -> Tensor:
         x = accepted(name, NUMERIC, x)[0]
         return declare(op, (x,)) if is_floating(x.dtype) else x
 

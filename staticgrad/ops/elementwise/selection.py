@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.graph import Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
 from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, jvp_of, vjp_of
@@ -49,7 +48,7 @@ WHERE = register(
 
 
 @public
-def where(condition: Any, x1: Any, x2: Any) -> Tensor:
+def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
     """``x1`` where ``condition`` holds, else ``x2``.
 
     Elementwise, with NumPy's broadcasting and promotion of ``x1`` and ``x2``; a condition that is no bool is compared
@@ -82,7 +81,7 @@ CLIP = elementwise(
 
 
 @public
-def clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = None) -> Tensor:
     """The values limited to [min, max]; None leaves a side open. Where min > max, the result is max.
 
     Elementwise; ``min`` and ``max`` broadcast against ``x``. The gradient passes at the bounds themselves.

@@ -9,13 +9,12 @@ gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies, graph_of, lift
+from staticgrad.graph import Graph, Node, Tensor, TensorLike, control_dependencies, graph_of, lift
 from staticgrad.ops.declare import declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -95,8 +94,8 @@ def _add_reference(attrs: GatherAttributes, base: Array, updates: Array, *indice
     return result
 
 
-def _vjp_gathered(adder: str) -> Callable[..., Sequence[Any]]:
-    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_gathered(adder: str) -> Callable[..., Sequence[Tensor | None]]:
+    def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         x, *indices = node.inputs
         add = FUNCTIONS.__getattr__(adder)
         return (add(o.zeros_like(x), ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
@@ -104,16 +103,18 @@ def _vjp_gathered(adder: str) -> Callable[..., Sequence[Any]]:
     return vjp
 
 
-def _jvp_gathered(reader: str) -> Callable[..., Sequence[Any]]:
-    def jvp(o: Namespace, node: Primal, t: Any, *_: Any) -> Sequence[Any]:
+def _jvp_gathered(reader: str) -> Callable[..., Sequence[Tensor | None]]:
+    def jvp(
+        o: Namespace, node: Primal[GatherAttributes], t: Tensor | None, *_: Tensor | None
+    ) -> Sequence[Tensor | None]:
         read = FUNCTIONS.__getattr__(reader)
         return (None if t is None else read(t, *node.inputs[1:], axes=node.attrs.axes),)
 
     return jvp
 
 
-def _vjp_added(reader: str) -> Callable[..., Sequence[Any]]:
-    def vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_added(reader: str) -> Callable[..., Sequence[Tensor | None]]:
+    def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         indices = node.inputs[2:]
         read = FUNCTIONS.__getattr__(reader)
         return (ct, read(ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
@@ -121,8 +122,10 @@ def _vjp_added(reader: str) -> Callable[..., Sequence[Any]]:
     return vjp
 
 
-def _jvp_added(adder: str) -> Callable[..., Sequence[Any]]:
-    def jvp(o: Namespace, node: Primal, t_base: Any, t_updates: Any, *_: Any) -> Sequence[Any]:
+def _jvp_added(adder: str) -> Callable[..., Sequence[Tensor | None]]:
+    def jvp(
+        o: Namespace, node: Primal[GatherAttributes], t_base: Tensor | None, t_updates: Tensor | None, *_: Tensor | None
+    ) -> Sequence[Tensor | None]:
         base, _updates, *indices = node.inputs
         if t_updates is None:
             return (t_base,)
@@ -188,7 +191,7 @@ def _axes_for(indices: Sequence[Tensor], axes: tuple[int, ...] | None) -> Gather
     return GatherAttributes(tuple(range(len(indices))) if axes is None else tuple(axes))
 
 
-def as_indices(what: str, indices: Sequence[Any], graph: Any) -> tuple[Tensor, ...]:
+def as_indices(what: str, indices: Sequence[TensorLike], graph: Graph) -> tuple[Tensor, ...]:
     """Index tensors as int64 of one common shape.
 
     Raises:
@@ -207,7 +210,7 @@ def as_indices(what: str, indices: Sequence[Any], graph: Any) -> tuple[Tensor, .
         return tuple(FUNCTIONS.broadcast_to(x, shape) for x in lifted)
 
 
-def _integers(index: Any) -> Any:
+def _integers(index: TensorLike) -> TensorLike:
     """An empty list is a list of integers."""
     return np.zeros(0, np.int64) if isinstance(index, list | tuple) and not index else index
 
@@ -220,14 +223,14 @@ def mask_error(what: str) -> GraphError:
 
 
 @public
-def gather(x: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+def gather(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); indices must be in range, unchecked."""
     found = as_indices("gather", indices, graph_of((x,)))
     return declare(GATHER, (x, *found), _axes_for(found, axes))
 
 
 @public
-def scatter_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+def scatter_add(base: Tensor, updates: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones); indices must be in range,
     unchecked."""
     found = as_indices("scatter_add", indices, graph_of((base,)))
@@ -237,7 +240,9 @@ def scatter_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, .
 # -- index and index_add: negative indices wrap, everything else out of range is found ---------------------------------
 
 
-def _wrapped_reference(name: str, attrs: GatherAttributes, shape: tuple[int, ...], indices: Sequence[Array]) -> Any:
+def _wrapped_reference(
+    name: str, attrs: GatherAttributes, shape: tuple[int, ...], indices: Sequence[Array]
+) -> list[Array]:
     result = []
     for axis, index in zip(attrs.axes, indices, strict=True):
         wrapped = np.where(index < 0, index + shape[axis], index)
@@ -297,7 +302,9 @@ def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
     return o.where(o.less(index, 0), o.add(index, size), index)
 
 
-def _prepare(o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indices: Sequence[Tensor]) -> Any:
+def _prepare(
+    o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indices: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Node]]:
     """Indices that are wrapped, and the checks that they are in range then."""
     wrapped: list[Tensor] = []
     checks: list[Node] = []
@@ -312,14 +319,14 @@ def _prepare(o: Namespace, what: str, x: Tensor, attrs: GatherAttributes, indice
     return wrapped, checks
 
 
-def _expand_index(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_index(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tensor]:
     x, *indices = node.inputs
     wrapped, checks = _prepare(o, "index", x, node.attrs, indices)
     with control_dependencies(checks):
         return [declare(GATHER, (x, *wrapped), node.attrs)]
 
 
-def _expand_index_add(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_index_add(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tensor]:
     base, updates, *indices = node.inputs
     wrapped, checks = _prepare(o, "index_add", base, node.attrs, indices)
     with control_dependencies(checks):
@@ -357,7 +364,7 @@ INDEX_ADD = register(
 
 
 @public
-def index(x: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+def index(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); the axes of the indices come first.
 
     Raises:
@@ -371,7 +378,7 @@ def index(x: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tens
 
 
 @public
-def index_add(base: Tensor, updates: Tensor, *indices: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+def index_add(base: Tensor, updates: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones).
 
     Raises:

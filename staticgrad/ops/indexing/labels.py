@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies, graph_of
+from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, graph_of
 from staticgrad.ops.declare import declare, lifted, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.indexing.scattering import all_values
@@ -17,7 +16,7 @@ from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Ra
 from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float32, int32, int64, is_integer
 
 
-def as_index(value: Any, what: str) -> Tensor:
+def as_index(value: TensorLike, what: str) -> Tensor:
     """An int64 tensor from one of any integer dtype."""
     index = lifted(value)
     if index.dtype.kind not in "iu":
@@ -74,7 +73,7 @@ def _one_hot_reference(attrs: OneHotAttributes, labels: Array) -> Array:
     return np.eye(int(attrs.num_classes), dtype=attrs.dtype)[labels]
 
 
-def _expand_one_hot(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_one_hot(o: Namespace, node: Primal[OneHotAttributes]) -> Sequence[Tensor]:
     labels, attrs = node.inputs[0], node.attrs
     limits = BoundsAttributes(attrs.num_classes, "one_hot")
     check = graph_of((labels,)).add(BOUNDS_CHECK, (labels,), limits)
@@ -102,7 +101,7 @@ ONE_HOT = register(
 
 
 @public
-def one_hot(input: Any, num_classes: Size = -1, *, dtype: DTypeLike = int64) -> Tensor:
+def one_hot(input: TensorLike, num_classes: Size = -1, *, dtype: DTypeLike = int64) -> Tensor:
     """1 at the label's place along a new last axis, 0 elsewhere.
 
     Args:

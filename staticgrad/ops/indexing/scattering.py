@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.graph import Graph, Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
 from staticgrad.ops.sizes import size_value
@@ -25,7 +25,7 @@ _MODES = ("set", "add", "max", "min")
 
 
 @public
-def scatter(x: Any, index: Any, updates: Any, mode: str = "set") -> Tensor:
+def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -> Tensor:
     """A copy of ``x`` in which ``updates`` are written at ``x[index]``.
 
     Args:
@@ -58,7 +58,7 @@ def scatter(x: Any, index: Any, updates: Any, mode: str = "set") -> Tensor:
         return _put_back(x, part, key.slices)
 
 
-def _updates_for(x: Tensor, updates: Any, graph: Any) -> Tensor:
+def _updates_for(x: Tensor, updates: TensorLike, graph: Graph) -> Tensor:
     if is_weak(updates):
         require_number(updates, x.dtype, "scatter")
     new = lift(updates, graph, x.dtype)
@@ -108,14 +108,14 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)
 
 
-def _meetings(part: Tensor, key: Subscript) -> tuple[Any, Any]:
+def _meetings(part: Tensor, key: Subscript) -> tuple[Tensor | None, Tensor | None]:
     """Which pairs of updates go to one place, and which updates are the last of their place; None: no two meet."""
     o = FUNCTIONS
     last = _known_last(part, key)
     if last is not None and last.all():
         return None, None
     count = product(key.indices[0].shape)
-    places: Any = 0
+    places: Tensor | int = 0
     for one, axis in zip(key.indices, key.axes, strict=True):
         size = part.shape[axis]
         extent = size if isinstance(size, int) else size_value(size, int64)

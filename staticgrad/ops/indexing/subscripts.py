@@ -12,7 +12,7 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, graph_of, lift
+from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, lifted
 from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_length
@@ -164,7 +164,7 @@ def placing(key: Subscript, ndim: int) -> tuple[int, ...]:
 
 
 @public
-def getitem(x: Any, key: Any) -> Tensor:
+def getitem(x: TensorLike, key: TensorLike) -> Tensor:
     """``x[key]`` with NumPy's basic and integer-array indexing.
 
     Negative indices wrap once. Slices along a size that feeds bind must lie inside it.
@@ -185,7 +185,7 @@ def getitem(x: Any, key: Any) -> Tensor:
 
 
 @public
-def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
+def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     """The elements at ``indices`` along ``axis``, or of the flattened tensor; negative indices wrap once.
 
     Returns:
@@ -206,7 +206,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Tensor:
 
 
 @public
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Tensor:
+def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
     """The elements whose place along ``axis`` the indices give, and whose other places are the indices' own.
 
     Args:

@@ -7,13 +7,12 @@ nest over the logits, forward and backward. Labels are checked before that all t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies, lift, lift_all
+from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.indexing.labels import as_index, checked
@@ -65,21 +64,21 @@ class _Rows:
     ``share`` the weight of each example (0 where it does not count).
     """
 
-    hit: Any
-    valid: Any
-    weight: Any
-    share: Any
+    hit: Tensor
+    valid: Tensor
+    weight: Tensor | None
+    share: Tensor
 
 
-def _class_weight(o: Namespace, x: Any, weight: Sequence[Any], axis: int) -> Any:
+def _class_weight(o: Namespace, x: Tensor, weight: Sequence[Tensor], axis: int) -> Tensor | None:
     if not weight:
         return None
     return o.reshape(weight[0], tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim)))
 
 
-def _rows(o: Namespace, node: Primal) -> _Rows:
+def _rows(o: Namespace, node: Primal[ClassLossAttributes]) -> _Rows:
     x, target, *weight = node.inputs
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     label = o.astype(o.expand_dims(target, attrs.axis), int32)
     places = o.iota(
         tuple(x.shape[attrs.axis] if i == attrs.axis else 1 for i in range(x.ndim)), attrs.axis, dtype=int32
@@ -92,11 +91,11 @@ def _rows(o: Namespace, node: Primal) -> _Rows:
     return _Rows(hit, valid, by_class, o.where(valid, of_label, 0))
 
 
-def _without_classes(o: Namespace, x: Any, axis: int) -> Any:
+def _without_classes(o: Namespace, x: Tensor, axis: int) -> Tensor:
     return o.reshape(x, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
-def _finish(o: Namespace, rows: Any, share: Any, attrs: ClassLossAttributes) -> Any:
+def _finish(o: Namespace, rows: Tensor, share: Tensor | None, attrs: ClassLossAttributes) -> Tensor:
     """Rows (class axis of size 1) to the loss. A mean is weighted by what each example counts (None: all alike)."""
     if attrs.reduction == "none":
         return _without_classes(o, rows, attrs.axis)
@@ -106,9 +105,9 @@ def _finish(o: Namespace, rows: Any, share: Any, attrs: ClassLossAttributes) -> 
     return total if attrs.reduction == "sum" else o.divide(total, o.sum(share))
 
 
-def _cross_entropy_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _cross_entropy_expand(o: Namespace, node: Primal[ClassLossAttributes]) -> Sequence[Tensor]:
     x, target, *weight = node.inputs
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     shifted, _, total = shifted_exp(o, x, attrs.axis)
     log_total = o.log(total)
     if is_floating(target.dtype):
@@ -127,21 +126,21 @@ def _cross_entropy_expand(o: Namespace, node: Primal) -> Sequence[Any]:
     return [_finish(o, o.where(parts.valid, rows, 0), parts.share, attrs)]
 
 
-def _even_share(o: Namespace, x: Any, attrs: ClassLossAttributes) -> Any:
+def _even_share(o: Namespace, x: Tensor, attrs: ClassLossAttributes) -> float | Tensor:
     """What label smoothing gives to each class: a Python float, or a tensor where the number of classes is fed."""
     return attrs.label_smoothing / count(o, x, (attrs.axis,))
 
 
-def _wanted(o: Namespace, node: Primal) -> Any:
+def _wanted(o: Namespace, node: Primal[ClassLossAttributes]) -> Tensor:
     """The distribution that probabilities as targets ask for: smoothed, and weighted by class."""
     x, target, *weight = node.inputs
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     if attrs.label_smoothing:
         target = o.add(o.multiply(target, 1 - attrs.label_smoothing), _even_share(o, x, attrs))
     return weighted(o, target, _class_weight(o, x, weight, attrs.axis))
 
 
-def _row_cotangent(o: Namespace, node: Primal, ct: Any, share: Any) -> Any:
+def _row_cotangent(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor, share: Tensor | None) -> Tensor:
     """What the row before its reduction receives: the cotangent, over the sum of shares where a mean is taken."""
     x, attrs = node.inputs[0], node.attrs
     if attrs.reduction == "none":
@@ -153,12 +152,12 @@ def _row_cotangent(o: Namespace, node: Primal, ct: Any, share: Any) -> Any:
     return ct / count(o, x, tuple(axis for axis in range(x.ndim) if axis != attrs.axis))
 
 
-def _cross_entropy_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _cross_entropy_vjp(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     """For each row Σ q·(-log p): p·Σq - q for the logits, -log p for q and what q is made of."""
     if is_floating(node.inputs[1].dtype):
         return _soft_vjp(o, node, ct)
     x, index, *weight = node.inputs
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     parts = _rows(o, node)
     probability = o.softmax(x, attrs.axis)
     rows = _row_cotangent(o, node, ct, parts.share)
@@ -178,11 +177,11 @@ def _cross_entropy_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return [dx, None, *(_weight_vjp(o, node, ct, parts, o.multiply(base, valid_rows)) for _ in weight)]
 
 
-def _weight_vjp(o: Namespace, node: Primal, ct: Any, parts: _Rows, base: Any) -> Any:
+def _weight_vjp(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor, parts: _Rows, base: Tensor) -> Tensor:
     """The weight of a class gets the surprise at it, times ``base``, what it has in each row; a mean also divides by
     the sum of weights."""
     x = node.inputs[0]
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     gained = o.multiply(base, o.negative(o.log_softmax(x, attrs.axis)))
     if attrs.reduction == "mean":
         lost = o.multiply(o.divide(ct, o.sum(parts.share)), node.outputs[0])
@@ -192,9 +191,9 @@ def _weight_vjp(o: Namespace, node: Primal, ct: Any, parts: _Rows, base: Any) ->
     return o.sum(o.where(parts.valid, gained, 0), axis=others)
 
 
-def _soft_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _soft_vjp(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, target, *weight = node.inputs
-    attrs: ClassLossAttributes = node.attrs
+    attrs = node.attrs
     rows = _row_cotangent(o, node, ct, None)
     wanted = _wanted(o, node)
     everything = o.sum(wanted, axis=attrs.axis, keepdims=True)
@@ -287,8 +286,8 @@ CROSS_ENTROPY = register(
 )
 
 
-def _nll_expand(o: Namespace, node: Primal) -> Sequence[Any]:
-    attrs: ClassLossAttributes = node.attrs
+def _nll_expand(o: Namespace, node: Primal[ClassLossAttributes]) -> Sequence[Tensor]:
+    attrs = node.attrs
     parts = _rows(o, node)
     chosen = o.sum(o.where(parts.hit, node.inputs[0], 0), axis=attrs.axis, keepdims=True)
     rows = o.where(parts.valid, o.negative(o.multiply(chosen, parts.share)), 0)
@@ -309,7 +308,7 @@ NLL_LOSS = register(
 
 
 def _class_operands(
-    what: str, input: Any, target: Any, weight: Any, ignore_index: int
+    what: str, input: TensorLike, target: TensorLike, weight: TensorLike | None, ignore_index: int
 ) -> tuple[tuple[Tensor, ...], int, list[Node]]:
     """Logits, targets and weight, the class axis, and the checks of the labels."""
     x, *by_class = lift_all((input,) if weight is None else (input, weight), what=what)
@@ -333,9 +332,9 @@ def _class_operands(
 
 @public
 def cross_entropy(
-    input: Any,
-    target: Any,
-    weight: Any = None,
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
@@ -363,7 +362,13 @@ def cross_entropy(
 
 
 @public
-def nll_loss(input: Any, target: Any, weight: Any = None, ignore_index: int = -100, reduction: str = "mean") -> Tensor:
+def nll_loss(
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
     """Minus the log-probability ``input`` at the target class; arguments as for ``cross_entropy``.
 
     Raises:

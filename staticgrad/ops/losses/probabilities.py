@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, lift, lift_all
+from staticgrad.graph import Tensor, TensorLike, lift, lift_all
 from staticgrad.ops.declare import FLOAT, FLOATS, floating
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
@@ -51,7 +49,7 @@ class BinaryLossAttributes:
     pos_weight: bool
 
 
-def _binary_rows(o: Namespace, attrs: BinaryLossAttributes, x: Any, t: Any, *weights: Any) -> Any:
+def _binary_rows(o: Namespace, attrs: BinaryLossAttributes, x: Tensor, t: Tensor, *weights: Tensor) -> Tensor:
     rest = list(weights)
     weight = rest.pop(0) if attrs.weight else None
     if attrs.pos_weight:  # (1 - t)·softplus(x) + pos_weight·t·softplus(-x)
@@ -102,7 +100,11 @@ def apply_sigmoid_cross_entropy(x: Tensor, t: Tensor) -> Tensor:
 
 @public
 def binary_cross_entropy_with_logits(
-    input: Any, target: Any, weight: Any = None, reduction: str = "mean", pos_weight: Any = None
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike | None = None,
+    reduction: str = "mean",
+    pos_weight: TensorLike | None = None,
 ) -> Tensor:
     """-target·log σ(input) - (1 - target)·log(1 - σ(input)), accurate for logits of any size.
 
@@ -123,7 +125,9 @@ def binary_cross_entropy_with_logits(
 
 
 @public
-def binary_cross_entropy(input: Any, target: Any, weight: Any = None, reduction: str = "mean") -> Tensor:
+def binary_cross_entropy(
+    input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: str = "mean"
+) -> Tensor:
     """-target·log(input) - (1 - target)·log(1 - input) of probabilities, each logarithm at least -100.
 
     Raises:
@@ -150,7 +154,7 @@ class DivergenceAttributes:
     log_target: bool
 
 
-def _divergence_rows(o: Namespace, attrs: DivergenceAttributes, x: Any, t: Any) -> Any:
+def _divergence_rows(o: Namespace, attrs: DivergenceAttributes, x: Tensor, t: Tensor) -> Tensor:
     if attrs.log_target:
         return o.multiply(o.exp(t), o.subtract(t, x))
     there = o.greater(t, 0)
@@ -174,7 +178,7 @@ KL_DIV = elementwise_loss(
 
 
 @public
-def kl_div(input: Any, target: Any, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(input: TensorLike, target: TensorLike, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target·(log(target) - input), 0 where the target is 0: the Kullback-Leibler divergence before its sum.
 
     Args:

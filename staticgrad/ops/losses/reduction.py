@@ -9,18 +9,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, lift_all
+from staticgrad.graph import Tensor, TensorLike, lift_all
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.types import TensorType, broadcast_shapes
 
 REDUCTIONS = ("none", "mean", "sum")
 PROBABILITY = Range(0.05, 0.95)
+
+
+class Reduced(Protocol):
+    """The attributes of every loss."""
+
+    @property
+    def reduction(self) -> str: ...
+
+
+A = TypeVar("A", bound=Reduced)
 
 
 def check_reduction(reduction: str, what: str, allowed: Sequence[str] = REDUCTIONS) -> str:
@@ -44,13 +54,13 @@ def reduced_reference(rows: Array, reduction: str) -> Array:
     return np.asarray(result, rows.dtype)
 
 
-def weighted(o: Namespace, x: Any, weight: Any) -> Any:
+def weighted(o: Namespace, x: Tensor, weight: Tensor | None) -> Tensor:
     """``x`` times a weight, if there is one."""
     return x if weight is None else o.multiply(x, weight)
 
 
 def elementwise_type(what: str) -> Callable[..., TensorType]:
-    def infer(attrs: Any, *types: TensorType) -> TensorType:
+    def infer(attrs: Reduced, *types: TensorType) -> TensorType:
         shape = broadcast_shapes([t.shape for t in types], what)
         return TensorType(shape if attrs.reduction == "none" else (), types[0].dtype)
 
@@ -60,10 +70,10 @@ def elementwise_type(what: str) -> Callable[..., TensorType]:
 def elementwise_loss(
     name: str,
     doc: str,
-    rows: Callable[..., Any],
+    rows: Callable[..., Tensor],
     reference: Callable[..., Array],
-    attributes: Sequence[Any],
-    ranges: Callable[[Any], tuple[Range, ...] | None] = lambda attrs: None,
+    attributes: Sequence[A],
+    ranges: Callable[[A], tuple[Range, ...] | None] = lambda attrs: None,
     **options: Any,
 ) -> Op:
     """A loss that is elementwise before its reduction: ``rows(o, attrs, *inputs)``, ``reference(attrs, *arrays)``."""
@@ -72,10 +82,10 @@ def elementwise_loss(
         Case(shapes[i % len(shapes)], attrs, ranges(attrs), distinct=True) for i, attrs in enumerate(attributes)
     )
 
-    def expand(o: Namespace, node: Primal) -> Sequence[Any]:
+    def expand(o: Namespace, node: Primal[Reduced]) -> Sequence[Tensor]:
         return [reduced(o, rows(o, node.attrs, *node.inputs), node.attrs.reduction)]
 
-    def evaluate(attrs: Any, *xs: Array) -> Array:
+    def evaluate(attrs: Reduced, *xs: Array) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
             return reduced_reference(np.asarray(reference(attrs, *xs), xs[0].dtype), attrs.reduction)
 
@@ -93,7 +103,7 @@ def elementwise_loss(
     )
 
 
-def declare_loss(op: Op, attrs: Any, *values: Any) -> Tensor:
+def declare_loss(op: Op, attrs: Reduced, *values: TensorLike) -> Tensor:
     operands = lift_all(values, what=op.name)
     floating(operands[0], op.name)
     return operands[0].graph.add(op, operands, attrs).outputs[0]

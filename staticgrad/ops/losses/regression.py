@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
 
@@ -32,11 +30,11 @@ _EACH = tuple(LossAttributes(reduction) for reduction in ("mean", "sum", "none")
 _THRESHOLDS = tuple(ThresholdLossAttributes(r, t) for r, t in (("mean", 1.0), ("sum", 0.5), ("none", 2.0)))
 
 
-def _square_rows(o: Namespace, attrs: LossAttributes, x: Any, t: Any) -> Any:
+def _square_rows(o: Namespace, attrs: LossAttributes, x: Tensor, t: Tensor) -> Tensor:
     return o.square(o.subtract(x, t))
 
 
-def _huber_rows(o: Namespace, attrs: ThresholdLossAttributes, x: Any, t: Any) -> Any:
+def _huber_rows(o: Namespace, attrs: ThresholdLossAttributes, x: Tensor, t: Tensor) -> Tensor:
     delta = attrs.threshold
     difference = o.subtract(x, t)
     distance = o.abs(difference)
@@ -72,7 +70,7 @@ HUBER_LOSS = elementwise_loss(
 
 
 @public
-def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
+def mse_loss(input: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """(input - target)², broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Raises:
@@ -82,7 +80,7 @@ def mse_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
 
 
 @public
-def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
+def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
     """|input - target|, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
 
     Raises:
@@ -92,7 +90,7 @@ def l1_loss(input: Any, target: Any, reduction: str = "mean") -> Tensor:
 
 
 @public
-def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+def huber_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964).
 
     Raises:
@@ -105,7 +103,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
 
 
 @public
-def smooth_l1_loss(input: Any, target: Any, reduction: str = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """½d²/beta where |d| < beta, else |d| - ½beta, for d = input - target: Huber's loss over beta.
 
     Raises:

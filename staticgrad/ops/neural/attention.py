@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, lift, lift_all
+from staticgrad.graph import Tensor, TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.neural.softmax import softmax_reference
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product
+from staticgrad.types import Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product, sizes
 
 BLOCKWISE_FROM = 2**21  # scores; fewer are computed at once
 BLOCK_SCORES = 2**17  # of one block: they and their gradients stay in a second-level cache
@@ -55,7 +54,9 @@ def _broadcast_batch(what: str, *types: TensorType) -> Shape:
 # -- scores and weights ---------------------------------------------------------------------------------------------
 
 
-def _weights(o: Namespace, attrs: AttentionAttributes, q: Any, k: Any, mask: Any, first: int = 0) -> Any:
+def _weights(
+    o: Namespace, attrs: AttentionAttributes, q: Tensor, k: Tensor, mask: Tensor | None, first: int = 0
+) -> Tensor:
     """The weights (*, L, S) of keys for queries, of which the first is number ``first``; zeros for a query that sees
     no key."""
     scores = o.matmul(o.multiply(q, attrs.scale), o.matrix_transpose(k))
@@ -80,14 +81,14 @@ def _blocks(attrs: AttentionAttributes, queries: int, keys: int) -> Iterator[tup
         yield first, last, min(keys, -(-last // step) * step) if attrs.causal and step else keys
 
 
-def _is_blockwise(node: Primal) -> bool:
+def _is_blockwise(node: Primal[object]) -> bool:
     q, k, v, *mask = node.inputs
     shape = (*broadcast_shapes([x.shape[:-2] for x in (q, k, v)], "attention"), q.shape[-2], k.shape[-2])
     known = all(isinstance(size, int) for x in (q, k, v) for size in x.shape)
     return known and int(product(shape)) >= BLOCKWISE_FROM and (not mask or mask[0].ndim == 2)
 
 
-def _by_head(node: Primal, function: Callable[..., Any], operands: Sequence[Tensor]) -> list[Tensor]:
+def _by_head(node: Primal[object], function: Callable[..., list[Tensor]], operands: Sequence[Tensor]) -> list[Tensor]:
     """``function`` of the operands' matrices, one head after the other."""
     batch = broadcast_shapes([x.shape[:-2] for x in node.inputs[:3]], "attention")
     flat = [
@@ -98,7 +99,7 @@ def _by_head(node: Primal, function: Callable[..., Any], operands: Sequence[Tens
     return [FUNCTIONS.reshape(y, (*batch, *y.shape[1:])) for y in made]
 
 
-def _part(mask: Any, first: int, last: int, keys: int) -> Any:
+def _part(mask: Tensor | None, first: int, last: int, keys: int) -> Tensor | None:
     """The mask of some queries and the first ``keys`` keys; an axis of size 1 serves all."""
     if mask is None:
         return None
@@ -109,16 +110,16 @@ def _part(mask: Any, first: int, last: int, keys: int) -> Any:
 # -- the entry ------------------------------------------------------------------------------------------------------
 
 
-def _expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand(o: Namespace, node: Primal[AttentionAttributes]) -> Sequence[Tensor]:
     q, k, v, *given = node.inputs
     mask = given[0] if given else None
     if not _is_blockwise(node):
         return [o.matmul(_weights(o, node.attrs, q, k, mask), v)]
 
-    def head(q: Any, k: Any, v: Any) -> list[Any]:
+    def head(q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         parts = [
             o.matmul(_weights(o, node.attrs, q[a:b], k[:n], _part(mask, a, b, n), a), v[:n])
-            for a, b, n in _blocks(node.attrs, q.shape[0], k.shape[0])
+            for a, b, n in _blocks(node.attrs, *sizes((q.shape[0], k.shape[0])))
         ]
         return [o.concat(parts, axis=0)]
 
@@ -126,8 +127,15 @@ def _expand(o: Namespace, node: Primal) -> Sequence[Any]:
 
 
 def _pull_block(
-    o: Namespace, attrs: AttentionAttributes, q: Any, k: Any, v: Any, mask: Any, ct: Any, first: int = 0
-) -> tuple[Any, Any, Any, Any]:
+    o: Namespace,
+    attrs: AttentionAttributes,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    ct: Tensor,
+    first: int = 0,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The cotangents of queries, keys, values and scores."""
     weights = _weights(o, attrs, q, k, mask, first)
     dw = o.matmul(ct, o.matrix_transpose(v))
@@ -136,28 +144,28 @@ def _pull_block(
     return o.multiply(o.matmul(ds, k), attrs.scale), dk, o.matmul(o.matrix_transpose(weights), ct), ds
 
 
-def _pull_head(o: Namespace, attrs: AttentionAttributes, mask: Any, q: Any, k: Any, v: Any, ct: Any) -> list[Any]:
+def _pull_head(
+    o: Namespace, attrs: AttentionAttributes, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor, ct: Tensor
+) -> list[Tensor]:
     """The cotangents of one head, block by block, the last first: it meets all keys."""
-    queries: list[Any] = []
-    sums: list[Any] = [None, None]
-    for a, b, n in reversed(list(_blocks(attrs, q.shape[0], k.shape[0]))):
+    queries: list[Tensor] = []
+    sums: list[Tensor] = []
+    for a, b, n in reversed(list(_blocks(attrs, *sizes((q.shape[0], k.shape[0]))))):
         dq, *more, _ = _pull_block(o, attrs, q[a:b], k[:n], v[:n], _part(mask, a, b, n), ct[a:b], a)
         queries.insert(0, dq)
-        for i, part in enumerate(more):
-            rest = k.shape[0] - n
-            whole = o.pad_with(part, (0, 0), (rest, 0), (0, 0), 0.0) if rest else part
-            sums[i] = whole if sums[i] is None else o.add(whole, sums[i])
+        rest = k.shape[0] - n
+        whole = [o.pad_with(part, (0, 0), (rest, 0), (0, 0), 0.0) if rest else part for part in more]
+        sums = [o.add(part, before) for part, before in zip(whole, sums, strict=True)] if sums else whole
     return [o.concat(queries, axis=0), *sums]
 
 
-def _vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp(o: Namespace, node: Primal[AttentionAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     q, k, v, *given = node.inputs
     mask = given[0] if given else None
-    wanted = getattr(node, "needs", ()) or (True,) * len(node.inputs)
-    floating_mask = mask is not None and mask.dtype != bool_ and wanted[3]
+    floating_mask = mask is not None and mask.dtype != bool_ and node.wanted[3]
     if _is_blockwise(node) and not floating_mask:
 
-        def head(q: Any, k: Any, v: Any, ct: Any) -> list[Any]:
+        def head(q: Tensor, k: Tensor, v: Tensor, ct: Tensor) -> list[Tensor]:
             return _pull_head(o, node.attrs, mask, q, k, v, ct)
 
         pulled = [*_by_head(node, head, (q, k, v, ct)), None]
@@ -213,10 +221,10 @@ def _shared_heads(x: Tensor, query: Tensor, what: str) -> Tensor:
 
 @public
 def scaled_dot_product_attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: TensorLike,
+    key: TensorLike,
+    value: TensorLike,
+    attn_mask: TensorLike | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,

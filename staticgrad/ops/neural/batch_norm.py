@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeGuard
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies, lift_all, no_grad
+from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, lift_all, no_grad
 from staticgrad.ops.declare import FLOATS
 from staticgrad.ops.neural.normalisation import (
     affine,
@@ -37,11 +37,11 @@ def _channel_axes(ndim: int) -> tuple[int, ...]:
     return (0, *range(2, ndim))
 
 
-def _by_channel(o: Namespace, parameter: Any, ndim: int) -> Any:
+def _by_channel(o: Namespace, parameter: Tensor, ndim: int) -> Tensor:
     return o.reshape(parameter, (1, parameter.shape[0], *(1 for _ in range(ndim - 2))))
 
 
-def _batch_norm_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _batch_norm_expand(o: Namespace, node: Primal[BatchNormAttributes]) -> Sequence[Tensor]:
     x, *parameters = node.inputs
     y = o.standardize(x, _channel_axes(x.ndim), node.attrs.eps)
     return [affine(o, y, [_by_channel(o, p, x.ndim) for p in parameters], node.attrs.weight, node.attrs.bias)]
@@ -53,7 +53,7 @@ def _batch_norm_reference(attrs: BatchNormAttributes, x: Array, *parameters: Arr
     return affine_reference(y, [p.reshape(shape) for p in parameters], attrs.weight, attrs.bias)
 
 
-def _batch_norm_inference_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _batch_norm_inference_expand(o: Namespace, node: Primal[BatchNormAttributes]) -> Sequence[Tensor]:
     x, *parameters = node.inputs
     mean, variance, *affine = (_by_channel(o, p, x.ndim) for p in parameters)
     scale = o.rsqrt(o.add(variance, node.attrs.eps))
@@ -112,19 +112,21 @@ BATCH_NORM_INFERENCE = register(
 )
 
 
-def is_variable(value: Any) -> bool:
+def is_variable(value: object) -> TypeGuard[Tensor]:
     """Whether a value is the tensor of a variable, so that it can be assigned to."""
     return isinstance(value, Tensor) and value.op.op.name == "variable"
 
 
-def _update(variable: Tensor, statistic: Tensor, momentum: Any) -> Node:
+def _update(variable: Tensor, statistic: Tensor, momentum: float | Tensor) -> Node:
     o = FUNCTIONS
     before = o.latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
     return o.assign(variable, new)
 
 
-def _running_updates(x: Tensor, running_mean: Any, running_var: Any, momentum: Any) -> list[Node]:
+def _running_updates(
+    x: Tensor, running_mean: TensorLike | None, running_var: TensorLike | None, momentum: float | Tensor
+) -> list[Node]:
     """The assignments of running statistics: (1 - momentum)·old + momentum·new, the variance with n / (n - 1)."""
     o = FUNCTIONS
     axes = _channel_axes(x.ndim)
@@ -144,13 +146,13 @@ def _running_updates(x: Tensor, running_mean: Any, running_var: Any, momentum: A
 
 @public
 def batch_norm(
-    input: Any,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
+    input: TensorLike,
+    running_mean: TensorLike | None,
+    running_var: TensorLike | None,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
     training: bool = False,
-    momentum: Any = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Batch normalisation (Ioffe and Szegedy 2015).

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, control_dependencies
+from staticgrad.graph import Tensor, TensorLike, control_dependencies
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
@@ -27,7 +26,7 @@ def _embedding_type(attrs: EmbeddingAttributes, weight: TensorType, index: Tenso
     return TensorType((*index.shape, weight.shape[1]), weight.dtype)
 
 
-def _embedding_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _embedding_vjp(o: Namespace, node: Primal[EmbeddingAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     weight, index = node.inputs
     if node.attrs.padding_idx is not None:
         ct = o.where(o.equal(o.expand_dims(index, -1), node.attrs.padding_idx), 0, ct)
@@ -36,7 +35,9 @@ def _embedding_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
         return o.scatter_add(zeros, ct, index), None
 
 
-def _embedding_jvp(o: Namespace, node: Primal, dweight: Any, _: Any = None) -> Sequence[Any]:
+def _embedding_jvp(
+    o: Namespace, node: Primal[EmbeddingAttributes], dweight: Tensor | None, _: Tensor | None = None
+) -> Sequence[Tensor | None]:
     if dweight is None:
         return (None,)
     weight, index = node.inputs
@@ -63,7 +64,7 @@ EMBEDDING = register(
 
 
 @public
-def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Tensor:
+def embedding(input: TensorLike, weight: TensorLike, padding_idx: int | None = None) -> Tensor:
     """Rows of ``weight`` (rows, features), one for each index of ``input``.
 
     Args:

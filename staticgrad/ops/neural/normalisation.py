@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, lift_all
+from staticgrad.graph import Tensor, TensorLike, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
@@ -24,19 +23,19 @@ class StandardizeAttributes:
     eps: float
 
 
-def centered(o: Namespace, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def centered(o: Namespace, x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, x - mean, and the mean square of that; axes are kept. All rules spell it so: equal parts are merged."""
     mean = o.mean(x, axis=axes, keepdims=True)
     difference = o.subtract(x, mean)
     return mean, difference, o.mean(o.multiply(difference, difference), axis=axes, keepdims=True)
 
 
-def _standardize_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _standardize_expand(o: Namespace, node: Primal[StandardizeAttributes]) -> Sequence[Tensor]:
     _, difference, variance = centered(o, node.inputs[0], node.attrs.axes)
     return [o.multiply(difference, o.rsqrt(o.add(variance, node.attrs.eps)))]
 
 
-def _standardize_rule(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _standardize_rule(o: Namespace, node: Primal[StandardizeAttributes], t: Tensor) -> Sequence[Tensor | None]:
     """(t - mean(t) - y·mean(t·y)) / σ: the Jacobian is symmetric, so the vjp is the jvp."""
     axes = node.attrs.axes
     (y,) = node.outputs
@@ -89,7 +88,7 @@ class NormAttributes:
     bias: bool
 
 
-def affine(o: Namespace, y: Any, parameters: Sequence[Any], has_weight: bool, has_bias: bool) -> Any:
+def affine(o: Namespace, y: Tensor, parameters: Sequence[Tensor], has_weight: bool, has_bias: bool) -> Tensor:
     """y·weight + bias, of those that are there; they broadcast against y."""
     rest = list(parameters)
     if has_weight:
@@ -108,7 +107,7 @@ def _last_axes(ndim: int, count: int) -> tuple[int, ...]:
     return tuple(range(ndim - count, ndim))
 
 
-def _norm_type(what: str) -> Any:
+def _norm_type(what: str) -> Callable[..., TensorType]:
     def infer(attrs: NormAttributes, x: TensorType, *parameters: TensorType) -> TensorType:
         expected = x.shape[x.ndim - attrs.ndim :]
         for parameter in parameters:
@@ -121,7 +120,7 @@ def _norm_type(what: str) -> Any:
     return infer
 
 
-def _layer_norm_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _layer_norm_expand(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
     x, *parameters = node.inputs
     y = o.standardize(x, _last_axes(x.ndim, node.attrs.ndim), node.attrs.eps)
     return [affine(o, y, parameters, node.attrs.weight, node.attrs.bias)]
@@ -152,17 +151,17 @@ LAYER_NORM = register(
 )
 
 
-def _inverse_rms(o: Namespace, x: Any, axes: tuple[int, ...], eps: float) -> Any:
+def _inverse_rms(o: Namespace, x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
     return o.rsqrt(o.add(o.mean(o.multiply(x, x), axis=axes, keepdims=True), eps))
 
 
-def _rms_norm_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _rms_norm_expand(o: Namespace, node: Primal[NormAttributes]) -> Sequence[Tensor]:
     x, *weight = node.inputs
     y = o.multiply(x, _inverse_rms(o, x, _last_axes(x.ndim, node.attrs.ndim), node.attrs.eps))
     return [affine(o, y, weight, bool(weight), False)]
 
 
-def _rms_norm_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _rms_norm_vjp(o: Namespace, node: Primal[NormAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, *weight = node.inputs
     axes = _last_axes(x.ndim, node.attrs.ndim)
     inverse = _inverse_rms(o, x, axes, node.attrs.eps)
@@ -207,8 +206,8 @@ class GroupNormAttributes:
     bias: bool
 
 
-def per_channel_type(what: str) -> Any:
-    def infer(attrs: Any, x: TensorType, *parameters: TensorType) -> TensorType:
+def per_channel_type(what: str) -> Callable[..., TensorType]:
+    def infer(attrs: object, x: TensorType, *parameters: TensorType) -> TensorType:
         if x.ndim < 2:
             raise GraphError(f"{what}: expected an input (N, C, *), actual {x}")
         for parameter in parameters:
@@ -226,7 +225,7 @@ def _grouped(shape: Shape, groups: int) -> tuple[Shape, Shape]:
     return (shape[0], groups, within, *shape[2:]), (1, groups, within, *(1 for _ in shape[2:]))
 
 
-def _group_norm_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _group_norm_expand(o: Namespace, node: Primal[GroupNormAttributes]) -> Sequence[Tensor]:
     x, *parameters = node.inputs
     attrs: GroupNormAttributes = node.attrs
     image, parameter = _grouped(x.shape, attrs.groups)
@@ -261,7 +260,7 @@ GROUP_NORM = register(
 )
 
 
-def with_parameters(what: str, input: Any, *parameters: Any) -> tuple[Tensor, ...]:
+def with_parameters(what: str, input: TensorLike, *parameters: TensorLike | None) -> tuple[Tensor, ...]:
     """The input and the parameters that are not None, in one floating dtype."""
     result = lift_all((input, *(p for p in parameters if p is not None)), what=what)
     floating(result[0], what)
@@ -270,7 +269,11 @@ def with_parameters(what: str, input: Any, *parameters: Any) -> tuple[Tensor, ..
 
 @public
 def layer_norm(
-    input: Any, normalized_shape: int | Sequence[Size], weight: Any = None, bias: Any = None, eps: float = 1e-5
+    input: TensorLike,
+    normalized_shape: int | Sequence[Size],
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """(x - mean) / sqrt(variance + eps)·weight + bias over the last axes (Ba, Kiros, Hinton 2016).
 
@@ -291,7 +294,10 @@ def layer_norm(
 
 @public
 def rms_norm(
-    input: Any, normalized_shape: int | Sequence[Size], weight: Any = None, eps: float | None = None
+    input: TensorLike,
+    normalized_shape: int | Sequence[Size],
+    weight: TensorLike | None = None,
+    eps: float | None = None,
 ) -> Tensor:
     """x / sqrt(mean(x²) + eps)·weight over the last axes; ``eps`` None: the dtype's machine epsilon.
 
@@ -314,7 +320,13 @@ def _check_normalized(what: str, x: Tensor, normalized_shape: int | Sequence[Siz
 
 
 @public
-def group_norm(input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+def group_norm(
+    input: TensorLike,
+    num_groups: int,
+    weight: TensorLike | None = None,
+    bias: TensorLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """(x - mean) / sqrt(variance + eps)·weight + bias over groups of channels (Wu and He 2018).
 
     Args:

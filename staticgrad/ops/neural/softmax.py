@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, floating
 from staticgrad.ops.moments import float_type
 from staticgrad.ops.reductions import Axis, ReduceAttributes, reduce_cases, reduced, reduced_shape, reduced_size, spread
@@ -31,7 +30,7 @@ class AxisAttributes:
 # -- softmax ------------------------------------------------------------------------------------------------------
 
 
-def shifted_exp(o: Namespace, x: Any, axis: int) -> tuple[Any, Any, Any]:
+def shifted_exp(o: Namespace, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Tensor]:
     """x - max, its exponential, and that one's sum along the axis, which stays with size 1.
 
     The maximum only keeps the exponential in range: the results do not depend on it, and no derivative is taken of it.
@@ -41,12 +40,12 @@ def shifted_exp(o: Namespace, x: Any, axis: int) -> tuple[Any, Any, Any]:
     return shifted, e, o.sum(e, axis=axis, keepdims=True)
 
 
-def _softmax_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _softmax_expand(o: Namespace, node: Primal[AxisAttributes]) -> Sequence[Tensor]:
     _, e, total = shifted_exp(o, node.inputs[0], node.attrs.axis)
     return [o.multiply(e, o.reciprocal(total))]  # one division a row; the sum is at least one
 
 
-def _softmax_rule(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _softmax_rule(o: Namespace, node: Primal[AxisAttributes], t: Tensor) -> Sequence[Tensor | None]:
     """diag(y) - y·yᵀ: symmetric, so the vjp is the jvp."""
     (y,) = node.outputs
     inner = o.sum(o.multiply(t, y), axis=node.attrs.axis, keepdims=True)
@@ -67,17 +66,17 @@ def log_softmax_reference(x: Array, axis: int) -> Array:
         return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)))
 
 
-def _log_softmax_expand(o: Namespace, node: Primal) -> Sequence[Any]:
+def _log_softmax_expand(o: Namespace, node: Primal[AxisAttributes]) -> Sequence[Tensor]:
     shifted, _, total = shifted_exp(o, node.inputs[0], node.attrs.axis)
     return [o.subtract(shifted, o.log(total))]
 
 
-def _log_softmax_vjp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _log_softmax_vjp(o: Namespace, node: Primal[AxisAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (y,) = node.outputs
     return (o.subtract(ct, o.multiply(o.exp(y), o.sum(ct, axis=node.attrs.axis, keepdims=True))),)
 
 
-def _log_softmax_jvp(o: Namespace, node: Primal, dx: Any) -> Sequence[Any]:
+def _log_softmax_jvp(o: Namespace, node: Primal[AxisAttributes], dx: Tensor) -> Sequence[Tensor | None]:
     (y,) = node.outputs
     return (o.subtract(dx, o.sum(o.multiply(o.exp(y), dx), axis=node.attrs.axis, keepdims=True)),)
 
@@ -117,7 +116,7 @@ LOG_SOFTMAX = register(
 
 
 @public
-def softmax(input: Any, dim: int = -1) -> Tensor:
+def softmax(input: TensorLike, dim: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along ``dim``, computed after subtracting the largest element.
 
     Raises:
@@ -128,7 +127,7 @@ def softmax(input: Any, dim: int = -1) -> Tensor:
 
 
 @public
-def log_softmax(input: Any, dim: int = -1) -> Tensor:
+def log_softmax(input: TensorLike, dim: int = -1) -> Tensor:
     """log(softmax(x)) along ``dim``, accurate also where the softmax is tiny.
 
     Raises:
@@ -155,7 +154,7 @@ def _logsumexp_reference(attrs: ReduceAttributes, x: Array) -> Array:
     return np.asarray(wide.reshape(reduced_shape(x.shape, attrs.axes, attrs.keepdims))).astype(x.dtype)
 
 
-def _expand_logsumexp(o: Namespace, node: Primal) -> Sequence[Any]:
+def _expand_logsumexp(o: Namespace, node: Primal[ReduceAttributes]) -> Sequence[Tensor]:
     x, attrs = node.inputs[0], node.attrs
     largest = o.max(x, axis=attrs.axes, keepdims=True)
     shift = o.where(o.isfinite(largest), largest, 0)
@@ -163,7 +162,7 @@ def _expand_logsumexp(o: Namespace, node: Primal) -> Sequence[Any]:
     return [y if attrs.keepdims else o.reshape(y, reduced_shape(x.shape, attrs.axes, attrs.keepdims))]
 
 
-def _softmax_terms(o: Namespace, node: Primal) -> Any:
+def _softmax_terms(o: Namespace, node: Primal[ReduceAttributes]) -> Tensor:
     """exp(x - y): 1 for an infinite x that decides, 0 where every x is -infinity."""
     x = node.inputs[0]
     y = spread(o, node.outputs[0], x, node.attrs.axes)
@@ -171,11 +170,11 @@ def _softmax_terms(o: Namespace, node: Primal) -> Any:
     return o.exp(o.where(o.equal(x, shift), 0, x - shift))
 
 
-def _vjp_logsumexp(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_logsumexp(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     return (o.multiply_no_nan(_softmax_terms(o, node), spread(o, ct, node.inputs[0], node.attrs.axes)),)
 
 
-def _jvp_logsumexp(o: Namespace, node: Primal, t: Any) -> Sequence[Any]:
+def _jvp_logsumexp(o: Namespace, node: Primal[ReduceAttributes], t: Tensor) -> Sequence[Tensor | None]:
     weighted = o.multiply_no_nan(_softmax_terms(o, node), t)
     return (o.sum(weighted, axis=node.attrs.axes, keepdims=node.attrs.keepdims),)
 
@@ -197,7 +196,7 @@ LOGSUMEXP = register(
 
 
 @public
-def logsumexp(x: Any, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
+def logsumexp(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too.
 
     Raises:

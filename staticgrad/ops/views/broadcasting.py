@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.graph import Tensor, TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
-from staticgrad.types import DTYPES, Dim, Shape, TensorType, broadcast_shapes
+from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes
 
 
 @frozen
@@ -57,7 +55,7 @@ BROADCAST_TO = register(
 
 
 @public
-def broadcast_to(x: Any, shape: Any) -> Tensor:
+def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     """The tensor repeated to a shape, by NumPy's rule."""
     x = lifted(x)
     target = as_shape(shape, "broadcast_to")
@@ -65,7 +63,7 @@ def broadcast_to(x: Any, shape: Any) -> Tensor:
 
 
 @public
-def broadcast_arrays(*arrays: Any) -> list[Tensor]:
+def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
     """The tensors, all repeated to their common shape; dtypes stay."""
     graph = graph_of(arrays)
     with graph:

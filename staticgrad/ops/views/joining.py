@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import declare, lifted, operands
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
@@ -46,7 +45,7 @@ def _concat_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
     return TensorType(tuple(shape), first.dtype)
 
 
-def _vjp_concat(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_concat(o: Namespace, node: Primal[ConcatAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     result = []
     place: Size = 0
     for x in node.inputs:
@@ -56,8 +55,8 @@ def _vjp_concat(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
     return result
 
 
-def _jvp_joined(name: str) -> Any:
-    def jvp(o: Namespace, node: Primal, *tangents: Any) -> Sequence[Any]:
+def _jvp_joined(name: str) -> Callable[..., Sequence[Tensor | None]]:
+    def jvp(o: Namespace, node: Primal[ConcatAttributes], *tangents: Tensor | None) -> Sequence[Tensor | None]:
         filled = [o.zeros_like(x) if t is None else t for x, t in zip(node.inputs, tangents, strict=True)]
         return (FUNCTIONS.__getattr__(name)(filled, axis=node.attrs.axis),)
 
@@ -86,14 +85,14 @@ CONCAT = register(
 )
 
 
-def _several(what: str, arrays: Any) -> tuple[Tensor, ...]:
+def _several(what: str, arrays: Sequence[TensorLike] | Tensor) -> tuple[Tensor, ...]:
     if isinstance(arrays, Tensor) or not arrays:
         raise GraphError(f"{what}: expected a list of tensors, actual {arrays!r}")
     return operands(what, *arrays)
 
 
 @public
-def concat(arrays: Any, axis: int | None = 0) -> Tensor:
+def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
     """Tensors one after the other along ``axis``; None joins them flattened.
 
     Raises:
@@ -111,7 +110,7 @@ def _stack_type(attrs: ConcatAttributes, *types: TensorType) -> TensorType:
     return _concat_type(attrs, *widened)
 
 
-def _vjp_stack(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_stack(o: Namespace, node: Primal[ConcatAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     parts = o.unstack(ct, axis=node.attrs.axis)
     return [part if is_floating(x.dtype) else None for part, x in zip(parts, node.inputs, strict=True)]
 
@@ -139,7 +138,7 @@ STACK = register(
 
 
 @public
-def stack(arrays: Any, axis: int = 0) -> Tensor:
+def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:
     """Tensors of one shape, joined along a new axis."""
     xs = _several("stack", arrays)
     return declare(STACK, xs, ConcatAttributes(normalize_axis(axis, xs[0].ndim + 1, "stack")))
@@ -153,7 +152,7 @@ def _fixed_size(x: Tensor, axis: int, what: str) -> int:
 
 
 @public
-def unstack(x: Any, axis: int = 0) -> list[Tensor]:
+def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
     """The parts of ``x`` at each place of ``axis``, without that axis."""
     x = lifted(x)
     i = normalize_axis(axis, x.ndim, "unstack")
@@ -162,7 +161,7 @@ def unstack(x: Any, axis: int = 0) -> list[Tensor]:
 
 
 @public
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
+def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """As ``np.split``: into so many equal parts, or before each of the given indices.
 
     Raises:
@@ -188,7 +187,7 @@ def _ordered(a: Size, b: Size) -> bool:
 
 
 @public
-def roll(x: Any, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
+def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved on by ``shift`` places along ``axis``, those at the end to the front.
 
     Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import declare, lifted
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import DTYPES, Size, TensorType, normalize_axis
@@ -60,7 +59,7 @@ PERMUTE_DIMS = register(
 
 
 @public
-def permute_dims(x: Any, axes: tuple[int, ...]) -> Tensor:
+def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
     """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
     y = lifted(x)
     perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
@@ -69,14 +68,14 @@ def permute_dims(x: Any, axes: tuple[int, ...]) -> Tensor:
 
 
 @public
-def transpose(x: Any, axes: tuple[int, ...] | None = None) -> Tensor:
+def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """``permute_dims``; without ``axes`` their order is reversed."""
     x = lifted(x)
     return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
 
 
 @public
-def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
+def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
     x = lifted(x)
     a, b = normalize_axis(axis1, x.ndim, "swapaxes"), normalize_axis(axis2, x.ndim, "swapaxes")
@@ -86,7 +85,7 @@ def swapaxes(x: Any, axis1: int, axis2: int) -> Tensor:
 
 
 @public
-def matrix_transpose(x: Any) -> Tensor:
+def matrix_transpose(x: TensorLike) -> Tensor:
     """The last two axes exchanged.
 
     Raises:
@@ -99,7 +98,7 @@ def matrix_transpose(x: Any) -> Tensor:
 
 
 @public
-def moveaxis(x: Any, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
+def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
     """Axes moved to new places, the others in their order."""
     x = lifted(x)
     sources = (source,) if isinstance(source, int) else tuple(source)

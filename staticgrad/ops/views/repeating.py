@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import lifted
 from staticgrad.ops.views.broadcasting import broadcast_to
 from staticgrad.ops.views.reshaping import reshape
@@ -17,7 +16,7 @@ from staticgrad.types import Dim, normalize_axis
 
 
 @public
-def tile(x: Any, repetitions: int | tuple[int, ...]) -> Tensor:
+def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
     """The whole tensor repeated along its axes, as ``np.tile``."""
     x = lifted(x)
     counts = (repetitions,) if isinstance(repetitions, int | Dim) else tuple(repetitions)
@@ -29,7 +28,7 @@ def tile(x: Any, repetitions: int | tuple[int, ...]) -> Tensor:
     return reshape(broadcast_to(reshape(x, apart), repeated), whole)
 
 
-def _repeated(repeats: Any, x: Tensor, axis: int) -> Array:
+def _repeated(repeats: int | Sequence[int] | Array, x: Tensor, axis: int) -> Array:
     """Which element of an axis stands at each place when the n-th is repeated ``repeats[n]`` times."""
     size = x.shape[axis]
     if isinstance(repeats, Tensor) or isinstance(size, Dim):
@@ -42,7 +41,7 @@ def _repeated(repeats: Any, x: Tensor, axis: int) -> Array:
 
 
 @public
-def repeat(x: Any, repeats: int | Sequence[int] | Array, axis: int | None = None) -> Tensor:
+def repeat(x: TensorLike, repeats: int | Sequence[int] | Array, axis: int | None = None) -> Tensor:
     """Each element ``repeats`` times in a row along ``axis``, or of the flattened tensor.
 
     Args:

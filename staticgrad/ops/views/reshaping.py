@@ -6,11 +6,11 @@ from typing import Any
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import declare, lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
-from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, normalize_axis, product
+from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, Size, TensorType, normalize_axes, normalize_axis, product
 
 
 @frozen
@@ -54,14 +54,14 @@ RESHAPE = register(
 
 
 @public
-def reshape(x: Any, shape: Any) -> Tensor:
+def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
     """The elements in row-major order, in another shape: a tuple of sizes or an int; one of them may be -1.
 
     Raises:
         GraphError: the shape has another number of elements, or -1 twice.
     """
     x = lifted(x)
-    wanted = list(shape) if isinstance(shape, tuple | list) else [shape]
+    wanted: list[Any] = list(shape) if isinstance(shape, tuple | list) else [shape]
     free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
     if len(free) > 1:
         raise GraphError(f"reshape: only one size can be -1, not {tuple(wanted)}")
@@ -73,7 +73,7 @@ def reshape(x: Any, shape: Any) -> Tensor:
     return x if target == x.shape and not x.requires_grad else declare(RESHAPE, (x,), ReshapeAttributes(target))
 
 
-def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
+def _missing_size(x: Tensor, known: Size, shape: ShapeLike) -> Size:
     total = x.size
     if known == 0 or (isinstance(known, int) and isinstance(total, int) and total % known):
         raise GraphError(f"reshape: {x.type} with {total} elements does not fill shape {shape}")
@@ -81,7 +81,7 @@ def _missing_size(x: Tensor, known: Size, shape: Any) -> Size:
 
 
 @public
-def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
     tensor: Tensor = lifted(x)
     shape = tensor.shape
@@ -96,7 +96,7 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @public
-def expand_dims(x: Any, axis: int | tuple[int, ...] = 0) -> Tensor:
+def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
     """New axes of size 1 at ``axis``, counted in the result."""
     x = lifted(x)
     many = (axis,) if isinstance(axis, int) else tuple(axis)
@@ -106,7 +106,7 @@ def expand_dims(x: Any, axis: int | tuple[int, ...] = 0) -> Tensor:
 
 
 @public
-def squeeze(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """Without axes of size 1: those in ``axis``, or all.
 
     Raises:

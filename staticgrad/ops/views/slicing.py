@@ -9,7 +9,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, TensorLike
 from staticgrad.ops.declare import declare, lifted
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
@@ -101,7 +101,7 @@ def _unread(start: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]
     return first, size - first - reach - 1
 
 
-def _vjp_slice(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_slice(o: Namespace, node: Primal[SliceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     return (unslice(ct, node.attrs, node.inputs[0].shape),)
 
 
@@ -145,7 +145,7 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 
 
 @public
-def flip(x: Any, axis: int | tuple[int, ...] | None = None) -> Tensor:
+def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements in reverse order along ``axis``, or along all axes."""
     x = y = lifted(x)
     for i in normalize_axes(axis, y.ndim, "flip"):
@@ -198,7 +198,7 @@ def _pad_index(attrs: PadAttributes, shape: tuple[int, ...]) -> tuple[slice, ...
     return tuple(np.s_[low : low + size + max(size - 1, 0) * gap : gap + 1] for low, gap, size in widths)
 
 
-def _vjp_pad(o: Namespace, node: Primal, ct: Any) -> Sequence[Any]:
+def _vjp_pad(o: Namespace, node: Primal[PadAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, attrs = node.inputs[0], node.attrs
     stops = tuple(
         low + (size if gap == 0 or size == 0 else (size - 1) * (gap + 1) + 1)
@@ -240,7 +240,9 @@ def pad_with(
 
 
 @public
-def pad(x: Any, pad_width: Any, value: float | int | bool = 0) -> Tensor:
+def pad(
+    x: TensorLike, pad_width: Size | Sequence[Size] | Sequence[Sequence[Size]], value: float | int | bool = 0
+) -> Tensor:
     """``value`` around a tensor, as ``np.pad`` with mode "constant".
 
     Args:
@@ -250,23 +252,18 @@ def pad(x: Any, pad_width: Any, value: float | int | bool = 0) -> Tensor:
         GraphError: a negative width, or not as many pairs as axes.
     """
     x = lifted(x)
-    if isinstance(pad_width, int | np.integer | Dim):
-        pairs = [(pad_width, pad_width)] * x.ndim
+    items: list[Any] = [pad_width] if isinstance(pad_width, int | np.integer | Dim) else list(pad_width)
+    flat = all(isinstance(item, int | np.integer | Dim) for item in items)
+    if flat and len(items) in (1, 2):
+        pairs = [(items[0], items[-1])] * x.ndim
+    elif not flat and len(items) in (1, x.ndim):
+        pairs = [tuple(item) for item in items] * (x.ndim if len(items) == 1 else 1)
     else:
-        items = list(pad_width)
-        flat = all(isinstance(item, int | np.integer | Dim) for item in items)
-        if flat and len(items) == 2:
-            pairs = [(items[0], items[1])] * x.ndim
-        elif flat and len(items) == 1:
-            pairs = [(items[0], items[0])] * x.ndim
-        elif not flat and len(items) in (1, x.ndim):
-            pairs = [tuple(item) for item in items] * (x.ndim if len(items) == 1 else 1)
-        else:
-            raise GraphError(f"pad: expected a pair of widths for each axis of {x.type}, actual {pad_width!r}")
+        raise GraphError(f"pad: expected a pair of widths for each axis of {x.type}, actual {pad_width!r}")
     low, high = as_widths(pairs, 0), as_widths(pairs, 1)
     kind = x.dtype.type(value).item()
     return pad_with(x, low, high, (0,) * x.ndim, kind)
 
 
-def as_widths(pairs: Sequence[Any], side: int) -> tuple[Size, ...]:
+def as_widths(pairs: Sequence[tuple[Size, ...]], side: int) -> tuple[Size, ...]:
     return as_shape([pair[side] for pair in pairs], "pad")
