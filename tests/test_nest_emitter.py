@@ -475,7 +475,7 @@ def test_sums_over_dimensions_that_do_not_merge_are_accurate() -> None:
 
 
 def test_transposes() -> None:
-    sizes = [(16, 16), (33, 18), (5, 70), (64, 48), (1, 9)]
+    sizes = [(16, 16), (33, 18), (5, 70), (64, 48), (1, 9), (40, 8), (8, 40), (50, 13), (13, 50), (4, 40), (3, 40)]
     nests = [transpose(r, c, dtype) for r, c in sizes for dtype in (F32, F64, U8, B)]
     data = []
     for nest in nests:
@@ -648,7 +648,7 @@ def test_transposed_tiles_with_work() -> None:
         )
         return Nest((rows, size), (), (F32,) * 5, body)
 
-    nests = [nest(r, s) for r, s in [(16, 16), (33, 50), (70, 20), (9, 40)]]
+    nests = [nest(r, s) for r, s in [(16, 16), (33, 50), (70, 20), (9, 40), (40, 13)]]
     data = [[np.round(9 * normal(n)) for n in (r * s, r, s, r * s, s)] for r, s in (n.outer for n in nests)]
     check(nests, data)
 

@@ -26,7 +26,16 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
 from staticgrad.compiler.emit.nest.facts import access_of, dtype_of, lane_operands, literals_of
 from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, leading_lanes
-from staticgrad.compiler.emit.nest.plan import NestPlan, Share, Span, Sweep, plan_nest, plan_ranged, scratch_bytes
+from staticgrad.compiler.emit.nest.plan import (
+    NARROWEST_TILE,
+    NestPlan,
+    Share,
+    Span,
+    Sweep,
+    plan_nest,
+    plan_ranged,
+    scratch_bytes,
+)
 from staticgrad.compiler.emit.nest.reduction import (
     accumulator_dtype,
     across_lanes,
@@ -294,15 +303,18 @@ class _Emitter:
         return accumulators
 
     def _tiles(self, scope: Scope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
-        """The axis across the vectors, a square tile at a time where a whole vector is open."""
+        """The axis across the vectors, a tile of them at a time where a whole vector is open: square tiles, narrower
+        ones where less is left, single vectors at last."""
         dim, lanes = self.plan.order[level], scope.block.lanes
-        size = self.nest.dims[dim]
-        tiled = size - size % lanes if lanes > 1 and scope.block.mask is None else 0
-        if tiled:
-            tile = scope.nested(Block(lanes, lanes, across=dim))
-            accumulators = self._turns(tile, level, Span(0, tiled, 1, lanes), accumulators, body)
-        if tiled < size:
-            accumulators = self._turns(scope, level, Span(tiled, size, 1, 1), accumulators, body)
+        size, at, width = self.nest.dims[dim], 0, lanes if scope.block.mask is None else 1
+        while width >= min(lanes, NARROWEST_TILE):
+            end = size - (size - at) % width
+            if end > at:
+                tile = scope.nested(Block(lanes, width, across=dim))
+                accumulators = self._turns(tile, level, Span(at, end, 1, width), accumulators, body)
+            at, width = end, width // 2
+        if at < size:
+            accumulators = self._turns(scope, level, Span(at, size, 1, 1), accumulators, body)
         return accumulators
 
     def _masked(self, span: Span, dim: int, body: Body) -> Body:

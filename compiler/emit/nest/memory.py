@@ -14,8 +14,8 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import prefetch
-from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan, is_near
-from staticgrad.compiler.emit.nest.tiles import Tiles, turned
+from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan, is_near, is_turned
+from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
 
@@ -231,22 +231,13 @@ class Memory:
             prefetch(self.f, self.f.offset(address, AHEAD * step, memory_type(dtype)))
 
     def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
-        """All copies of a load that is contiguous across the vectors: rows of a square tile, turned in registers. None
-        where the load is of another form."""
-        block = scope.block
-        lanes = block.lanes
-        if block.across is None or block.copies != lanes or block.mask is not None or access.terms:
+        """All copies of a load that is contiguous across the vectors: rows of a tile, turned in registers. None where
+        the load is of another form."""
+        block, axis = scope.block, self.plan.vector
+        if block.across is None or axis is None or not is_turned(access, axis, block.across):
             return None
-        if access.strides[block.across] != 1 or abs(self._step(access)) <= 1:
-            return None
-        first = self._address(scope, access, dtype, 0)
-        element = memory_type(dtype)
-        rows = [
-            self.f.load(vector(element, lanes), self.f.offset(first, lane * self._step(access), element))
-            for lane in range(lanes)
-        ]
-        rows = turned(self.f, rows)
-        return [from_memory(self.f, row, dtype) for row in rows]
+        tile = Tiles(self.f, dtype, block.lanes, block.copies, access.strides[axis])
+        return [from_memory(self.f, column, dtype) for column in tile.columns(self._address(scope, access, dtype, 0))]
 
     def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, copy: int, guard: Value | None) -> Lane:
         address = self._address(scope, access, dtype, copy)

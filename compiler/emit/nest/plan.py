@@ -60,6 +60,8 @@ VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
 AHEAD = 8
 FAR_BYTES = 2048
 OWN_CACHE_BYTES = 1 << 20
+# Transposed loads are turned in registers, at least so many vectors at a time.
+NARROWEST_TILE = 4
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
 # What one core does: for deciding whether to share work, so roughly.
@@ -171,6 +173,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
     inner = dim is not None and dim >= len(nest.outer)
     runs = _runs(nest, facts)
     staged = staged_accesses(nest, facts, dim, lanes, target)
+    tiled = tiled_axis(nest, facts, dim, lanes)
     rows_at_once = _rows_at_once(nest, facts, lanes) if inner else 1
     across = GROUPED_ACROSS_COST if rows_at_once > 1 else ACROSS_COST
     # what passes through tiles does so once, in whichever sweeps it is read
@@ -188,7 +191,10 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
             total += elements * per_turn + (across * rows if inner else 0.0)
         elif isinstance(instr, Load | Store):
             if along is not None and instr.access not in staged:
-                count *= _memory_cost(instr, facts, along, lanes)
+                if tiled is not None and isinstance(instr, Load) and is_turned(instr.access, along, tiled):
+                    count *= _staging_cost(nest.dims[tiled], lanes)
+                else:
+                    count *= _memory_cost(instr, facts, along, lanes)
             total += count
         else:
             total += count * cost_of(nest, number)
@@ -245,6 +251,23 @@ def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
                 if stride == 1 and dim != vector and nest.dims[dim] > 1:
                     return dim
     return None
+
+
+def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int | None:
+    """The axis of the tiles that transposed loads are turned in: only for short bodies, which are written down once for
+    each vector of a tile."""
+    across = transposed_axis(nest, facts, vector)
+    if across is None or vector is None or nest.dims[vector] < lanes or nest.dims[across] < min(lanes, NARROWEST_TILE):
+        return None
+    accesses = [x for instr in nest.body if (x := access_of(instr))]
+    if any(x.terms for x in accesses) or any(nest.args[x.arg].itemsize < 4 for x in accesses):
+        return None
+    return across if sum(cost_of(nest, number) for number in facts.needed) <= TILED_COST else None
+
+
+def is_turned(access: Access, vector: int, across: int) -> bool:
+    """Whether a load jumps along the vectors and is contiguous across them."""
+    return access.strides[across] == 1 and abs(access.strides[vector]) > 1 and not access.terms
 
 
 def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]:
@@ -516,7 +539,7 @@ class _Planner:
             scratch_bytes=self.scratch_end * group,
             contracted=contractions(self.nest, self.facts),
             staged=self.staged,
-            across=self._tiled_axis(),
+            across=tiled_axis(self.nest, self.facts, self.vector, self.lanes),
             share=self._share(spans, group),
             group=group,
             ahead=self._ahead(len(sweeps)),
@@ -578,16 +601,6 @@ class _Planner:
                 sizes = [size for size, stride in zip(self.nest.dims, access.strides, strict=True) if stride]
                 moved += math.prod(sizes) * self.nest.args[access.arg].itemsize
         return moved
-
-    def _tiled_axis(self) -> int | None:
-        """The axis of square tiles: only for short bodies, which are written down once for each row of a tile."""
-        across = transposed_axis(self.nest, self.facts, self.vector)
-        if across is None or min(self.nest.dims[across], self.nest.dims[self._vector]) < self.lanes:
-            return None
-        accesses = [x for instr in self.nest.body if (x := access_of(instr))]
-        if any(x.terms for x in accesses) or any(self.nest.args[x.arg].itemsize < 4 for x in accesses):
-            return None
-        return across if self._cost(self.facts.needed) <= TILED_COST else None
 
     @property
     def _vector(self) -> int:

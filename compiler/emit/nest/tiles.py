@@ -49,9 +49,13 @@ class Tiles:
 
     def take(self, rows: Value, columns: Value) -> None:
         for start in self.starts:
-            tile = [self._joined([self._load(rows, start, r) for r in self._members(i)]) for i in range(self.width)]
-            for j, column in enumerate(turned(self.f, tile, self.width)[: self.size - start]):
+            for j, column in enumerate(self.columns(rows, start)[: self.size - start]):
                 self.f.store(column, self._column(columns, start + j))
+
+    def columns(self, rows: Value, start: int = 0) -> list[Value]:
+        """One tile: the columns that begin at ``start``."""
+        tile = [self._joined([self._load(rows, start, r) for r in self._members(i)]) for i in range(self.width)]
+        return turned(self.f, tile, self.width)
 
     def give(self, columns: Value, rows: Value) -> None:
         type_ = vector(self.element, self.lanes)
