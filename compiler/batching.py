@@ -19,18 +19,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import (
-    Derivation,
-    Graph,
-    Node,
-    Tensor,
-    get_default_graph,
-    graph_of,
-    isolated,
-    lift,
-    needed_nodes,
-    no_grad,
-)
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
+from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes

@@ -20,7 +20,8 @@ from staticgrad import nest
 from staticgrad.compiler.autodiff import gradients, jvp
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
-from staticgrad.graph import Graph, Node, Tensor, lift
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.lifting import lift
 from staticgrad.ops.sources import placeholder
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.runtime.session import Session

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, promote
+from staticgrad.graph import Tensor
+from staticgrad.lifting import promote
 from staticgrad.types import DTypeLike, dtype_of, is_floating, is_integer, is_weak
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]

@@ -15,17 +15,16 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Union
+from typing import Any, NoReturn
 
 import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Array, Op
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.reach import reach
-from staticgrad.types import DTypeLike, Shape, Size, TensorType, dtype_of, is_floating, is_weak, scalar_dtype
+from staticgrad.types import DTypeLike, Shape, Size, TensorType, is_floating, is_weak
 
 Hook = Callable[["Tensor"], "Tensor | None"]
-TensorLike = Union["Tensor", "Node", Array, np.generic, bool, int, float, list[Any], tuple[Any, ...]]  # see ``lift``
 _NUMBERED = re.compile(r"_\d+$")
 
 
@@ -458,7 +457,7 @@ class Graph:
         self._lock = threading.RLock()
 
     def __enter__(self) -> Graph:
-        _state.graphs.append(_writable(self))
+        _state.graphs.append(writable(self))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -522,7 +521,7 @@ class Graph:
         Raises:
             GraphError: the op's rule refuses the operands, they belong to another graph, or the graph is final.
         """
-        graph = _writable(self)
+        graph = writable(self)
         if graph is not self:
             return graph.add(op, inputs, attrs, name=name, types=types, control=control)
         if self.finalized:
@@ -639,7 +638,7 @@ class _State(threading.local):
 _state = _State()
 
 
-def _writable(graph: Graph) -> Graph:
+def writable(graph: Graph) -> Graph:
     """Where a declaration for ``graph`` goes: the current derivation of it, if there is one."""
     current = _state.graphs[-1] if _state.graphs else None
     return current if isinstance(current, Derivation) and current.continues(graph) else graph
@@ -726,74 +725,3 @@ def in_body() -> Iterator[None]:
             yield
     finally:
         _state.checkpoint = checkpoint
-
-
-# -- lifting ------------------------------------------------------------------------------------------------------
-
-
-def graph_of(values: Sequence[object]) -> Graph:
-    """The graph of the first tensor among ``values``, else the current one."""
-    for value in values:
-        if isinstance(value, Tensor):
-            return _writable(value.op.graph)
-        if isinstance(value, Node):
-            return _writable(value.graph)
-    return get_default_graph()
-
-
-def lift(value: object, graph: Graph, dtype: np.dtype | None = None) -> Tensor:
-    """A tensor for anything that can be an operand. ``dtype`` is what a Python scalar becomes.
-
-    Raises:
-        GraphError: the value is no number, array or tensor.
-    """
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, Node):
-        if len(value.outputs) != 1:
-            raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
-        return value.outputs[0]
-    if is_weak(value):
-        return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))
-    if isinstance(value, np.ndarray):
-        graph = _writable(graph)
-        known = graph._lifted.get(id(value))
-        if known is None or known[0] is not value:
-            with graph:
-                known = (value, FUNCTIONS.constant(value))
-            graph._lifted[id(value)] = known
-        return known[1]
-    if isinstance(value, (np.generic, list, tuple)):
-        return FUNCTIONS.constant(value)
-    raise GraphError(f"{value!r} cannot be used as a tensor")
-
-
-def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...]:
-    """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
-    graph = graph_of(values)
-    with graph:
-        strong = [lift(v, graph) for v in values if not is_weak(v)]
-        dtype = promote([x.dtype for x in strong], [v for v in values if is_weak(v)], what)
-        result = []
-        for value in values:
-            x = lift(value, graph, dtype)
-            result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
-    return tuple(result)
-
-
-def promote(strong: list[np.dtype], weak: Sequence[bool | int | float], what: str) -> np.dtype:
-    """NumPy 2's promotion (NEP 50); float factories are float32 where only Python scalars meet."""
-    if not strong:
-        kinds = [scalar_dtype(v) for v in weak]
-        return next(d for d in (dtype_of("float32"), dtype_of("int64"), dtype_of("bool")) if d in kinds)
-    for value in weak:
-        if type(value) is int and strong and all(d.kind in "iu" for d in strong):
-            info = np.iinfo(np.result_type(*strong))
-            if not info.min <= value <= info.max:
-                raise GraphError(f"{what}: the Python integer {value} is out of bounds for {info.dtype}")
-    dtype = np.result_type(*strong)
-    if any(type(v) is float for v in weak) and dtype.kind != "f":
-        return dtype_of("float64")
-    if any(type(v) is int for v in weak) and dtype.kind == "b":
-        return dtype_of("int64")
-    return dtype_of(dtype)

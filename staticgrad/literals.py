@@ -20,7 +20,7 @@ import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import FormatError
-from staticgrad.nn import layers
+from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
@@ -142,7 +142,7 @@ def as_size(value: Any) -> Size:
 def classes() -> dict[str, type]:
     """Every class that a text may name: attributes of ops, and initializers."""
     found = {}
-    for module in (*MODULES, init, layers):
+    for module in (*MODULES, init, affine):
         for name, value in vars(module).items():
             if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
                 found[name.removesuffix(SUFFIX)] = value

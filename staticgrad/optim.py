@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, lift, no_grad
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
+from staticgrad.lifting import lift
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o

@@ -17,7 +17,7 @@ import staticgrad as sg
 from staticgrad import init, literals
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.nn import layers
+from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.ops.sources import CONSTANT, ConstantAttributes
 from staticgrad.optable import OPS, NoAttributes
@@ -478,7 +478,7 @@ def test_every_class_has_a_name_of_its_own_and_known_types() -> None:
     assert attributes <= set(literals.classes().values())
     defined = [
         value.__name__
-        for module in (*MODULES, init, layers)
+        for module in (*MODULES, init, affine)
         for value in vars(module).values()
         if isinstance(value, type) and hasattr(value, "__dataclass_fields__") and value.__module__ == module.__name__
     ]

@@ -20,7 +20,8 @@ from typing import Any, Literal
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, graph_of, isolated, lift
+from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, isolated
+from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control import LOOPS
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS, Op, Primal

@@ -175,3 +175,8 @@ class Scope:
     ) -> Tensor:
         """A variable of the layer."""
         return Variable(initial, name=f"{self.prefix}.{name}", shape=shape, dtype=dtype, trainable=trainable)
+
+
+def repr_of(**values: Any) -> str:
+    """Arguments as a module's representation shows them."""
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -12,7 +12,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of, lift_all
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift_all
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,

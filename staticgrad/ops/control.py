@@ -27,7 +27,8 @@ import numpy as np
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, graph_of, in_body, lift, needed_nodes
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, in_body, needed_nodes
+from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import (

@@ -18,7 +18,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, lift_all
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, TypeRule, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes

@@ -17,7 +17,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import added, declare, operands
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis

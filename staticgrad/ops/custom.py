@@ -14,7 +14,8 @@ from typing import Any, ParamSpec, TypeVar
 from staticgrad import nest
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, graph_of, lift
+from staticgrad.graph import Tensor
+from staticgrad.lifting import graph_of, lift
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
 

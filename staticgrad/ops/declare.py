@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift, lift_all
+from staticgrad.graph import Node, Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Namespace, Op
 from staticgrad.types import DTYPES, bool_, float32, float64, int32, int64, is_floating, is_weak, uint8
 
@@ -41,14 +42,9 @@ def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Ten
     return graph_of(inputs).add(op, inputs, attrs).outputs[0]
 
 
-def lifted(x: TensorLike) -> Tensor:
-    """A tensor for anything that can be an operand, in its own dtype."""
-    return lift(x, graph_of((x,)))
-
-
 def floating(value: TensorLike, what: str) -> Tensor:
     """A tensor that must be floating."""
-    x = lifted(value)
+    x = lift(value)
     if not is_floating(x.dtype):
         raise GraphError(f"{what}: expected a floating tensor, actual {x.type}")
     return x

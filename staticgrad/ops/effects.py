@@ -14,8 +14,8 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsError, StaticGradError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift
-from staticgrad.ops.declare import lifted
+from staticgrad.graph import Node, Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
@@ -216,7 +216,7 @@ def print_(x: TensorLike, text: str = "") -> Tensor:
     Returns:
         ``x``: it is written where the result is used, fetched, or named in ``sg.control_dependencies``.
     """
-    x = lifted(x)
+    x = lift(x)
     return graph_of((x,)).add(PRINT, (x,), PrintAttributes(str(text))).outputs[0]
 
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, added, declare
 from staticgrad.ops.matrices import common_batch, float_matrix, known_sizes, matrix

@@ -10,8 +10,9 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike, graph_of, lift
-from staticgrad.ops.declare import FLOAT, accepted, lifted, operands
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import FLOAT, accepted, operands
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
@@ -24,7 +25,7 @@ def matrix(what: str, x: TensorLike) -> Tensor:
     Raises:
         GraphError: fewer than two axes.
     """
-    tensor = lifted(x)
+    tensor = lift(x)
     if tensor.ndim < 2:
         raise GraphError(f"{what}: expected matrices (*batch, m, n), actual {tensor.name!r} {tensor.type}")
     return tensor

@@ -9,7 +9,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,

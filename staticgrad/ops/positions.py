@@ -8,7 +8,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.reductions import reduced_shape
 from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register

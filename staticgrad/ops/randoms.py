@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, get_default_graph, graph_of
-from staticgrad.ops.declare import lifted
+from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
@@ -292,7 +292,7 @@ def _cast(value: TensorLike, dtype: np.dtype) -> float | Tensor:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
         return float(value)
-    x = lifted(value)
+    x = lift(value)
     return x if x.dtype == dtype else FUNCTIONS.astype(x, dtype)
 
 
@@ -338,7 +338,7 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None
     o = FUNCTIONS
     with graph_of((p,)):
         if shape is None:
-            shape = () if is_weak(p) else lifted(p).shape
+            shape = () if is_weak(p) else lift(p).shape
         u = random_uniform(shape, _dtype_of_parameters(None, p), seed)
         return o.less(u, _cast(p, u.dtype))
 
@@ -410,7 +410,7 @@ def dropout(input: TensorLike, p: float = 0.5, training: bool = True, *, seed: i
     Raises:
         GraphError: ``p`` is no probability, or the input is not floating.
     """
-    x = lifted(input)
+    x = lift(input)
     if not (is_weak(p) and 0 <= p <= 1):
         raise GraphError(f"dropout: p={p!r}: expected a probability")
     if not is_floating(x.dtype):

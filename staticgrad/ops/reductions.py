@@ -13,7 +13,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike
+from staticgrad.graph import Node, Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, REAL, Array, Case, Namespace, Op, Primal, Range, public, register

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, get_default_graph, graph_of
-from staticgrad.ops.declare import lifted
+from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.optable import FUNCTIONS, Case, Op, public, register
 from staticgrad.types import Shape, Size, TensorType, float32, int64
 
@@ -38,7 +38,7 @@ SHAPE = register(
 @public
 def shape(x: TensorLike) -> Tensor:
     """The sizes of ``x`` as an int64 vector: a constant where they are declared, else what the feeds bind."""
-    x = lifted(x)
+    x = lift(x)
     with graph_of((x,)) as graph:
         if x.type.static:
             return FUNCTIONS.constant(np.array(x.shape, np.int64).reshape(x.ndim))

@@ -12,8 +12,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of
-from staticgrad.ops.declare import lifted, operands
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Size, TensorType, int64, is_floating, normalize_axis
 
@@ -115,7 +116,7 @@ SORT_ROWS = register(
 
 
 def _sorted(what: str, x: TensorLike, axis: int, descending: bool) -> Sequence[Tensor]:
-    tensor = lifted(x)
+    tensor = lift(x)
     if tensor.ndim == 0:
         raise GraphError(f"{what}: {tensor.name!r} {tensor.type} has no axis")
     return tensor.graph.add(

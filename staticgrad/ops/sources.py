@@ -10,8 +10,8 @@ import numpy as np
 
 from staticgrad.errors import FeedError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, get_default_graph
-from staticgrad.ops.declare import lifted
+from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.lifting import TensorLike, lift
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
@@ -207,7 +207,7 @@ def asarray(obj: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     Raises:
         GraphError: the value is no number, array or tensor.
     """
-    x = lifted(obj)
+    x = lift(obj)
     return x if dtype is None or x.dtype == dtype_of(dtype) else FUNCTIONS.astype(x, dtype)
 
 
@@ -287,7 +287,7 @@ def empty_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """Zeros of the shape (and dtype, unless given) of ``x``."""
-    x = lifted(x)
+    x = lift(x)
     with x.graph:
         return full(x.shape, 0, dtype=x.dtype if dtype is None else dtype)
 
@@ -295,7 +295,7 @@ def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """Ones of the shape (and dtype, unless given) of ``x``."""
-    x = lifted(x)
+    x = lift(x)
     with x.graph:
         return full(x.shape, 1, dtype=x.dtype if dtype is None else dtype)
 
@@ -303,7 +303,7 @@ def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 @public
 def full_like(x: TensorLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
     """One number in the shape (and dtype, unless given) of ``x``."""
-    x = lifted(x)
+    x = lift(x)
     with x.graph:
         return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype)
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.declare import FLOATS, added
 from staticgrad.ops.factorisations import UNIT, check_square, each_or_nan, symmetric, triangular
 from staticgrad.ops.matrices import float_matrix, known_sizes

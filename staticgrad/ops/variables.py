@@ -7,7 +7,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Tensor, TensorLike, get_default_graph
+from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
 from staticgrad.types import DTypeLike, Shape, ShapeLike, dtype_of, float32, is_floating, is_weak, scalar_dtype, sizes

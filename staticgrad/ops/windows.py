@@ -16,9 +16,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, window_count
-from staticgrad.ops.declare import lifted
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
 
@@ -279,7 +279,7 @@ def max_pool2d(
     Raises:
         GraphError: a window that does not fit.
     """
-    x = lifted(input)
+    x = lift(input)
     attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
     return x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
 
@@ -387,7 +387,7 @@ def avg_pool2d(
         GraphError: a window that does not fit, or a divisor of zero.
     """
     what = "avg_pool2d"
-    x = lifted(input)
+    x = lift(input)
     if divisor_override == 0:
         raise GraphError(f"{what}: divisor_override must not be zero")
     attrs = _pool_window(x, kernel_size, stride, padding, 1, ceil_mode, 0.0, what)
@@ -421,7 +421,7 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
         GraphError: an image whose size is not known, or an empty result.
     """
     o, what = FUNCTIONS, "adaptive_avg_pool2d"
-    x = lifted(input)
+    x = lift(input)
     given = (output_size,) * 2 if output_size is None or isinstance(output_size, int) else tuple(output_size)
     height, width = x.shape[-2:]
     if given == (1, 1):

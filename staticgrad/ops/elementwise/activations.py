@@ -13,7 +13,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
 from staticgrad.ops.elementwise.elementary import tanh

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, FLOAT, NUMERIC, accepted
 from staticgrad.ops.elementwise.entry import (
     AWAY_FROM_ZERO,

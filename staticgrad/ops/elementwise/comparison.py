@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, declare, operands
 from staticgrad.ops.elementwise.entry import (
     NOT_DIFFERENTIABLE,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of
-from staticgrad.ops.declare import ANY, declare, lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 from staticgrad.optable import Array, Case, Op, Range, public, register
 from staticgrad.types import DTYPES, DTypeLike, TensorType, dtype_of, float64
@@ -51,7 +52,7 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
 
     Floats become integers by truncation, bools by comparison with zero (NaN is True).
     """
-    x = lifted(x)
+    x = lift(x)
     target = dtype_of(dtype)
     return x if x.dtype == target else declare(ASTYPE, (x,), AstypeAttributes(target))
 
@@ -64,7 +65,7 @@ IDENTITY = elementwise(
 @public
 def identity(x: TensorLike, *, name: str | None = None) -> Tensor:
     """The same values as a new node: something to name, to feed, or to order with ``sg.control_dependencies``."""
-    x = lifted(x)
+    x = lift(x)
     return graph_of((x,)).add(IDENTITY, (x,), name=name).outputs[0]
 
 
@@ -77,4 +78,4 @@ STOP_GRADIENT = elementwise(
 @public
 def stop_gradient(x: TensorLike) -> Tensor:
     """The same values; no gradient passes, and the result never requires one. ``x.detach()`` is this."""
-    return declare(STOP_GRADIENT, (lifted(x),))
+    return declare(STOP_GRADIENT, (lift(x),))

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, NUMERIC, Accepts, accepted, declare
 from staticgrad.optable import (
     FUNCTIONS,

@@ -16,7 +16,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.optable import Array, Namespace, Range, public

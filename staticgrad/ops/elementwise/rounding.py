@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.entry import elementwise, publish, unary_cases
 from staticgrad.optable import Array, Range

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike, graph_of, lift
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
 from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, jvp_of, vjp_of

@@ -14,7 +14,8 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, TensorLike, control_dependencies, graph_of, lift
+from staticgrad.graph import Graph, Node, Tensor, control_dependencies
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register

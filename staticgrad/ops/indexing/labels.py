@@ -8,8 +8,9 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, graph_of
-from staticgrad.ops.declare import declare, lifted, operands
+from staticgrad.graph import Node, Tensor, control_dependencies
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.indexing.scattering import all_values
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -18,7 +19,7 @@ from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float
 
 def as_index(value: TensorLike, what: str) -> Tensor:
     """An int64 tensor from one of any integer dtype."""
-    index = lifted(value)
+    index = lift(value)
     if index.dtype.kind not in "iu":
         raise GraphError(f"{what}: expected integers, actual {index.type}")
     return index if index.dtype == int64 else FUNCTIONS.astype(index, int64)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Tensor, TensorLike, graph_of, lift
+from staticgrad.graph import Graph, Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
 from staticgrad.ops.sizes import size_value

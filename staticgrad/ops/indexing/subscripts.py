@@ -12,8 +12,9 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike, graph_of, lift
-from staticgrad.ops.declare import declare, lifted
+from staticgrad.graph import Node, Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import declare
 from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_length
 from staticgrad.optable import FUNCTIONS, public
@@ -173,7 +174,7 @@ def getitem(x: TensorLike, key: TensorLike) -> Tensor:
         GraphError: a boolean mask (use ``sg.where``), too many indices, bounds that are tensors.
         BoundsError: an integer or a constant array is out of range; other arrays are checked in the run.
     """
-    x = lifted(x)
+    x = lift(x)
     parsed = subscript(x, key)
     y = declare_slice(x, parsed.slices.starts, parsed.slices.stops, parsed.slices.steps)
     if parsed.indices:

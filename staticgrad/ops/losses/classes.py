@@ -12,7 +12,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, lift, lift_all
+from staticgrad.graph import Node, Tensor, control_dependencies
+from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.indexing.labels import as_index, checked

@@ -6,7 +6,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, lift, lift_all
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.declare import FLOAT, FLOATS, floating
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (

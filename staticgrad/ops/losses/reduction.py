@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike, lift_all
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.types import TensorType, broadcast_shapes

@@ -6,7 +6,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, lift, lift_all
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.neural.softmax import softmax_reference

@@ -9,7 +9,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, TensorLike, control_dependencies, lift_all, no_grad
+from staticgrad.graph import Node, Tensor, control_dependencies, no_grad
+from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import FLOATS
 from staticgrad.ops.neural.normalisation import (
     affine,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, control_dependencies
+from staticgrad.graph import Tensor, control_dependencies
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register

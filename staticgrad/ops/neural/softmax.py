@@ -12,7 +12,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, floating
 from staticgrad.ops.moments import float_type
 from staticgrad.ops.reductions import Axis, ReduceAttributes, reduce_cases, reduced, reduced_shape, reduced_size, spread

@@ -6,8 +6,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike, graph_of, lift
-from staticgrad.ops.declare import declare, lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes
@@ -57,7 +58,7 @@ BROADCAST_TO = register(
 @public
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
     """The tensor repeated to a shape, by NumPy's rule."""
-    x = lifted(x)
+    x = lift(x)
     target = as_shape(shape, "broadcast_to")
     return x if target == x.shape and not x.requires_grad else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
-from staticgrad.ops.declare import declare, lifted, operands
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
@@ -154,7 +155,7 @@ def _fixed_size(x: Tensor, axis: int, what: str) -> int:
 @public
 def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
     """The parts of ``x`` at each place of ``axis``, without that axis."""
-    x = lifted(x)
+    x = lift(x)
     i = normalize_axis(axis, x.ndim, "unstack")
     shape = (*x.shape[:i], *x.shape[i + 1 :])
     return [reshape(slice_axis(x, i, place, place + 1), shape) for place in range(_fixed_size(x, i, "unstack"))]
@@ -167,7 +168,7 @@ def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0
     Raises:
         GraphError: the size is no multiple of the number of parts.
     """
-    x = lifted(x)
+    x = lift(x)
     i = normalize_axis(axis, x.ndim, "split")
     size = x.shape[i]
     if isinstance(indices_or_sections, int | np.integer):
@@ -192,7 +193,7 @@ def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...
 
     Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
     """
-    x = y = lifted(x)
+    x = y = lift(x)
     if axis is None:
         return reshape(roll(reshape(y, -1), shift, 0), y.shape)
     axes = (axis,) if isinstance(axis, int) else tuple(axis)

@@ -8,8 +8,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
-from staticgrad.ops.declare import declare, lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import declare
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import DTYPES, Size, TensorType, normalize_axis
 
@@ -61,7 +62,7 @@ PERMUTE_DIMS = register(
 @public
 def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
     """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
-    y = lifted(x)
+    y = lift(x)
     perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
     same = perm == tuple(range(y.ndim)) and not y.requires_grad
     return y if same else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
@@ -70,14 +71,14 @@ def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
 @public
 def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
     """``permute_dims``; without ``axes`` their order is reversed."""
-    x = lifted(x)
+    x = lift(x)
     return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
 
 
 @public
 def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged."""
-    x = lifted(x)
+    x = lift(x)
     a, b = normalize_axis(axis1, x.ndim, "swapaxes"), normalize_axis(axis2, x.ndim, "swapaxes")
     perm = list(range(x.ndim))
     perm[a], perm[b] = b, a
@@ -91,7 +92,7 @@ def matrix_transpose(x: TensorLike) -> Tensor:
     Raises:
         GraphError: fewer than two axes.
     """
-    x = lifted(x)
+    x = lift(x)
     if x.ndim < 2:
         raise GraphError(f"matrix_transpose: expected at least two axes, actual {x.name!r} {x.type}")
     return swapaxes(x, -1, -2)
@@ -100,7 +101,7 @@ def matrix_transpose(x: TensorLike) -> Tensor:
 @public
 def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
     """Axes moved to new places, the others in their order."""
-    x = lifted(x)
+    x = lift(x)
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)
     from_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in sources]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike
-from staticgrad.ops.declare import lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.views.broadcasting import broadcast_to
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import FUNCTIONS, Array, public
@@ -18,7 +18,7 @@ from staticgrad.types import Dim, normalize_axis
 @public
 def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
     """The whole tensor repeated along its axes, as ``np.tile``."""
-    x = lifted(x)
+    x = lift(x)
     counts = (repetitions,) if isinstance(repetitions, int | Dim) else tuple(repetitions)
     counts = (1,) * (x.ndim - len(counts)) + counts
     shape = (1,) * (len(counts) - x.ndim) + x.shape
@@ -50,7 +50,7 @@ def repeat(x: TensorLike, repeats: int | Sequence[int] | Array, axis: int | None
     Raises:
         GraphError: a negative number, a tensor, or another number of numbers than the axis has elements.
     """
-    x = lifted(x)
+    x = lift(x)
     if axis is None:
         return repeat(reshape(x, -1), repeats, 0)
     i = normalize_axis(axis, x.ndim, "repeat")

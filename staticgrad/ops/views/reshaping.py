@@ -6,8 +6,9 @@ from typing import Any
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
-from staticgrad.ops.declare import declare, lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, Size, TensorType, normalize_axes, normalize_axis, product
@@ -60,7 +61,7 @@ def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
     Raises:
         GraphError: the shape has another number of elements, or -1 twice.
     """
-    x = lifted(x)
+    x = lift(x)
     wanted: list[Any] = list(shape) if isinstance(shape, tuple | list) else [shape]
     free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
     if len(free) > 1:
@@ -83,7 +84,7 @@ def _missing_size(x: Tensor, known: Size, shape: ShapeLike) -> Size:
 @public
 def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
-    tensor: Tensor = lifted(x)
+    tensor: Tensor = lift(x)
     shape = tensor.shape
     if not shape:
         return reshape(tensor, (1,))
@@ -98,7 +99,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 @public
 def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
     """New axes of size 1 at ``axis``, counted in the result."""
-    x = lifted(x)
+    x = lift(x)
     many = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = normalize_axes(many, x.ndim + len(many), "expand_dims")
     rest = iter(x.shape)
@@ -112,7 +113,7 @@ def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     Raises:
         GraphError: a named axis has another size.
     """
-    x = lifted(x)
+    x = lift(x)
     if axis is None:
         return reshape(x, tuple(size for size in x.shape if size != 1))
     axes = normalize_axes(axis, x.ndim, "squeeze")

@@ -9,8 +9,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, TensorLike
-from staticgrad.ops.declare import declare, lifted
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
@@ -147,7 +148,7 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 @public
 def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements in reverse order along ``axis``, or along all axes."""
-    x = y = lifted(x)
+    x = y = lift(x)
     for i in normalize_axes(axis, y.ndim, "flip"):
         if y.shape[i] != 0:
             y = slice_axis(y, i, y.shape[i] - 1, -1, -1)
@@ -251,7 +252,7 @@ def pad(
     Raises:
         GraphError: a negative width, or not as many pairs as axes.
     """
-    x = lifted(x)
+    x = lift(x)
     items: list[Any] = [pad_width] if isinstance(pad_width, int | np.integer | Dim) else list(pad_width)
     flat = all(isinstance(item, int | np.integer | Dim) for item in items)
     if flat and len(items) in (1, 2):

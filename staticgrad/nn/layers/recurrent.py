@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, TensorLike, get_default_graph, lift
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope
 from staticgrad.optable import FUNCTIONS
@@ -63,7 +64,7 @@ class _Recurrent(Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
 
     def _run(self, input: TensorLike, initial: Sequence[TensorLike] | None) -> tuple[Tensor, State]:
-        x = lift(input, get_default_graph())
+        x = lift(input)
         what = type(self).__name__
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise GraphError(f"{what}: expected an input (steps, [batch,] {self.input_size}), actual {x.shape}")

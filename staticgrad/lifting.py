@@ -1,0 +1,90 @@
+"""From values to tensors: what can be an operand, in which graph it becomes a constant, and in which dtype.
+
+Promotion is NumPy 2's (NEP 50): Python scalars are weak, they take the dtype of the tensors that they meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
+from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.types import dtype_of, is_weak, scalar_dtype
+
+TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...]  # see ``lift``
+
+
+def graph_of(values: Sequence[object]) -> Graph:
+    """The graph of the first tensor among ``values``, else the current one."""
+    for value in values:
+        if isinstance(value, Tensor):
+            return writable(value.op.graph)
+        if isinstance(value, Node):
+            return writable(value.graph)
+    return get_default_graph()
+
+
+def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = None) -> Tensor:
+    """A tensor for anything that can be an operand.
+
+    Args:
+        graph: where an array becomes a constant; the current one by default.
+        dtype: what a Python scalar becomes; by default float32, int64 or bool.
+
+    Raises:
+        GraphError: the value is no number, array or tensor.
+    """
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Node):
+        if len(value.outputs) != 1:
+            raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
+        return value.outputs[0]
+    if is_weak(value):
+        return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))
+    if isinstance(value, np.ndarray):
+        graph = writable(graph or get_default_graph())
+        known = graph._lifted.get(id(value))
+        if known is None or known[0] is not value:
+            with graph:
+                known = (value, FUNCTIONS.constant(value))
+            graph._lifted[id(value)] = known
+        return known[1]
+    if isinstance(value, (np.generic, list, tuple)):
+        return FUNCTIONS.constant(value)
+    raise GraphError(f"{value!r} cannot be used as a tensor")
+
+
+def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...]:
+    """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
+    graph = graph_of(values)
+    with graph:
+        strong = [lift(v, graph) for v in values if not is_weak(v)]
+        dtype = promote([x.dtype for x in strong], [v for v in values if is_weak(v)], what)
+        result = []
+        for value in values:
+            x = lift(value, graph, dtype)
+            result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
+    return tuple(result)
+
+
+def promote(strong: list[np.dtype], weak: Sequence[bool | int | float], what: str) -> np.dtype:
+    """NumPy 2's promotion (NEP 50); float factories are float32 where only Python scalars meet."""
+    if not strong:
+        kinds = [scalar_dtype(v) for v in weak]
+        return next(d for d in (dtype_of("float32"), dtype_of("int64"), dtype_of("bool")) if d in kinds)
+    for value in weak:
+        if type(value) is int and strong and all(d.kind in "iu" for d in strong):
+            info = np.iinfo(np.result_type(*strong))
+            if not info.min <= value <= info.max:
+                raise GraphError(f"{what}: the Python integer {value} is out of bounds for {info.dtype}")
+    dtype = np.result_type(*strong)
+    if any(type(v) is float for v in weak) and dtype.kind != "f":
+        return dtype_of("float64")
+    if any(type(v) is int for v in weak) and dtype.kind == "b":
+        return dtype_of("int64")
+    return dtype_of(dtype)

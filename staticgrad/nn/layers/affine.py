@@ -1,0 +1,85 @@
+"""Layers whose parameters are a matrix: ``Linear`` and ``Embedding``; what weights and biases begin with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from staticgrad import init
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
+from staticgrad.nn import functional as F
+from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.optable import Array
+from staticgrad.types import DTypeLike, float32
+
+
+def fan_bound(fan_in: int) -> init.Initializer:
+    """±1/√fan in: what biases begin with."""
+    bound = 1 / math.sqrt(fan_in) if fan_in > 0 else 0.0
+    return init.uniform(-bound, bound)
+
+
+WEIGHT = init.kaiming_uniform(a=math.sqrt(5))
+
+
+class Linear(Module):
+    """``x @ weight.T + bias``: (\\*, in_features) to (\\*, out_features)."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike = float32,
+        first_bias: init.Initializer | None = None,
+    ) -> None:
+        self.in_features, self.out_features = in_features, out_features
+        initial = fan_bound(in_features) if first_bias is None else first_bias
+        scope = Scope("linear")
+        self.weight = scope.variable("weight", WEIGHT, (out_features, in_features), dtype)
+        self.bias = scope.variable("bias", initial, (out_features,), dtype) if bias else None
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, {repr_of(bias=self.bias is not None)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _RowOfZeros:
+    """Another initializer, but one row is zero."""
+
+    inner: init.Initializer
+    row: int
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        value = self.inner.make(shape, dtype, rng)
+        value[self.row] = 0
+        return value
+
+
+class Embedding(Module):
+    """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained."""
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike = float32
+    ) -> None:
+        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        first: init.Initializer = init.normal()
+        if padding_idx is not None:
+            if not -num_embeddings <= padding_idx < num_embeddings:
+                raise GraphError(f"Embedding: padding_idx={padding_idx} for {num_embeddings} rows")
+            first = _RowOfZeros(first, padding_idx)
+        self.weight = Scope("embedding").variable("weight", first, (num_embeddings, embedding_dim), dtype)
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"

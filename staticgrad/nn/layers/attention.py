@@ -1,0 +1,141 @@
+"""Attention in several heads, with its projections."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from staticgrad import init
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.nn import functional as F
+from staticgrad.nn.layers.affine import Linear
+from staticgrad.nn.module import Module, Scope
+from staticgrad.optable import FUNCTIONS
+from staticgrad.types import DTypeLike, bool_, float32
+
+
+class MultiheadAttention(Module):
+    """Attention with several heads (Vaswani et al. 2017). ``batch_first``: (N, L, E) instead of (L, N, E)."""
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        *,
+        batch_first: bool = False,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        if num_heads < 1 or embed_dim % num_heads:
+            raise GraphError(f"MultiheadAttention: {embed_dim} features do not fall into {num_heads} heads")
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        scope, rows = Scope("multiheadattention"), 3 * embed_dim
+        self.in_proj_weight = scope.variable("in_proj_weight", init.xavier_uniform(), (rows, embed_dim), dtype)
+        self.in_proj_bias = scope.variable("in_proj_bias", init.zeros(), (rows,), dtype) if bias else None
+        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, first_bias=init.zeros())
+
+    def forward(
+        self,
+        query: TensorLike,
+        key: TensorLike,
+        value: TensorLike,
+        key_padding_mask: TensorLike | None = None,
+        need_weights: bool = True,
+        attn_mask: TensorLike | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The attended values, and the weights (averaged over heads) where they are asked for.
+
+        Args:
+            query: (L, N, E), or (N, L, E) with ``batch_first``; (L, E) of one example.
+            key: (S, N, E), likewise.
+            value: (S, N, E), likewise.
+            key_padding_mask: (N, S), or (S,) of one example; True (or a number that is added to scores) hides a key
+                from all queries.
+            attn_mask: (L, S) or (N·heads, L, S); True hides, numbers are added to scores.
+            is_causal: query i sees the keys 0 … i.
+
+        Raises:
+            GraphError: operands that are not all of three dimensions, or all of two.
+        """
+        o = FUNCTIONS
+        graph = self.in_proj_weight.graph
+        operands = [lift(x, graph) for x in (query, key, value)]
+        if all(x.ndim == 2 for x in operands):
+            batch = 0 if self.batch_first else 1
+            padding = None if key_padding_mask is None else o.expand_dims(lift(key_padding_mask, graph), 0)
+            q, k, v = (o.expand_dims(x, batch) for x in operands)
+            result, weights = self.forward(q, k, v, padding, need_weights, attn_mask, average_attn_weights, is_causal)
+            return o.squeeze(result, batch), None if weights is None else o.squeeze(weights, 0)
+        if any(x.ndim != 3 for x in operands):
+            raise GraphError(f"MultiheadAttention: expected three dimensions, actual {[str(x.type) for x in operands]}")
+        if not self.batch_first:
+            operands = [o.permute_dims(x, (1, 0, 2)) for x in operands]
+        with graph:
+            q, k, v = (self._heads(x, i) for i, x in enumerate(operands))
+            mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal)
+            weights = _attention_weights(q, k, mask) if need_weights or (self.dropout and self.training) else None
+            if weights is not None and self.dropout and self.training:
+                attended = o.matmul(F.dropout(weights, self.dropout), v)
+            else:
+                attended = F.scaled_dot_product_attention(q, k, v, mask)
+            n, _, length, _ = attended.shape
+            joined = o.reshape(o.permute_dims(attended, (0, 2, 1, 3)), (n, length, self.embed_dim))
+            result = self.out_proj(joined)
+            if not self.batch_first:
+                result = o.permute_dims(result, (1, 0, 2))
+        if not need_weights:
+            return result, None
+        return result, o.mean(weights, axis=1) if average_attn_weights else weights
+
+    def _heads(self, x: Tensor, part: int) -> Tensor:
+        """(N, L, E) to (N, heads, L, E / heads), through the projection of query, key or value."""
+        o = FUNCTIONS
+        rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
+        bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
+        y = F.linear(x, self.in_proj_weight[rows], bias)
+        n, length, _ = y.shape
+        split = o.reshape(y, (n, length, self.num_heads, self.embed_dim // self.num_heads))
+        return o.permute_dims(split, (0, 2, 1, 3))
+
+    def _mask(
+        self, q: Tensor, k: Tensor, key_padding: TensorLike | None, attn_mask: TensorLike | None, causal: bool
+    ) -> Tensor | None:
+        """All masks as one that is added to the scores."""
+        o = FUNCTIONS
+        total: Tensor | None = None
+        length, keys = q.shape[-2], k.shape[-2]
+        if key_padding is not None:
+            padding = _additive(lift(key_padding, q.graph), q.dtype)
+            total = o.reshape(padding, (padding.shape[0], 1, 1, keys))
+        if attn_mask is not None:
+            given = _additive(lift(attn_mask, q.graph), q.dtype)
+            if given.ndim == 3:
+                given = o.reshape(given, (q.shape[0], self.num_heads, length, keys))
+            total = given if total is None else o.add(total, given)
+        if causal and attn_mask is None:
+            seen = o.greater_equal(o.iota((length, 1), 0), o.iota((1, keys), 1))
+            hidden = o.where(seen, o.zeros((), dtype=q.dtype), -math.inf)
+            total = hidden if total is None else o.add(total, hidden)
+        return total
+
+
+def _additive(mask: Tensor, dtype: np.dtype) -> Tensor:
+    """A mask in which True hides, as numbers to add to scores."""
+    o = FUNCTIONS
+    if mask.dtype == bool_:
+        return o.where(mask, o.full((), -math.inf, dtype=dtype), 0)
+    return o.astype(mask, dtype)
+
+
+def _attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
+    """softmax(Q·Kᵀ / √d + mask): (N, heads, L, S)."""
+    o = FUNCTIONS
+    scale = 1 / math.sqrt(int(q.shape[-1]))
+    scores = o.matmul(o.multiply(q, scale), o.matrix_transpose(k))
+    return F.softmax(scores if mask is None else o.add(scores, mask), -1)

@@ -1,0 +1,104 @@
+"""Convolutions as layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from staticgrad import init
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
+from staticgrad.nn import functional as F
+from staticgrad.nn.layers.affine import WEIGHT, fan_bound
+from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.ops.convolution import Sizes, pair
+from staticgrad.types import DTypeLike, float32
+
+
+def _filters(
+    layer: str, scope: Scope, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
+) -> tuple[Tensor, init.Initializer]:
+    """Weights (channels[0], channels[1] / groups, *kernel), and what biases beside them begin with."""
+    first, second = channels
+    if groups < 1 or first % groups or second % groups:
+        raise GraphError(f"{layer}: {first} and {second} channels do not fall into {groups} groups")
+    shape = (first, second // groups, *kernel)
+    return scope.variable("weight", WEIGHT, shape, dtype), fan_bound(math.prod(shape[1:]))
+
+
+class _Convolution(Module):
+    """What convolutions over one and two axes share: all but the function that computes them."""
+
+    axes = 0
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Any = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        layer, scope = type(self).__name__, Scope(f"conv{self.axes}d")
+        self.kernel_size = pair(kernel_size, f"{layer}: kernel_size", 1)[: self.axes]
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.weight, first = _filters(layer, scope, (out_channels, in_channels), groups, self.kernel_size, dtype)
+        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
+
+    def extra_repr(self) -> str:
+        return f"{self.in_channels}, {self.out_channels}, {repr_of(kernel_size=self.kernel_size)}"
+
+
+class Conv1d(_Convolution):
+    """One-dimensional convolution of (N, in_channels, L)."""
+
+    axes = 1
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class Conv2d(_Convolution):
+    """Two-dimensional convolution of (N, in_channels, H, W)."""
+
+    axes = 2
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+class ConvTranspose2d(Module):
+    """The transpose of a two-dimensional convolution: (N, in_channels, H, W) to a larger image."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Sizes = 1,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        layer, scope = type(self).__name__, Scope("conv_transpose2d")
+        kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
+        self.groups, self.dilation = groups, dilation
+        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.weight, first = _filters(layer, scope, (in_channels, out_channels), groups, kernel, dtype)
+        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.conv_transpose2d(
+            input, self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )

@@ -1,0 +1,177 @@
+"""Layers without parameters: each calls the function of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
+from staticgrad.nn import functional as F
+from staticgrad.nn.module import Module, repr_of
+from staticgrad.ops.convolution import Sizes
+from staticgrad.optable import FUNCTIONS
+
+
+class Dropout(Module):
+    """Zero elements with probability ``p`` while training."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return repr_of(p=self.p)
+
+
+class Identity(Module):
+    """The input."""
+
+    def forward(self, input: TensorLike) -> Any:
+        return input
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.relu(input)
+
+
+class LeakyReLU(Module):
+    """x where it is positive, else negative_slope·x."""
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        self.negative_slope = negative_slope
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.leaky_relu(input, self.negative_slope)
+
+
+class ELU(Module):
+    """x where it is positive, else alpha·(exp(x) - 1)."""
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        self.alpha = alpha
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.elu(input, self.alpha)
+
+
+class GELU(Module):
+    """x·Φ(x)."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        self.approximate = approximate
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.gelu(input, self.approximate)
+
+
+class SiLU(Module):
+    """x·σ(x)."""
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.silu(input)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta·x)) / beta."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.softplus(input, self.beta, self.threshold)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.tanh(input)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x))."""
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.sigmoid(input)
+
+
+class Softmax(Module):
+    """The softmax along one axis."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.softmax(input, self.dim)
+
+
+class LogSoftmax(Module):
+    """The logarithm of the softmax along one axis."""
+
+    def __init__(self, dim: int = -1) -> None:
+        self.dim = dim
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.log_softmax(input, self.dim)
+
+
+class Flatten(Module):
+    """The axes from ``start_dim`` to ``end_dim`` as one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return FUNCTIONS.flatten(input, self.start_dim, self.end_dim)
+
+
+class MaxPool2d(Module):
+    """The largest element of each window."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
+    ) -> None:
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.dilation, self.ceil_mode = dilation, ceil_mode
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+
+class AvgPool2d(Module):
+    """The mean of each window."""
+
+    def __init__(
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+
+class AdaptiveAvgPool2d(Module):
+    """Means over windows that share an image out evenly."""
+
+    def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
+        self.output_size = output_size
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.adaptive_avg_pool2d(input, self.output_size)

@@ -1,0 +1,147 @@
+"""Normalisations as layers; those by batch keep running statistics."""
+
+from __future__ import annotations
+
+from staticgrad import init
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, control_dependencies, no_grad
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.nn import functional as F
+from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.ops.convolution import Sizes
+from staticgrad.optable import FUNCTIONS
+from staticgrad.types import DTypeLike, float32, int64
+
+
+class _BatchNorm(Module):
+    """Batch norm with running statistics. Training: the batch's own statistics, and the running ones are updated."""
+
+    ranks: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        scope, shape = Scope(type(self).__name__.lower()), (num_features,)
+        self.weight = scope.variable("weight", init.ones(), shape, dtype) if affine else None
+        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if affine else None
+        self.running_mean: Tensor | None = None
+        self.running_var: Tensor | None = None
+        self.num_batches_tracked: Tensor | None = None
+        if track_running_stats:
+            self.running_mean = scope.variable("running_mean", init.zeros(), shape, dtype, trainable=False)
+            self.running_var = scope.variable("running_var", init.ones(), shape, dtype, trainable=False)
+            self.num_batches_tracked = scope.variable("num_batches_tracked", init.zeros(), (), int64, trainable=False)
+
+    def forward(self, input: TensorLike) -> Tensor:
+        x = lift(input)
+        if x.ndim not in self.ranks:
+            raise GraphError(f"{type(self).__name__}: expected an input of {self.ranks} dimensions, actual {x.type}")
+        if self.training and self.num_batches_tracked is not None:
+            return self._train(x, self.num_batches_tracked)
+        own = self.training or self.running_mean is None  # without running statistics the batch's own always serve
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps)
+
+    def _train(self, x: Tensor, counter: Tensor) -> Tensor:
+        o = FUNCTIONS
+        with x.graph, no_grad():
+            count = o.add(o.latest_value(counter), 1)
+            counted = o.assign(counter, count)
+            momentum = self.momentum  # None: the running statistics are the means over all batches so far
+            weight = o.divide(1.0, o.astype(count, x.dtype)) if momentum is None else momentum
+        y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, weight, self.eps)
+        with x.graph, control_dependencies([counted]):
+            return o.identity(y)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, {repr_of(eps=self.eps, momentum=self.momentum)}"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch norm of (N, C) or (N, C, L)."""
+
+    ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch norm of (N, C, H, W)."""
+
+    ranks = (4,)
+
+
+def _shape_of(sizes: Sizes) -> tuple[int, ...]:
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last axes, then weight and bias."""
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        shape = self.normalized_shape = _shape_of(normalized_shape)
+        self.eps = eps
+        scope = Scope("layernorm")
+        self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
+        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if elementwise_affine and bias else None
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, {repr_of(eps=self.eps)}"
+
+
+class RMSNorm(Module):
+    """Root mean square 1 over the last axes, then weight."""
+
+    def __init__(
+        self,
+        normalized_shape: Sizes,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        shape = self.normalized_shape = _shape_of(normalized_shape)
+        self.eps = eps
+        self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, {repr_of(eps=self.eps)}"
+
+
+class GroupNorm(Module):
+    """Mean 0 and variance 1 over groups of channels, then weight and bias by channel."""
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: DTypeLike = float32
+    ) -> None:
+        if num_groups < 1 or num_channels % num_groups:
+            raise GraphError(f"GroupNorm: {num_channels} channels do not fall into {num_groups} groups")
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        scope = Scope("groupnorm")
+        self.weight = scope.variable("weight", init.ones(), (num_channels,), dtype) if affine else None
+        self.bias = scope.variable("bias", init.zeros(), (num_channels,), dtype) if affine else None
+
+    def forward(self, input: TensorLike) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, {repr_of(eps=self.eps)}"

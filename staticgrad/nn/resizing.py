@@ -1,0 +1,125 @@
+"""Images made larger and smaller: ``interpolate``. Along each axis that is a product with a matrix of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, lift
+from staticgrad.nn.padding import own
+from staticgrad.ops.indexing.subscripts import take
+from staticgrad.ops.windows import averaging_matrix
+from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.types import Dim
+
+InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
+
+
+def _source_places(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
+    """Where the centres of ``count`` elements lie on an axis of ``size``."""
+    if align_corners:
+        return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
+    return (np.arange(count) + 0.5) * (size / count if scale is None else 1 / scale) - 0.5
+
+
+def _cubic_weights(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
+    """(count, size) weights of cubic convolution (Keys 1981), a = -3/4; what lies outside is the nearest element."""
+    a = -0.75
+    source = _source_places(size, count, align_corners, scale)
+    low = np.floor(source).astype(int)
+    weights = np.zeros((count, size))
+    for neighbour in range(-1, 3):
+        t = np.abs(source - low - neighbour)
+        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
+        np.add.at(weights, (np.arange(count), np.clip(low + neighbour, 0, size - 1)), np.where(t <= 1, near, far))
+    return weights
+
+
+def _linear_weights(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
+    """(count, size) weights of linear interpolation between neighbours; what lies outside is the nearest element."""
+    places = np.arange(count)
+    source = np.maximum(_source_places(size, count, align_corners, scale), 0)
+    low = np.minimum(np.floor(source).astype(int), size - 1)
+    high = np.minimum(low + 1, size - 1)
+    fraction = np.minimum(source - low, 1.0)
+    weights = np.zeros((count, size))
+    np.add.at(weights, (places, low), 1 - fraction)
+    np.add.at(weights, (places, high), fraction)
+    return weights
+
+
+def _along(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """Multiply one axis by a matrix (count, size)."""
+    o = FUNCTIONS
+    moved = o.moveaxis(x, axis, -1)
+    return o.moveaxis(o.matmul(moved, weights.T.astype(x.dtype)), -1, axis)
+
+
+def _resized(
+    x: Tensor, size: int | Sequence[int] | None, scale_factor: float | Sequence[float] | None
+) -> tuple[list[int], list[float | None]]:
+    """The new sizes of the axes behind the second, and the factor that coordinates are scaled by (None: of sizes)."""
+    rank = x.ndim - 2
+    old = x.shape[2:]
+    if any(isinstance(s, Dim) for s in old) or rank < 1:
+        raise GraphError(f"interpolate: expected an image (N, C, *) of known size, actual {x.type}")
+    if (size is None) == (scale_factor is None):
+        raise GraphError("interpolate: give either size or scale_factor")
+    if size is not None:
+        new = [int(size)] * rank if isinstance(size, (int, np.integer)) else [int(s) for s in size]
+        factors: list[float | None] = [None] * rank
+    else:
+        given = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * rank
+        factors = [float(f) for f in given if f is not None]
+        new = [math.floor(s * f) for s, f in zip(old, factors, strict=True) if isinstance(s, int) and f is not None]
+    if len(new) != rank or min(new) < 1:
+        raise GraphError(f"interpolate: new sizes {tuple(new)} for an input {x.type}")
+    return new, factors
+
+
+def interpolate(
+    input: TensorLike,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: InterpolationMode = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """Resize the axes behind the second.
+
+    Args:
+        input: (N, C, \\*) with one to three more axes of known size.
+        size: new sizes, or one for all.
+        scale_factor: instead of sizes: by what the old ones are multiplied (rounded down).
+        mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (of images ``"bilinear"``, of volumes ``"trilinear"``),
+            ``"bicubic"`` (of images) or ``"area"``.
+        align_corners: for linear and cubic modes: the centres of the corner elements stay where they are.
+
+    Raises:
+        GraphError: sizes that are not known or empty, or an unknown mode.
+    """
+    x = lift(input)
+    new, factors = _resized(x, size, scale_factor)
+    modes = {3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}
+    if mode not in ("nearest", "nearest-exact", "area", *modes.get(x.ndim, ())):
+        raise GraphError(f"interpolate: mode={mode!r} for an input of {x.ndim} dimensions")
+    if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
+        raise GraphError(f"interpolate: align_corners has no meaning with mode={mode!r}")
+    for axis, (count, factor) in enumerate(zip(new, factors, strict=True), 2):
+        old = int(x.shape[axis])
+        if old == count and factor in (None, 1.0):
+            continue
+        if mode in ("nearest", "nearest-exact"):
+            ratio = old / count if factor is None else 1 / factor
+            places = (np.arange(count) + (0.5 if mode == "nearest-exact" else 0.0)) * ratio
+            x = take(x, np.minimum(np.floor(places).astype(np.int64), old - 1), axis=axis)
+        elif mode == "area":
+            x = _along(x, axis, averaging_matrix(old, count))
+        else:
+            weights = _cubic_weights if mode == "bicubic" else _linear_weights
+            x = _along(x, axis, weights(old, count, bool(align_corners), factor))
+    return own(x, input)
