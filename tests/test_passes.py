@@ -12,6 +12,7 @@ import staticgrad as sg
 from staticgrad.compiler.kernels.layout import layouts
 from staticgrad.compiler.passes import PASSES, Pass
 from staticgrad.compiler.passes.materialize import materialize
+from staticgrad.compiler.passes.simplify import POWERS
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.regions.verify import verify
@@ -113,6 +114,27 @@ def test_fold_and_simplify_leave_one_product() -> None:
     assert "sqrt" not in left
     assert "pow" not in left
     assert left.count("multiply") == 2  # x·x and the scale
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_known_exponents_need_no_pow(dtype: type) -> None:
+    info = np.finfo(dtype)
+    ends = [0.0, info.smallest_subnormal, info.tiny, 1.0, 2.0, 1 / 3, 5.5, info.max, np.inf]
+    middle = np.exp(np.random.default_rng(0).uniform(-1, 1, 500) * np.log(info.max))
+    x = np.array([*ends, *np.negative(ends), np.nan, *middle, *-middle], dtype)
+    for exponent in POWERS["f"]:
+        with Graph() as graph:
+            a = sg.placeholder(x.shape, dtype)
+            executable = sg.Session(graph).compile(a**exponent, [a])
+            got = executable(x)
+        assert "pow" not in executable.text("kernels")
+        with np.errstate(all="ignore"):
+            expected = np.power(x.astype(np.longdouble), exponent).astype(dtype)
+            near = np.abs(got - expected) <= 2 * np.spacing(np.abs(expected))
+        same = (got == expected) | np.isnan(got) & np.isnan(expected)
+        np.testing.assert_array_equal(near | same, True, err_msg=str(exponent))
+        known = ~np.isnan(expected)
+        np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]), err_msg=str(exponent))
 
 
 def kernels_of(fetches: Callable[[Tensor, Tensor], Tensor], x: Array, w: Array) -> list[str]:

@@ -1,12 +1,13 @@
-"""Simplify: one rule a line with its algebra, exact for every value (NaN, infinities, signed zeros).
+"""Simplify: one rule a line with its algebra, right for every value (NaN, infinities, signed zeros).
 
-x − 0 = x                      x · 1 = x / 1 = x               x ↑ 1 = x, x ↑ 2 = x·x, x ↑ ½ = √x for floats
+x − 0 = x                      x · 1 = x / 1 = x               x ↑ 2½ = x·x·√x, x ↑ −1½ = y·√y with y = 1 / x
 −(−x) = x                      where(true, a, b) = a           casts, reshapes, permutations, broadcasts compose
 f(broadcast x, y) = f(x, y)    reduce over no axis = x         reduce = reshape ∘ reduce with kept axes
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -59,18 +60,40 @@ def _divide(node: Node, inputs: Inputs) -> Tensor | None:
     return _keeps(inputs[0], node) if uniform(inputs[1]) == 1 else None
 
 
+# Exponents of which products, roots and a reciprocal are within two units in the last place.
+POWERS = {"f": (-2.0, -1.5, -1.0, -0.5, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0), "iu": (1.0, 2.0, 3.0, 4.0)}
+
+
 def _pow(node: Node, inputs: Inputs) -> Tensor | None:
     x, exponent = inputs
-    if x.type != node.outputs[0].type:
-        return None
-    match uniform(exponent):
-        case 1.0:
-            return x
-        case 2.0:
-            return o.multiply(x, x)
-        case 3.0:
-            return o.multiply(o.multiply(x, x), x)
-    return None
+    number = uniform(exponent)
+    known = any(number in powers for kinds, powers in POWERS.items() if x.dtype.kind in kinds)
+    return _power(x, number) if known and number is not None and x.type == node.outputs[0].type else None
+
+
+def _power(x: Tensor, exponent: float) -> Tensor:
+    if exponent % 1 == 0:
+        return _whole_power(x if exponent > 0 else o.reciprocal(x), abs(exponent))
+    positive = o.add(x, _number(0.0, x))  # -0 becomes 0
+    if exponent == -0.5:
+        value = o.rsqrt(positive)
+    else:
+        base = positive if exponent > 0 else o.reciprocal(positive)
+        value = o.sqrt(base)
+        if abs(exponent) > 1:
+            value = o.multiply(_whole_power(base, abs(exponent) - 0.5), value)
+    return o.where(o.equal(x, _number(-math.inf, x)), _number(math.inf if exponent > 0 else 0.0, x), value)
+
+
+def _whole_power(x: Tensor, exponent: float) -> Tensor:
+    if exponent == 1:
+        return x
+    square = o.multiply(x, x)
+    return square if exponent == 2 else o.multiply(square, x if exponent == 3 else square)
+
+
+def _number(value: float, like: Tensor) -> Tensor:
+    return o.full((), value, dtype=like.dtype)
 
 
 def _negative(node: Node, inputs: Inputs) -> Tensor | None:
