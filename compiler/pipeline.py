@@ -8,6 +8,7 @@
     split        steps           -> some in parts for threads    (steps/split.py)
     prepare      steps           -> those that can be kept apart (steps/prepare.py)
     schedule     steps           -> steps in order               (steps/schedule.py)
+    scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
     place        live ranges     -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
@@ -39,6 +40,7 @@ from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.loops import Part
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
 from staticgrad.compiler.steps.recompute import fit
+from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Step
@@ -56,8 +58,8 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     region = stages.region("materialize", materialize(region))
     slots, steps = _kernels(region, options)
     first, rest = prepare(steps, options.target) if _may_prepare(options, held) else ([], steps)
-    prepared, kept = summary(first), kept_buffers(first, rest)
-    steps = [*_ordered(first, options), *_ordered(rest, options)]
+    first, rest = _ordered(first, options, rest), _ordered(rest, options, first)
+    prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
     if options.memory_budget is not None:
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
@@ -102,10 +104,11 @@ def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[S
     return lowered.slots, split_reductions(inlined, options.target)
 
 
-def _ordered(steps: Sequence[Step], options: Options) -> list[Step]:
-    """The steps with their scratch memory, in the order in which they run."""
+def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = ()) -> list[Step]:
+    """The steps with their scratch memory, in the order in which they run. ``others`` touch the same buffers."""
     add_scratch(steps, options.target, options.workers)
-    return schedule(steps, greedy="schedule" not in options.disabled)
+    order = schedule(steps, greedy="schedule" not in options.disabled)
+    return order if "scalarize" in options.disabled else scalarize(order, options.target, others)
 
 
 def _part(options: Options, region: Region) -> Part:

@@ -35,6 +35,7 @@ from staticgrad.compiler.regions.families import (
     users_of,
 )
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.control import CONDS, LOOPS
 from staticgrad.ops.elementwise.copies import IDENTITY
@@ -135,7 +136,8 @@ def _own_fetches(region: Region) -> Region:
             fetches.append(x)
             continue
         if not has_memory(x) or x in taken or x.op.op.name == "py_call":
-            x = region.graph.add(IDENTITY, (x,)).outputs[0]
+            with at_source(x.source):
+                x = region.graph.add(IDENTITY, (x,)).outputs[0]
         taken.add(x)
         fetches.append(x)
     return Region(region.graph, region.feeds, tuple(fetches), region.effects)

@@ -18,18 +18,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, contractions, cost_of, dtype_of, operands
+from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, closure, contractions, cost_of, dtype_of
 from staticgrad.compiler.emit.nest.plan import vector_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
-from staticgrad.compiler.kernels.nest import Access, Compute, Load, Nest, Reduce, Store
+from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.schedule import ancestors, dependencies
-from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
-from staticgrad.reach import reach
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
@@ -126,7 +125,7 @@ class _Inliner:
     def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
         maker = self.steps[place]
         for old, reader in zip(list(self.readers[memory]), made, strict=True):
-            self._put(old, _step(reader.step, reader.nest, reader.operands))
+            self._put(old, with_nest(reader.step, reader.nest, reader.operands))
         if rest is not None:
             self._put(place, rest)
         else:
@@ -177,7 +176,7 @@ class _Source:
         self.nest: Nest = step.kernel
         self.store = store
         self.facts: Facts = analyse(self.nest)
-        self.closure = _closure(self.nest, store.value)
+        self.closure = sorted(closure(self.nest, [store.value]))
         self.operands = step.operands
         loads = [i for n in self.closure if isinstance(i := self.nest.body[n], Load)]
         self.memories = {step.operands[load.access.arg].memory for load in loads}
@@ -269,10 +268,6 @@ class _Source:
         return tuple(found)
 
 
-def _closure(nest: Nest, root: int) -> list[int]:
-    return sorted(reach([root], lambda number: operands(nest.body[number])))
-
-
 def _store_of(step: Step, memory: Memory) -> int | None:
     """The number of the only instruction of a step's nest that touches ``memory``."""
     if not isinstance(step.kernel, Nest):
@@ -299,11 +294,10 @@ def _without_store(step: Step, memory: Memory) -> Step | None:
     ]
     if not roots:
         return None
-    wanted = sorted(set[int]().union(*(_closure(nest, root) for root in roots)))
     body = Body(len(nest.dims))
     copier = Copier(body, nest, [Affine.index(d) for d in range(len(nest.dims))], range(len(nest.args)))
-    copier.copy(wanted, frozenset())
-    return _step(step, replace(nest, body=tuple(body.instrs)), step.operands)
+    copier.copy(sorted(closure(nest, roots)), frozenset())
+    return with_nest(step, replace(nest, body=tuple(body.instrs)), step.operands)
 
 
 def _unrolled(step: Step) -> Step:
@@ -313,33 +307,6 @@ def _unrolled(step: Step) -> Step:
     if nest is not step.kernel:
         step.kernel = nest
     return step
-
-
-def _step(step: Step, nest: Nest, operands_: Sequence[Operand]) -> Step:
-    """``step`` with another nest, and the operands that this one uses."""
-    used = sorted({access.arg for instr in nest.body if (access := access_of(instr)) is not None})
-    place = {arg: i for i, arg in enumerate(used)}
-    loaded, stored = set[Memory](), set[Memory]()
-    body = []
-    for instr in nest.body:
-        if isinstance(instr, Load | Store):
-            memory = operands_[instr.access.arg].memory
-            (loaded if isinstance(instr, Load) else stored).add(memory)
-            instr = replace(instr, access=replace(instr.access, arg=place[instr.access.arg]))
-        body.append(instr)
-    kernel = replace(nest, args=tuple(nest.args[arg] for arg in used), body=tuple(body))
-    computes = sum(isinstance(instr, Compute | Reduce) for instr in body)
-    mentioned = dict.fromkeys((*step.reads, *(operand.memory for operand in operands_)))
-    return replace(
-        step,
-        kernel=kernel,
-        operands=tuple(operands_[arg] for arg in used),
-        reads=tuple(m for m in mentioned if m in loaded),
-        writes=tuple(m for m in step.writes if m in stored),
-        adds=tuple(m for m in step.adds if m in stored),
-        after=list(step.after),
-        flops=computes * math.prod(nest.dims),
-    )
 
 
 # -- what it costs --------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ Memory  ::= Slot of the caller | Temp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.program import CallbackSlot, Check, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
@@ -94,3 +95,30 @@ def placed(step: Step, memories: Mapping[Memory, Memory]) -> Step:
         return step
     operands = tuple(Operand(memories.get(o.memory, o.memory), o.offset) for o in step.operands)
     return replace(step, operands=operands, reads=new(step.reads), writes=new(step.writes), adds=new(step.adds))
+
+
+def with_nest(step: Step, nest: Nest, operands: Sequence[Operand]) -> Step:
+    """The step with another nest, and the operands that this one uses."""
+    used = sorted({instr.access.arg for instr in nest.body if isinstance(instr, Load | Store)})
+    place = {arg: i for i, arg in enumerate(used)}
+    loaded, stored = set[Memory](), set[Memory]()
+    body = []
+    for instr in nest.body:
+        if isinstance(instr, Load | Store):
+            memory = operands[instr.access.arg].memory
+            (loaded if isinstance(instr, Load) else stored).add(memory)
+            instr = replace(instr, access=replace(instr.access, arg=place[instr.access.arg]))
+        body.append(instr)
+    kernel = replace(nest, args=tuple(nest.args[arg] for arg in used), body=tuple(body))
+    computes = sum(isinstance(instr, Compute | Reduce) for instr in body)
+    mentioned = dict.fromkeys((*step.reads, *(operand.memory for operand in operands)))
+    return replace(
+        step,
+        kernel=kernel,
+        operands=tuple(operands[arg] for arg in used),
+        reads=tuple(m for m in mentioned if m in loaded),
+        writes=tuple(m for m in step.writes if m in stored),
+        adds=tuple(m for m in step.adds if m in stored),
+        after=list(step.after),
+        flops=computes * math.prod(nest.dims),
+    )

@@ -26,6 +26,7 @@ from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, I
 from staticgrad.graph import Node
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.optable import OPS
+from staticgrad.reach import reach
 
 ENDLESS = 1 << 62  # an index that may be anything
 
@@ -233,7 +234,7 @@ def analyse(nest: Nest) -> Facts:
         depends.append(dims)
         stage.append(before)
         element.append(not dims <= outer)
-    return Facts(tuple(depends), tuple(stage), tuple(element), _closure(nest, stores_of(nest)))
+    return Facts(tuple(depends), tuple(stage), tuple(element), closure(nest, stores_of(nest)))
 
 
 def contractions(nest: Nest, facts: Facts) -> dict[int, int]:
@@ -303,12 +304,6 @@ def is_all_divisible(nest: Nest | None) -> bool:
     return nest is None or all(is_divisible(nest, d) for d, size in enumerate(nest.outer) if size != 1)
 
 
-def _closure(nest: Nest, roots: Iterable[int]) -> frozenset[int]:
-    seen: set[int] = set()
-    stack = list(roots)
-    while stack:
-        number = stack.pop()
-        if number not in seen:
-            seen.add(number)
-            stack.extend(operands(nest.body[number]))
-    return frozenset(seen)
+def closure(nest: Nest, roots: Iterable[int]) -> frozenset[int]:
+    """``roots`` and all values that they need."""
+    return frozenset(reach(roots, lambda number: operands(nest.body[number])))

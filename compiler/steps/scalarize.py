@@ -1,0 +1,276 @@
+"""Scalarize: neighbours of few elements become one nest without dimensions, whose values stay in registers.
+
+Comes in: steps in order. Goes out: the same order with runs of small nests joined. Every element is written down, and
+what one nest stores and another loads passes as a value: a loop over the state of a pendulum, a filter or a small
+system of equations would otherwise wait, kernel after kernel, for memory that was written a moment ago. Keeping the
+elements of arrays in registers is what Callahan, Carr and Kennedy (PLDI 1990) call scalar replacement.
+
+Neighbours in an order run at one time without harm, so nothing is asked about dependencies. All elements are loaded
+before the first is stored; a buffer that nobody else touches is not stored at all. Products of a few rows and columns
+join as the nests that they stand for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from staticgrad.compiler.emit.entry import raw_strides
+from staticgrad.compiler.emit.nest.facts import analyse, closure, cost_of, dtype_of
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.access import Affine
+from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
+from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
+from staticgrad.frozen import frozen
+from staticgrad.optable import NO_ATTRIBUTES, OPS
+
+MOST_EXTRA = 32  # instructions that the elements of a nest take one by one, beyond those for a vector of them
+PRODUCT_COST = 160  # of a kernel that multiplies small matrices, in instructions
+MOST_INSTRUCTIONS = 512  # of a joint nest
+NAMES = 3  # that a joint step is called by
+
+
+@frozen
+class _Small:
+    """A step, its elements written down one by one as a nest, and the operands of that."""
+
+    step: Step
+    nest: Nest
+    operands: tuple[Operand, ...]
+
+
+def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()) -> list[Step]:
+    """The steps with runs of small nests joined. ``others`` are steps that may touch the same buffers."""
+    users = Counter(memory for step in (*steps, *others) for memory in step.memories)
+    found: list[Step] = []
+    instead: dict[Step, Step] = {}
+    run: list[_Small] = []
+
+    def close() -> None:
+        if len(run) > 1:
+            joint = _joint(run, users)
+            found.append(joint)
+            instead.update((small.step, joint) for small in run)
+        else:
+            found.extend(small.step for small in run)
+        run.clear()
+
+    for step in steps:
+        small = _small(step, target)
+        if small is None or not _fits(run, small):
+            close()
+        if small is None:
+            found.append(step)
+        else:
+            run.append(small)
+    close()
+    for step in found:
+        after = dict.fromkeys(instead.get(other, other) for other in step.after)
+        step.after = [other for other in after if other is not step]
+    return found
+
+
+# -- one step -------------------------------------------------------------------------------------------------------
+
+
+def _small(step: Step, target: Target) -> _Small | None:
+    """The step if its elements may as well be computed one by one."""
+    if isinstance(step.kernel, Nest):
+        parts: Parts = [(step.kernel, step.operands)]
+        cost = 0
+    elif isinstance(step.kernel, Contraction) and step.kernel.packed is None and step.kernel.dtype.kind == "f":
+        parts = _product(step, step.kernel, target)
+        cost = PRODUCT_COST
+    else:
+        return None
+    for nest, _ in parts:
+        needed = analyse(nest).needed
+        if not 0 < math.prod(nest.dims) * len(needed) <= MOST_INSTRUCTIONS:
+            return None
+        known = _known(nest)
+        if not all(_is_plain(nest, number, known) for number in needed):
+            return None
+        cost += _cost(nest, needed - known)
+    operands = tuple(dict.fromkeys(operand for _, given in parts for operand in given))
+    apart = _written(parts, operands, passing={o.memory for o in operands} - {o.memory for o in step.operands})
+    return _Small(step, apart, operands) if _cost(apart, range(len(apart.body))) - cost <= MOST_EXTRA else None
+
+
+Parts = Sequence[tuple[Nest, Sequence[Operand]]]
+
+
+def _product(step: Step, kernel: Contraction, target: Target) -> Parts:
+    """The nest that a contraction stands for, and that of its epilogue."""
+    *_, m, n, k = dims = (*kernel.batch, kernel.m, kernel.n, kernel.k)
+    batch = len(kernel.batch)
+    c_strides = raw_strides(kernel, target)
+    a, b, *rest = step.operands
+    if kernel.store_raw:
+        c, *rest = rest
+    else:
+        extent = 1 + sum(stride * (size - 1) for stride, size in zip(c_strides, dims))
+        c = Operand(Temp(f"{step.name}.raw", extent * kernel.dtype.itemsize, "product of a few elements", step.source))
+    row, column = kernel.a_strides[-2:], kernel.b_strides[-2:]
+    body = (
+        Load(Access(0, 0, (*kernel.a_strides[:batch], row[0], 0, row[1])), kernel.dtype),
+        Load(Access(1, 0, (*kernel.b_strides[:batch], 0, column[1], column[0])), kernel.dtype),
+        Compute("multiply", NO_ATTRIBUTES, (0, 1), kernel.dtype),
+        Reduce("sum", 2, kernel.dtype),
+        Store(Access(2, 0, (*c_strides, 0)), 3),
+    )
+    nest = Nest((*kernel.batch, m, n), (k,), (kernel.dtype,) * 3, body)
+    return [(nest, (a, b, c))] + ([] if kernel.epilogue is None else [(kernel.epilogue, (c, *rest))])
+
+
+def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory] = ()) -> Nest:
+    """Nests whose accesses are all plain as one, with every element written down. What hangs on indices alone is a
+    number; ``passing`` are memories that are not stored."""
+    dtypes = _dtypes(parts)
+    body = _Registers(operands, [dtypes[operand.memory] for operand in operands])
+    place = {operand: number for number, operand in enumerate(operands)}
+    for nest, given in parts:
+        facts = analyse(nest)
+        inner = range(len(nest.outer), len(nest.dims))
+        elements = frozenset(number for number in facts.needed if facts.element[number])
+        for point in product(*map(range, nest.outer)):
+            where = [*map(Affine, point), *(Affine() for _ in inner)]
+            Copier(body, nest, where, [place[o] for o in given], inner).copy(sorted(facts.needed), elements)
+    return body.nest(passing)
+
+
+def _dtypes(parts: Parts) -> dict[Memory, np.dtype]:
+    return {o.memory: dtype for nest, operands in parts for o, dtype in zip(operands, nest.args, strict=True)}
+
+
+def _known(nest: Nest) -> set[int]:
+    """The values that hang on indices alone."""
+    found: set[int] = set()
+    for number, instr in enumerate(nest.body):
+        match instr:
+            case Iota() | Constant():
+                found.add(number)
+            case Compute(_, _, args, dtype) if dtype.kind in "bi" and found.issuperset(args):
+                found.add(number)
+    return found
+
+
+def _is_plain(nest: Nest, number: int, known: set[int]) -> bool:
+    """Whether it is known of an element where it lies and whether it is there, and of a reduction what it repeats."""
+    match nest.body[number]:
+        case Load(access, _, guard) | Store(access, _, _, guard):
+            return not access.terms and (guard is None or guard in known)
+        case Reduce(kind, arg, dtype):
+            return kind in STEP_OF and dtype_of(nest, arg) == dtype
+        case _:
+            return True
+
+
+def _cost(nest: Nest, numbers: Iterable[int]) -> int:
+    return sum(max(1, cost_of(nest, number)) for number in numbers)
+
+
+# -- several --------------------------------------------------------------------------------------------------------
+
+
+def _fits(run: Sequence[_Small], small: _Small) -> bool:
+    """Whether a step may be joined to those of a run: not too long, and of one mind about the dtype of each memory."""
+    own = _dtypes([(small.nest, small.operands)])
+    others = _dtypes([(other.nest, other.operands) for other in run])
+    return sum(len(other.nest.body) for other in (*run, small)) <= MOST_INSTRUCTIONS and all(
+        others.get(memory, dtype) == dtype for memory, dtype in own.items()
+    )
+
+
+def _joint(run: Sequence[_Small], users: Counter[Memory]) -> Step:
+    steps = [small.step for small in run]
+    operands = list(dict.fromkeys(operand for small in run for operand in small.operands))
+    own = Counter(memory for step in steps for memory in step.memories)
+    passing = {memory for memory, count in own.items() if isinstance(memory, Temp) and count == users[memory]}
+    names = list(dict.fromkeys(step.name for step in steps))
+    joint = replace(
+        steps[-1],
+        name="_".join(names[:NAMES]) + ("_etc" if len(names) > NAMES else ""),
+        family="pointwise",
+        writes=tuple(dict.fromkeys(memory for step in steps for memory in step.writes)),
+        adds=tuple(dict.fromkeys(memory for step in steps for memory in step.adds)),
+        fills=False,
+        scratch=None,
+        after=list(dict.fromkeys(other for step in steps for other in step.after)),
+    )
+    return with_nest(joint, _written([(small.nest, small.operands) for small in run], operands, passing), operands)
+
+
+class _Registers(Body):
+    """A body without dimensions that knows what lies in memory: no element is loaded twice, or after it was stored.
+    Comes in: what the arguments point to, and their dtypes."""
+
+    def __init__(self, operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> None:
+        super().__init__(0)
+        self._operands = operands
+        self._dtypes = tuple(dtypes)
+        self._elements: dict[tuple[Memory, int], int] = {}
+        self._stores: dict[tuple[Memory, int], Store] = {}
+
+    def nest(self, passing: Collection[Memory]) -> Nest:
+        """The nest, without stores to the memories in ``passing`` and what only they need."""
+        stores = [store for (memory, _), store in self._stores.items() if memory not in passing]
+        whole = Nest((), (), self._dtypes, (*self.instrs, *stores))
+        wanted = closure(whole, range(len(self.instrs), len(whole.body)))
+        body = Body(0)
+        Copier(body, whole, (), range(len(self._dtypes))).copy(sorted(wanted), frozenset())
+        return replace(whole, body=tuple(body.instrs))
+
+    def add(self, instr: Instr) -> int:
+        match instr:
+            case Load(access, dtype, guard):
+                if not self._holds(guard):
+                    return super().add(Constant(dtype.type(0).item(), dtype))
+                key = self._key(access)
+                if key not in self._elements:
+                    self._elements[key] = super().add(Load(access, dtype))
+                return self._elements[key]
+            case Store(access, value, mode, guard):
+                if self._holds(guard):
+                    self._store(access, value, mode == "add")
+                return -1
+            case Compute("where", _, (condition, a, b)) if isinstance(self.instrs[condition], Constant):
+                return a if self._holds(condition) else b
+            case Compute():
+                return super().add(self._folded(instr))
+            case _:
+                return super().add(instr)
+
+    def _store(self, access: Access, value: int, adds: bool) -> None:
+        dtype = self._dtypes[access.arg]
+        if adds:
+            value = self.compute("add", self.add(Load(access, dtype)), value, dtype=dtype)
+        key = self._key(access)
+        self._elements[key] = value
+        self._stores[key] = Store(access, value)
+
+    def _key(self, access: Access) -> tuple[Memory, int]:
+        operand = self._operands[access.arg]
+        return operand.memory, operand.offset + access.offset * self._dtypes[access.arg].itemsize
+
+    def _holds(self, guard: int | None) -> bool:
+        """Whether an element is there, which is known, as every index is a number."""
+        if guard is None:
+            return True
+        known = self.instrs[guard]
+        assert isinstance(known, Constant)
+        return bool(known.value)
+
+    def _folded(self, instr: Compute) -> Instr:
+        """What follows from indices alone, as a number."""
+        operands = [self.instrs[arg] for arg in instr.args]
+        known = [np.asarray(x.value, x.dtype) for x in operands if isinstance(x, Constant) and x.dtype.kind in "bi"]
+        if len(known) < len(operands) or instr.dtype.kind not in "bi":
+            return instr
+        return Constant(np.asarray(OPS[instr.op].reference(instr.attrs, *known)).item(), instr.dtype)
