@@ -122,6 +122,91 @@ def lennard_jones(m: Any, x: Any) -> Any:
     return m.sum(third * third - third, 1)
 
 
+# Loops over a small state: what a turn takes is latency, of arithmetic and of whatever lies between two turns.
+
+
+def pendulum(m: Any, push: Any, start: Any) -> Any:
+    def turn(state: Any, push: Any) -> tuple[Any, Any]:
+        speed = state[1] + 0.01 * (push - m.sin(state[0]))
+        angle = state[0] + 0.01 * speed
+        return m.stack((angle, speed)), angle
+
+    return m.scan(turn, start, push)[1]
+
+
+def lorenz(m: Any, push: Any, start: Any) -> Any:
+    """Runge and Kutta's method of fourth order on Lorenz's (1963) system, pushed about."""
+
+    def slope(v: Any) -> Any:
+        return m.stack((10.0 * (v[1] - v[0]), v[0] * (28.0 - v[2]) - v[1], v[0] * v[1] - 8 / 3 * v[2]))
+
+    def turn(v: Any, push: Any) -> tuple[Any, Any]:
+        first = slope(v)
+        second = slope(v + 0.005 * first)
+        third = slope(v + 0.005 * second)
+        fourth = slope(v + 0.01 * third)
+        new = v + 0.01 / 6 * (first + 2 * second + 2 * third + fourth) + 0.001 * push
+        return new, new[0]
+
+    return m.scan(turn, start, push)[1]
+
+
+def kalman(m: Any, seen: Any, move: Any, look: Any, noise: Any) -> Any:
+    """The log likelihood's terms of what a filter for a hidden state sees, two numbers a turn."""
+    spread = noise @ noise.T
+    near = look @ look.T * 0.1
+
+    def turn(carry: Any, seen: Any) -> tuple[Any, Any]:
+        mean, cov = carry
+        mean, cov = 0.3 * move @ mean, 0.09 * move @ cov @ move.T + spread
+        s = look @ cov @ look.T + near
+        size = s[0, 0] * s[1, 1] - s[0, 1] * s[1, 0]
+        inverse = m.stack((m.stack((s[1, 1], -s[0, 1])), m.stack((-s[1, 0], s[0, 0])))) / size
+        gain, error = cov @ look.T @ inverse, seen - look @ mean
+        return (mean + gain @ error, cov - gain @ look @ cov), m.log(size) + error @ (inverse @ error)
+
+    return m.scan(turn, (move[0] * 0.0, spread), seen)[1]
+
+
+def heston(m: Any, noise: Any, rate: Any) -> Any:
+    """Prices of a stock with a variance of its own (Heston, 1993), many paths at once."""
+
+    def turn(carry: Any, noise: Any) -> tuple[Any, Any]:
+        price, variance = carry
+        positive = m.maximum(variance, 0.0)
+        spread = m.sqrt(positive + 1e-8) * 0.1
+        price = price * m.exp(spread * noise[0] - 0.005 * positive)
+        return (price, variance + rate * (0.04 - positive) * 0.01 + 0.3 * spread * noise[1]), m.mean(price)
+
+    still = noise[0, 0] * 0.0
+    return m.scan(turn, (still + 1.0, still + 0.04), noise)[1]
+
+
+def diffusion(m: Any, push: Any, start: Any) -> Any:
+    """Burgers' equation on a ring."""
+
+    def turn(u: Any, push: Any) -> tuple[Any, Any]:
+        left, right = m.roll(u, 1, 0), m.roll(u, -1, 0)
+        new = u - 0.05 * u * (right - left) + 0.1 * (right - 2 * u + left) + 0.001 * push
+        return new, new[0]
+
+    return m.scan(turn, start, push)[1]
+
+
+def bodies(m: Any, push: Any, places: Any, speeds: Any) -> Any:
+    """Bodies that attract each other."""
+
+    def turn(carry: Any, push: Any) -> tuple[Any, Any]:
+        places, speeds = carry
+        apart = places[:, None, :] - places[None, :, :]
+        square = (apart * apart).sum(-1) + 0.1
+        speeds = speeds - 0.01 * (apart / (square * m.sqrt(square))[:, :, None]).sum(1) * (1 + 0.01 * push)
+        places = places + 0.01 * speeds
+        return (places, speeds), places[0, 0]
+
+    return m.scan(turn, (places, speeds), push)[1]
+
+
 def elementary(name: str) -> Case:
     kinds = "u" if name in ("log", "log2", "log10", "sqrt", "rsqrt", "asin", "acos", "erfinv") else "n"
     without = ("numpy",) if name in ("erf", "erfc", "erfinv") else ()
@@ -256,6 +341,14 @@ FAMILIES: dict[str, dict[str, Case]] = {
         "max_pool_3": Case(lambda m, x: m.max_pool(x, 3, 2), IMAGES),
         "avg_pool_2": Case(lambda m, x: m.avg_pool(x, 2, 2), IMAGES),
         "avg_pool_7": Case(lambda m, x: m.avg_pool(x, 7, 7), one((32, 64, 7, 7), (16, 32, 56, 56))),
+    },
+    "loops": {
+        "pendulum": Case(pendulum, [((1000,), (2,))]),
+        "lorenz": Case(lorenz, [((200, 3), (3,))]),
+        "kalman": Case(kalman, [((500, 2), (d, d), (2, d), (d, d)) for d in (2, 4, 12)]),
+        "heston": Case(heston, [((50, 2, paths), ()) for paths in (1, 100, 10_000)]),
+        "diffusion": Case(diffusion, [((200,), (cells,)) for cells in (64, 10_000)]),
+        "bodies": Case(bodies, [((100,), (count, 3), (count, 3)) for count in (2, 5, 64)]),
     },
     "scans": {
         "cumsum_1": Case(lambda m, x: m.cumsum(x, 1), TABLES, drawn_rows),

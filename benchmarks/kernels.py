@@ -130,7 +130,9 @@ class Row:
 
     @property
     def size(self) -> str:
-        return "x".join(map(str, self.shapes[0]))
+        """Of the first operand, then of those that have others."""
+        shapes = dict.fromkeys(self.shapes)
+        return " ".join("x".join(map(str, shape)) or "1" for shape in shapes)
 
     def ratio(self, peer: str) -> float | None:
         return self.seconds[peer] / self.seconds[OWN] if peer in self.seconds else None

@@ -112,6 +112,16 @@ class System:
     def cast(self, x: Any, dtype: str) -> Any:
         return x.astype(dtype)
 
+    # loops
+
+    def scan(self, turn: Any, carry: Any, rows: Any) -> tuple[Any, Any]:
+        """``carry, y = turn(carry, row)`` for each row: the last carry, and all y on top of each other."""
+        results = []
+        for row in rows:
+            carry, y = turn(carry, row)
+            results.append(y)
+        return carry, self.stack(results)
+
 
 class NumPy(System):
     def add_at(self, x: Any, index: Any, updates: Any) -> Any:
@@ -137,7 +147,7 @@ class Jax(System):
             library.nn.sigmoid, library.nn.silu, library.nn.softplus, library.nn.elu,
         )  # fmt: skip
         self.rsqrt, self.erfinv, self.logsumexp = library.lax.rsqrt, library.lax.erf_inv, library.nn.logsumexp
-        self.softmax, self.log_softmax = library.nn.softmax, library.nn.log_softmax
+        self.softmax, self.log_softmax, self.scan = library.nn.softmax, library.nn.log_softmax, library.lax.scan
 
     def gelu(self, x: Any) -> Any:
         return self.library.nn.gelu(x, approximate=False)
@@ -234,7 +244,7 @@ class Own(System):
         self.relu, self.sigmoid, self.silu, self.softplus = nn.relu, nn.sigmoid, nn.silu, nn.softplus
         self.leaky_relu, self.elu, self.gelu, self.rsqrt = nn.leaky_relu, nn.elu, nn.gelu, sg.rsqrt
         self.cross_entropy, self.logsumexp, self.permute = nn.cross_entropy, sg.logsumexp, sg.permute_dims
-        self.softmax, self.log_softmax = nn.softmax, lambda x: nn.log_softmax(x, -1)
+        self.softmax, self.log_softmax, self.scan = nn.softmax, lambda x: nn.log_softmax(x, -1), sg.scan
 
     def gelu_tanh(self, x: Any) -> Any:
         return nn.gelu(x, approximate="tanh")

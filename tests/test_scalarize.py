@@ -148,7 +148,7 @@ def test_small_products_join_their_neighbours(target: str, dtype: Any, monkeypat
         v = sg.placeholder((2, 3, 1), dtype, name="v")
         s = a @ p @ a.T + np.eye(2, dtype=dtype)
         gain = sg.nn.relu(p @ a.T / s[0, 0])
-        each = sg.matmul(a, v)  # a batch of two
+        each = sg.matmul(v, a[:, None, :]) * s[0, 0] + 1  # a batch of two, and what follows it
         nothing = a[:, :0] @ p[:0]
         y = sg.sum(gain @ s) + sg.sum(each) + sg.sum(nothing)
         results = [s, gain, each, nothing, y, *sg.gradients(y, [a, p, v])]

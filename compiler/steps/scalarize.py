@@ -85,7 +85,7 @@ def _small(step: Step, target: Target) -> _Small | None:
     if isinstance(step.kernel, Nest):
         parts: Parts = [(step.kernel, step.operands)]
         cost = 0
-    elif isinstance(step.kernel, Contraction) and step.kernel.packed is None and step.kernel.dtype.kind == "f":
+    elif isinstance(step.kernel, Contraction) and _is_plain_product(step.kernel):
         parts = _product(step, step.kernel, target)
         cost = PRODUCT_COST
     else:
@@ -101,6 +101,11 @@ def _small(step: Step, target: Target) -> _Small | None:
     operands = tuple(dict.fromkeys(operand for _, given in parts for operand in given))
     apart = _written(parts, operands, passing={o.memory for o in operands} - {o.memory for o in step.operands})
     return _Small(step, apart, operands) if _cost(apart, range(len(apart.body))) - cost <= MOST_EXTRA else None
+
+
+def _is_plain_product(kernel: Contraction) -> bool:
+    """Without a batch whose points take turns in scratch memory, and whose operands are where others see them."""
+    return kernel.dtype.kind == "f" and kernel.packed is None and (kernel.store_raw or not kernel.batch)
 
 
 Parts = Sequence[tuple[Nest, Sequence[Operand]]]
