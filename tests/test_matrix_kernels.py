@@ -304,7 +304,8 @@ def depthwise_cases(direction: Direction) -> list[Case]:
 
 def depthwise_plane_cases(direction: Direction) -> list[Case]:
     """Images as planes: rows shorter than a vector, ragged and of many; filters with many taps, beyond the ends of the
-    image, apart; both strides, where pixels are dealt out; rows in blocks; several planes at a time, and a last few."""
+    image, apart; both strides, where pixels are dealt out; rows in blocks; several planes at a time, and a last few;
+    small planes, in a few vectors."""
 
     def case(channels: int, size: tuple[int, int], taps: tuple[int, int], *, batch: int = 2, **how: Any) -> Case:
         return convolution_case(direction, batch, channels, size, channels, taps, groups=channels, **how)
@@ -314,6 +315,12 @@ def depthwise_plane_cases(direction: Direction) -> list[Case]:
         for size in ((7, 7), (8, 33), (9, 64))
         for taps, stride in (((3, 3), (1, 1)), ((3, 3), (2, 2)), ((2, 3), (1, 2)), ((3, 2), (2, 1)))
         for epilogue, store_raw in ((False, True), (True, True), (True, False))
+    ]
+    small = [  # one, two, four, eight rows of the result in a vector; rows that fill their lanes or do not; phases
+        case(3, size, (3, 3), stride=stride, padding=(1, 1), dtype=dtype, epilogue=stride[0] == 1)
+        for size in ((14, 14), (16, 16), (6, 28), (5, 32), (7, 8), (9, 4), (11, 3), (17, 2), (5, 6))
+        for stride in ((1, 1), (2, 2), (3, 2))
+        for dtype in (F32, F64)
     ]
     return [
         *strided,
@@ -333,6 +340,7 @@ def depthwise_plane_cases(direction: Direction) -> list[Case]:
         case(2, (96, 100), (5, 3), padding=(2, 1), stride=(2, 2), epilogue=True),
         case(24, (70, 76), (3, 3), padding=(1, 1), batch=3),  # in chunks
         case(6, (8, 8), (3, 3), padding=(1, 1), batch=0),
+        *small,
     ]
 
 
@@ -681,6 +689,34 @@ def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
     )
     if case.has_epilogue and case.kernel.store_raw:
         assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("size", [(7, 7), (5, 3), (14, 14)])
+def test_an_infinite_pixel_is_only_in_the_weights_of_taps_that_meet_it(name: str, size: tuple[int, int]) -> None:
+    """The last row of an image beside no row of gradients: their product is no zero."""
+    case = convolution_case("weight_grad", 1, 2, size, 2, (3, 3), padding=(1, 1), groups=2)
+    case.operands[0][:, :, -1] = np.inf
+    module = Module(TARGETS[name])
+    emit_case(module, case, 0)
+    pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data]
+    memory = np.zeros(scratch_bytes(case.kernel, module.target) + 64, np.uint8)
+    native = NativeModule(module.text(), module.target)
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(native.address("run0"))
+    run(*pointers, -(-memory.ctypes.data // 64) * 64)
+    assert np.allclose(case.result[:, :, 0], case.expected[:, :, 0], rtol=1e-3, atol=1e-3)
+    assert not np.isfinite(case.result[:, :, 1:]).any()
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("size", "stride"), [((7, 7), 1), ((14, 14), 1), ((14, 14), 2)])
+def test_small_planes_are_read_where_they_lie(direction: Direction, size: tuple[int, int], stride: int) -> None:
+    """Frames and rows shorter than a vector cost as much again."""
+    module = Module(TARGETS["avx512"])
+    emit_case(module, convolution_case(direction, 2, 8, size, 8, (3, 3), padding=(1, 1), stride=(stride, stride),
+                                       groups=8), 0)  # fmt: skip
+    assert "@small_plane" in module.text()
+    assert "@frame" not in module.text()
 
 
 def many_weights_cases() -> list[Case]:

@@ -1,9 +1,10 @@
 """Depthwise convolutions of images that lie in planes, as users hold them, all three directions.
 
-A plane is brought into a frame of zeros in the first cache, and ``plane_tile`` does all of it from there, along
-the pixels of a row; results go where they belong. Large planes are done in blocks of rows. A few channels of an image
-are a unit of work; by weights a unit is some channels of all images, and every weight is summed in the order of images
-and rows, a lane at a time, so no sum depends on the number of threads.
+A small plane, whose rows are a vector or two, is read where it lies, and ``small_plane_tile`` does all of it. Another
+one is brought into a frame of zeros in the first cache, and ``plane_tile`` does all of it from there, along the pixels
+of a row; results go where they belong. Large planes are done in blocks of rows. A few channels of an image are a unit
+of work; by weights a unit is some channels of all images, and every weight is summed in the order of images and rows, a
+lane at a time, so no sum depends on the number of threads.
 
 The floor is that of memory: each image is read once and the result written once, for two multiply-adds a byte. Copying
 into the frame and reading it again costs about as much as the arithmetic, half a cycle a pixel together.
@@ -19,8 +20,9 @@ from dataclasses import replace
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Writer, is_depthwise, seconds_of
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
+from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -29,6 +31,7 @@ from staticgrad.frozen import frozen
 
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
+SMALL_TOGETHER = 16  # planes without frames that are a unit by weights
 TOGETHER_BYTES = 16 << 10  # of frames that are filled before they are read: a load that meets stores waits for them
 
 
@@ -111,12 +114,36 @@ def _clamped(f: Function, index: Index, limit: int) -> Index:
 
 
 @frozen
+class _Plain:
+    """Planes that are read where they lie: a frame that is none."""
+
+    image: Image
+    together: int = SMALL_TOGETHER
+    step: int = 0
+    row: int = 0
+    elements: int = 0
+    bytes: int = 0
+
+    @contextlib.contextmanager
+    def each(
+        self, writer: Writer, frames: Value, planes: Value, channels: tuple[Index, Index], block: Index, ahead: int
+    ) -> Iterator[tuple[Index, Value]]:
+        """Channels of an image, and the plane of each."""
+        with span(writer.f, *channels) as channel:
+            yield channel, writer.at(planes, (channel, self.image.strides[1]))
+
+
+@frozen
 class _Rows:
     """A tile for the rows of one vertical phase of a block."""
 
-    tile: PlaneTile
+    tile: PlaneTile | SmallPlaneTile
     origin: int  # row of the frame that row 0 reads first
     first: int  # row of the block
+
+    def function(self, module: Module) -> str:
+        tile = self.tile
+        return small_plane_tile(module, tile) if isinstance(tile, SmallPlaneTile) else plane_tile(module, tile)
 
 
 def _frame_of(image: Image, geometry: list[tuple[Taps, Taps]], lanes: int, block: int) -> _Frame:
@@ -162,6 +189,32 @@ def _tiles(
     return tuple(found)
 
 
+def _small_tile(
+    kernel: Convolution, target: Target, image: Image, geometry: list[tuple[Taps, Taps]], columns: int, y_row: int
+) -> SmallPlaneTile | None:
+    """The tile for a whole plane of the result, if planes are small."""
+    kind: Kind = "weights" if kernel.direction == "weight_grad" else "forward"
+    weights = [phase_weights(kernel, taps) for taps in geometry] if kind == "forward" else []
+    tile = SmallPlaneTile(kind, kernel.dtype, image.size, image.strides[2], image.offset, columns, y_row,
+                          tuple(geometry), tuple((w.offset, w.i, w.j) for w in weights))  # fmt: skip
+    return tile if is_small(tile, target) else None
+
+
+def _planes_of(
+    kernel: Convolution, target: Target, image: Image, geometry: list[tuple[Taps, Taps]], size: tuple[int, int],
+    y_row: int,
+) -> tuple[_Frame | _Plain, tuple[_Rows, ...], int]:  # fmt: skip
+    """How planes are read, with which tiles, and how many rows of the result are a block."""
+    rows, columns = size
+    small = _small_tile(kernel, target, image, geometry, columns, y_row)
+    if small is not None:
+        return _Plain(image), (_Rows(small, 0, 0),), rows
+    lanes = tile_lanes(target, kernel.dtype)
+    block = _block_rows(kernel, image, geometry, rows, lanes) if rows else 0
+    frame = _frame_of(image, geometry, lanes, block)
+    return frame, _tiles(kernel, geometry, frame, block, y_row, columns) if columns else (), block
+
+
 def _block_rows(kernel: Convolution, image: Image, geometry: list[tuple[Taps, Taps]], rows: int, lanes: int) -> int:
     """The rows of a block: as many as the first cache holds of their frame, of sizes that divide ``rows``; all where
     only much smaller ones do."""
@@ -180,7 +233,7 @@ class DepthwisePlanes(ByUnits):
     """Forward or by data. Units are channels of an image."""
 
     units: Units
-    frame: _Frame
+    frame: _Frame | _Plain
     tiles: tuple[_Rows, ...]
     block: int  # rows of the result
     blocks: int
@@ -218,7 +271,7 @@ class DepthwisePlanes(ByUnits):
                 for rows in self.tiles:
                     from_ = f.offset(x, rows.origin * self.frame.row, writer.element)
                     to = f.offset(y, rows.first * strides[2], writer.element)
-                    f.call(plane_tile(f.module, rows.tile), "void", from_, w, to)
+                    f.call(rows.function(f.module), "void", from_, w, to)
             if writer.result is not None:
                 raw = writer.result
             ranges = [(number, f.add(number, 1)), channels, (first, f.add(first, self.block)), (0, self.columns)]
@@ -231,7 +284,7 @@ class DepthwisePlanesWeights(ByUnits):
 
     units: Units
     images: int
-    frame: _Frame
+    frame: _Frame | _Plain
     tiles: tuple[_Rows, ...]
     block: int
     blocks: int
@@ -283,7 +336,7 @@ class DepthwisePlanesWeights(ByUnits):
             y = writer.at(y, (f.mul(block, self.block), self.given[2]))
             own_sums = writer.at(sums, (f.sub(channel, channels[0]), self.sums))
             for rows in self.tiles:
-                f.call(plane_tile(f.module, rows.tile), "void", x, own_sums, y)
+                f.call(rows.function(f.module), "void", x, own_sums, y)
 
     def complete(self, writer: Writer) -> None:
         kh, kw = self.taps
@@ -309,15 +362,14 @@ def planes_plan(kernel: Convolution, target: Target) -> DepthwisePlanes:
     back, channels = kernel.direction == "input_grad", kernel.channels
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
     result = kernel.x_strides if back else kernel.y_strides
-    lanes, size = tile_lanes(target, kernel.dtype), kernel.dtype.itemsize
-    block = _block_rows(kernel, image, geometry, rows, lanes)
-    frame = _frame_of(image, geometry, lanes, block)
-    some = 1 if block < rows else max(1, min(channels, UNIT_BYTES // (rows * columns * size)))
+    y_row = result[2] if kernel.store_raw else columns
+    frame, tiles, block = _planes_of(kernel, target, image, geometry, (rows, columns), y_row)
+    some = 1 if block < rows else max(1, min(channels, UNIT_BYTES // (rows * columns * kernel.dtype.itemsize)))
     scratch = 0 if kernel.store_raw else aligned_bytes(some * block * columns, kernel.dtype)
     return DepthwisePlanes(
         units=_in_chunks(kernel, target, Units(kernel.batch, some, channels, None)),
         frame=frame,
-        tiles=_tiles(kernel, geometry, frame, block, result[2] if kernel.store_raw else columns, columns),
+        tiles=tiles,
         block=block,
         blocks=rows // block,
         columns=columns,
@@ -334,14 +386,13 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
     image, geometry = forward_geometry(kernel)
     rows, columns, channels = kernel.out_height, kernel.out_width, kernel.channels
     lanes, taps = tile_lanes(target, kernel.dtype), kernel.kernel[0] * kernel.kernel[1]
-    block = _block_rows(kernel, image, geometry, rows, lanes) if rows else 0
-    frame = _frame_of(image, geometry, lanes, block)
+    frame, tiles, block = _planes_of(kernel, target, image, geometry, (rows, columns), kernel.y_strides[2])
     o, _, i, j = kernel.w_strides
     return DepthwisePlanesWeights(
         units=_in_chunks(kernel, target, Units(1, frame.together, channels, None)),
         images=kernel.batch,
         frame=frame,
-        tiles=_tiles(kernel, geometry, frame, block, kernel.y_strides[2], columns) if columns else (),
+        tiles=tiles,
         block=block,
         blocks=rows // block if block else 0,
         given=kernel.y_strides,

@@ -55,13 +55,14 @@ class PlaneTile:
         taps = max(1, self.taps * sum(map(len, self.phases)))
         return max(1, min(MOST_ROWS, self.rows, MOST_PRODUCTS // taps))
 
-    def meetings(self, rows: int) -> dict[int, list[tuple[int, int]]]:
-        """For each row of the frame that ``rows`` rows of the result read, the rows t and taps i that meet there."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for t in range(rows):
-            for i in range(self.taps):
-                found.setdefault(t * self.step + i * self.dilation, []).append((t, i))
-        return dict(sorted(found.items()))
+
+def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[tuple[int, int]]]:
+    """For each row that is read by ``rows`` rows of a result, the rows t and the taps i that meet there."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for t in range(rows):
+        for i in range(taps):
+            found.setdefault(t * step + i * dilation, []).append((t, i))
+    return dict(sorted(found.items()))
 
 
 def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
@@ -143,7 +144,7 @@ class _Forward(_Tile):
         """For each row and phase the sum over all taps, of a vector of pixels or one."""
         f, tile = self.f, self.tile
         sums = [[f.const(0, type_)] * self.spacing for _ in range(tile.together)]
-        for row, pairs in tile.meetings(tile.together).items():
+        for row, pairs in meetings(tile.together, tile.taps, tile.step, tile.dilation).items():
             line = f.offset(x, row * tile.x_row, self.element)
             values: dict[int, Value] = {}
             for h in phases:
@@ -261,7 +262,7 @@ class _Weights(_Tile):
             return f.load(self.type, at) if mask is None else f.masked_load(self.type, at, mask)
 
         given = [load(f.offset(y, t * tile.y_row, self.element)) for t in range(rows)]
-        for row, pairs in tile.meetings(rows).items():
+        for row, pairs in meetings(rows, tile.taps, tile.step, tile.dilation).items():
             line = f.offset(x, row * tile.x_row, self.element)
             for j, at in enumerate(tile.phases[0]):
                 value = load(f.offset(line, at, self.element))
