@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -621,6 +621,19 @@ class Derivation(Graph):
         """Whether what is declared for ``graph`` goes here."""
         base = self.base
         return base is graph or (isinstance(base, Derivation) and base.continues(graph))
+
+
+class Computation(Protocol):
+    """A graph with what is handed in and out: the compiler's regions, and bodies of loops, are of this form."""
+
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def feeds(self) -> tuple[Tensor, ...]: ...
+    @property
+    def fetches(self) -> tuple[Tensor, ...]: ...
+    @property
+    def effects(self) -> tuple[Node, ...]: ...
 
 
 # -- what is current in this thread -------------------------------------------------------------------------------

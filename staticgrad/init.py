@@ -52,7 +52,7 @@ class ones:
 
 @frozen
 class uniform:
-    """Uniform in [low, high)."""
+    """Uniformly distributed in [low, high)."""
 
     low: float = 0.0
     high: float = 1.0
@@ -63,7 +63,7 @@ class uniform:
 
 @frozen
 class normal:
-    """Normally distributed."""
+    """Normally distributed with this mean and standard deviation."""
 
     mean: float = 0.0
     std: float = 1.0
@@ -130,7 +130,10 @@ class xavier_normal:
 
 @frozen
 class kaiming_uniform:
-    """Uniform in ±gain·sqrt(3 / fan) (He, Zhang, Ren, Sun 2015); ``a`` is the negative slope of ``leaky_relu``."""
+    """Uniform in ±gain·sqrt(3 / fan) (He, Zhang, Ren, Sun 2015).
+
+    ``mode`` says which fan, ``nonlinearity`` which gain; ``a`` is the negative slope of ``leaky_relu``.
+    """
 
     a: float = 0.0
     mode: Mode = "fan_in"
@@ -143,7 +146,7 @@ class kaiming_uniform:
 
 @frozen
 class kaiming_normal:
-    """Normal with standard deviation gain / sqrt(fan) (He, Zhang, Ren, Sun 2015)."""
+    """Normal with standard deviation gain / sqrt(fan) (He, Zhang, Ren, Sun 2015); arguments as ``kaiming_uniform``."""
 
     a: float = 0.0
     mode: Mode = "fan_in"

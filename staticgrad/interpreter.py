@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph import Computation, Node, Tensor
 from staticgrad.ops.control import CONDS, LOOPS, Body, bodies_of, run_cond, run_loop
 from staticgrad.optable import Array
 from staticgrad.reach import reach
@@ -25,19 +25,6 @@ from staticgrad.types import TensorType, is_floating
 
 ReadVariable = Callable[[Any], Array]
 ReadGradient = Callable[[str], "Array | None"]
-
-
-class Computation(Protocol):
-    """A graph with what is handed in and out; the compiler's regions are of this form."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def feeds(self) -> tuple[Tensor, ...]: ...
-    @property
-    def fetches(self) -> tuple[Tensor, ...]: ...
-    @property
-    def effects(self) -> tuple[Node, ...]: ...
 
 
 @dataclass(slots=True)

@@ -49,7 +49,17 @@ def depends_on(loss: Tensor) -> list[Tensor]:
 
 
 class Optimizer:
-    """What all optimizers share. A subclass says how one variable is updated."""
+    """What all optimizers share. A subclass says how one variable is updated.
+
+    In their formulas θ is a variable, g its gradient, t the number of the step, counted from 1.
+
+    Args:
+        lr: the learning rate: a number of at least 0, which becomes state that ``sess.set(opt.lr, v)`` changes, or a
+            floating scalar tensor.
+
+    Raises:
+        GraphError: an argument that is out of its range.
+    """
 
     name: ClassVar[str] = "optimizer"
 
@@ -228,7 +238,15 @@ def _check_betas(what: str, betas: tuple[float, float]) -> tuple[float, float]:
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum (Polyak 1964) or Nesterov's."""
+    """Stochastic gradient descent: θ ← θ - lr·g. With momentum µ (Polyak 1964): b ← µ·b + g, θ ← θ - lr·b.
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        momentum: µ.
+        nesterov: θ ← θ - lr·(g + µ·b) (Nesterov 1983, as Sutskever et al. 2013 write it).
+        weight_decay: λ; λ·θ is added to g.
+        maximize: go up the gradient.
+    """
 
     name = "sgd"
 
@@ -259,7 +277,17 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015); ``amsgrad`` as in Reddi, Kale, Kumar (2018)."""
+    """Adam (Kingma and Ba 2015): θ ← θ - lr·m̂ / (√v̂ + eps), where m ← β₁·m + (1 - β₁)·g, v ← β₂·v + (1 - β₂)·g²,
+    m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ).
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        betas: (β₁, β₂).
+        eps: keeps the quotient finite.
+        weight_decay: λ; λ·θ is added to g.
+        amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
+        maximize: go up the gradient.
+    """
 
     name = "adam"
     decoupled: ClassVar[bool] = False
@@ -301,7 +329,16 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): θ ← θ·(1 - lr·λ) before each step.
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        betas: (β₁, β₂).
+        eps: keeps the quotient finite.
+        weight_decay: λ; it does not pass through m and v.
+        amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
+        maximize: go up the gradient.
+    """
 
     name = "adamw"
     decoupled = True
@@ -320,7 +357,16 @@ class AdamW(Adam):
 
 
 class RMSprop(Optimizer):
-    """RMSprop (Hinton's lecture 6e, 2012); ``centered`` as in Graves (2013)."""
+    """RMSprop (Hinton's lecture 6e, 2012): v ← α·v + (1 - α)·g², θ ← θ - lr·g / (√v + eps).
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        alpha: α, in [0, 1].
+        eps: keeps the quotient finite.
+        weight_decay: λ; λ·θ is added to g.
+        momentum: µ: b ← µ·b + g / (√v + eps), θ ← θ - lr·b.
+        centered: the running mean of g, squared, is taken from v (Graves 2013).
+    """
 
     name = "rmsprop"
 
@@ -358,7 +404,15 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi, Hazan, Singer 2011)."""
+    """Adagrad (Duchi, Hazan, Singer 2011): s ← s + g², θ ← θ - lr / (1 + (t - 1)·lr_decay)·g / (√s + eps).
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        lr_decay: how fast the learning rate falls.
+        weight_decay: λ; λ·θ is added to g.
+        initial_accumulator_value: what s begins with.
+        eps: keeps the quotient finite.
+    """
 
     name = "adagrad"
 
@@ -389,7 +443,13 @@ class Adagrad(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion: the sign of an interpolated momentum, with decoupled weight decay (Chen et al. 2023)."""
+    """Lion (Chen et al. 2023): θ ← θ·(1 - lr·λ) - lr·sign(β₁·m + (1 - β₁)·g), then m ← β₂·m + (1 - β₂)·g.
+
+    Args:
+        lr: the learning rate, a number or a tensor.
+        betas: (β₁, β₂).
+        weight_decay: λ, decoupled from the gradient.
+    """
 
     name = "lion"
 

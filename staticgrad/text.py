@@ -31,11 +31,11 @@ import base64
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Checkpoint, Graph, Node, Tensor
+from staticgrad.graph import Checkpoint, Computation, Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.types import DTYPES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
 
@@ -44,19 +44,6 @@ PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 SUFFIX = "Attributes"  # of the classes of attributes
 RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | {dtype.name for dtype in DTYPES}
-
-
-class Computation(Protocol):
-    """A body: a graph with what is handed in and out."""
-
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def feeds(self) -> tuple[Tensor, ...]: ...
-    @property
-    def fetches(self) -> tuple[Tensor, ...]: ...
-    @property
-    def effects(self) -> tuple[Node, ...]: ...
 
 
 def print_graph(graph: Graph) -> str:

@@ -37,6 +37,13 @@ def g() -> Iterator[sg.Graph]:
         yield graph
 
 
+@pytest.fixture
+def unfolded(monkeypatch: pytest.MonkeyPatch, g: sg.Graph) -> sg.Graph:
+    """Such a graph, whose constants are computed by kernels too."""
+    monkeypatch.setenv("STATICGRAD_DISABLE", "fold")
+    return g
+
+
 @pytest.fixture(params=("compiled", "reference"))
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test that uses it runs compiled and by the interpreter."""

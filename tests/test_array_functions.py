@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,7 @@ RNG = np.random.default_rng(0)
 HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 
 
-@pytest.fixture(autouse=True)
-def g(monkeypatch: pytest.MonkeyPatch) -> Iterator[sg.Graph]:
-    monkeypatch.setenv("STATICGRAD_DISABLE", "fold")  # constants are computed by kernels too
-    with sg.Graph() as graph:
-        yield graph
+pytestmark = pytest.mark.usefixtures("unfolded")
 
 
 def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:

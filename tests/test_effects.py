@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.concurrency import in_threads
 
 import staticgrad as sg
 
@@ -708,23 +708,6 @@ def test_a_fed_draw_is_what_is_fed(g: sg.Graph) -> None:
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures, failures
 
 
 def test_many_runs_in_many_threads(g: sg.Graph) -> None:

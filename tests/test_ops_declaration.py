@@ -237,6 +237,11 @@ def test_where_gradients_stop() -> None:
         assert y.grad_fn is None
 
 
+def test_bounds_of_random_numbers_are_what_an_operand_may_be() -> None:
+    assert sg.random.uniform((2,), [0.0, 1.0], [1.0, 3.0]).shape == (2,)
+    assert sg.random.uniform((2,), f32(2), 1.0).shape == (2,)
+
+
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +257,8 @@ def test_where_gradients_stop() -> None:
         (lambda: sg.sum(f32(3, 3), (0, 0)), "repeated axis"),
         (lambda: sg.max(f32(0, 3), 0), "no max of no elements"),
         (lambda: sg.argmax(f32(3, 0), 1), "no element"),
+        (lambda: sg.iota((2, 3), 2), "axis 2 is out of range"),
+        (lambda: sg.iota(()), "axis 0 is out of range"),
         (lambda: f32(2, 3).reshape(4, 2), "6 elements"),
         (lambda: f32(2, 3).reshape(-1, -1), "only one size"),
         (lambda: f32(2, 3).reshape(-1, 4), "does not fill"),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.nets import deep
 
 import staticgrad as sg
 from staticgrad.compiler.prices import Price
@@ -14,17 +15,6 @@ Priced = Callable[[sg.Tensor, sg.Tensor], tuple[Price, ...]]
 SIZE = 64
 BYTES = SIZE * SIZE * 4
 FEED = np.ones((SIZE, SIZE), np.float32)
-
-
-def deep(depth: int = 4) -> tuple[sg.Tensor, sg.Tensor, list[sg.Tensor]]:
-    """A net of square layers, and what lies between them."""
-    x = sg.placeholder((SIZE, SIZE), requires_grad=True)
-    y, between = x, []
-    for number in range(depth):
-        w = sg.Variable(np.random.default_rng(number).normal(size=(SIZE, SIZE)).astype(np.float32) / 8)
-        y = sg.tanh(y @ w)
-        between.append(y)
-    return x, y, between
 
 
 def tape_prices(x: sg.Tensor, loss: sg.Tensor) -> tuple[Price, ...]:
@@ -41,13 +31,13 @@ BOTH = pytest.mark.parametrize("price_all", [tape_prices, program_prices])
 
 @BOTH
 def test_without_interventions_nothing_is_priced(g: sg.Graph, price_all: Priced) -> None:
-    x, y, _ = deep()
+    x, y, _ = deep(SIZE, 4)
     assert price_all(x, sg.sum(y * y)) == ()
 
 
 @BOTH
 def test_a_symbolic_hook_is_fused(g: sg.Graph, price_all: Priced) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
 
     def doubled(grad: sg.Tensor) -> sg.Tensor:
         return grad * 2
@@ -63,7 +53,7 @@ def test_a_symbolic_hook_is_fused(g: sg.Graph, price_all: Priced) -> None:
 
 @BOTH
 def test_a_retained_gradient_costs_its_tensor(g: sg.Graph, price_all: Priced) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
     between[1].retain_grad()
     (price,) = price_all(x, sg.sum(y * y))
     assert price.what == f"retain_grad of {between[1].name!r}"
@@ -75,7 +65,7 @@ def test_a_retained_gradient_costs_its_tensor(g: sg.Graph, price_all: Priced) ->
 
 @BOTH
 def test_a_hook_that_prints_costs_no_arena(g: sg.Graph, price_all: Priced, capsys: pytest.CaptureFixture[str]) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
     loss = sg.sum(y * y)
     loss.register_hook(lambda grad: sg.print(grad, "loss"))
     between[1].register_hook(lambda grad: sg.print(grad, "between"))
@@ -86,7 +76,7 @@ def test_a_hook_that_prints_costs_no_arena(g: sg.Graph, price_all: Priced, capsy
 
 
 def test_a_hook_that_reads_the_forward_keeps_what_it_reads(g: sg.Graph) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
     kept, read = between[0], sg.exp(between[1])
     between[3].register_hook(lambda grad: grad * kept)
     between[2].register_hook(lambda grad: grad * read)
@@ -119,14 +109,14 @@ def test_a_print_between_two_fused_ops_parts_them(g: sg.Graph, capsys: pytest.Ca
 
 
 def test_hooks_of_one_tensor_are_priced_one_by_one(g: sg.Graph) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
     between[2].register_hook(lambda grad: grad * 2)
     between[2].register_hook(lambda grad: sg.sum(grad, axis=0) + grad)
     assert len(tape_prices(x, sg.sum(y * y))) == 2
 
 
 def test_pricing_changes_nothing(g: sg.Graph) -> None:
-    x, y, between = deep()
+    x, y, between = deep(SIZE, 4)
     between[1].retain_grad()
     loss = sg.sum(y * y)
     sess = sg.Session(g)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.nets import Training, mlp, resnet20, training
+from support.nets import Training, lenet, mlp, resnet20, training
 from test_op_table import test_derivatives_agree_with_finite_differences_and_each_other as check_derivatives
 
 import staticgrad as sg
@@ -33,14 +33,6 @@ def adam() -> Any:
 
 def momentum() -> Any:
     return sg.optim.SGD(lr=0.01, momentum=0.9)
-
-
-def lenet() -> Any:
-    nn = sg.nn
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 10),
-    )  # fmt: skip
 
 
 NETS: dict[str, Callable[[], Training]] = {

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy._core.multiarray import get_handler_name
+from support.concurrency import in_threads
 
 import staticgrad as sg
 from staticgrad.graph import Graph
@@ -265,11 +266,7 @@ def test_many_threads_take_and_give() -> None:
                 if len(set(found[:: results.PAGE].tolist()) | {int(found[-1])}) != 1:
                     wrong.append((seed, number))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(6, work)
     assert not wrong
 
 
@@ -288,11 +285,7 @@ def test_arenas_of_calls_at_once_are_recycled(pool: results.Recycler) -> None:
         if any(exe.call(value).tobytes() != want for _ in range(5)):
             wrong.append(number)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(6, work)
     assert not wrong
     native = exe._native()
     assert exe.memory.arena_bytes > RECYCLED_FROM

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import nets
+from support.nets import deep
 from tree import ROOT
 
 import staticgrad as sg
@@ -139,18 +140,14 @@ def test_micro_batches_learn(capsys: pytest.CaptureFixture[str]) -> None:
     assert losses[-1] < 0.7 * losses[0]
 
 
-def deep(width: int = 64, depth: int = 5) -> tuple[sg.Tensor, sg.Tensor, list[sg.Tensor]]:
-    x = sg.placeholder((width, width), requires_grad=True)
-    y, between = x, []
-    for number in range(depth):
-        w = sg.Variable(np.random.default_rng(number).normal(size=(width, width)).astype(np.float32) / 8)
-        y = sg.tanh(y @ w)
-        between.append(y)
+def squared(width: int = 64, depth: int = 5) -> tuple[sg.Tensor, sg.Tensor, list[sg.Tensor]]:
+    """A deep net whose last values are squared and summed."""
+    x, y, between = deep(width, depth)
     return x, sg.sum(y * y), between
 
 
 def test_retaining_costs_what_is_reported(g: sg.Graph) -> None:
-    x, y, _ = deep()
+    x, y, _ = squared()
     sess = sg.Session(g)
     feeds = {x: np.ones((64, 64), np.float32)}
     tape = sess.forward(y, feeds)
@@ -178,7 +175,7 @@ def backward_bytes(tape: Tape) -> list[int]:
 
 
 def test_a_retained_gradient_costs_its_tensor_and_a_hook_nothing(g: sg.Graph) -> None:
-    x, y, between = deep()
+    x, y, between = squared()
     feeds = {x: np.ones((64, 64), np.float32)}
 
     def compiled() -> tuple[int, set[str]]:
@@ -205,7 +202,7 @@ def test_a_retained_gradient_costs_its_tensor_and_a_hook_nothing(g: sg.Graph) ->
 
 
 def test_a_hook_that_prints_takes_no_memory(g: sg.Graph, capsys: pytest.CaptureFixture[str]) -> None:
-    x, y, _ = deep()
+    x, y, _ = squared()
     feeds = {x: np.ones((64, 64), np.float32)}
     arenas = []
     for printing in (False, True):
@@ -220,7 +217,7 @@ def test_a_hook_that_prints_takes_no_memory(g: sg.Graph, capsys: pytest.CaptureF
 
 
 def test_accumulation_is_part_of_the_kernel_that_makes_the_gradient(g: sg.Graph) -> None:
-    x, y, _ = deep(depth=3)
+    x, y, _ = squared(depth=3)
     sess = sg.Session(g)
     tape = sess.forward(y, {x: np.ones((64, 64), np.float32)})
     tape.backward(y)
@@ -290,7 +287,7 @@ def test_several_outputs_in_one_traversal_count_shared_ops_once(g: sg.Graph) -> 
 
 
 def test_the_next_tape_takes_the_block_of_the_last(g: sg.Graph) -> None:
-    x, y, _ = deep()
+    x, y, _ = squared()
     sess = sg.Session(g)
     feeds = {x: np.ones((64, 64), np.float32)}
     for _ in range(2):  # after the first the size of a block is known
@@ -307,7 +304,7 @@ def test_the_next_tape_takes_the_block_of_the_last(g: sg.Graph) -> None:
 
 
 def test_a_forgotten_tape_gives_its_block_back(g: sg.Graph) -> None:
-    x, y, _ = deep()
+    x, y, _ = squared()
     sess = sg.Session(g)
     tape = sess.forward(y, {x: np.ones((64, 64), np.float32)})
     programs, gone = tape._programs, weakref.ref(tape)
@@ -324,7 +321,7 @@ def test_a_forgotten_tape_gives_its_block_back(g: sg.Graph) -> None:
 
 def test_values_of_a_consumed_tape_are_right_whatever_lies_in_its_block(g: sg.Graph) -> None:
     """Consuming works among kept values; tapes side by side don't see each other's."""
-    x, y, between = deep(depth=6)
+    x, y, between = squared(depth=6)
     z = sg.mean(between[2])
     sess, other = sg.Session(g), sg.Session(g)
     rng = np.random.default_rng(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import gc
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from support.concurrency import in_threads
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS, Array
@@ -462,23 +462,6 @@ def test_reports(g: sg.Graph, backend: str, tmp_path: Any) -> None:
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
-
-
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    failures: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures, failures
 
 
 @pytest.mark.parametrize("size", [8, 200_000])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.concurrency import in_threads
 
 import staticgrad as sg
 
@@ -997,21 +997,12 @@ def test_tapes_in_several_threads_count_every_gradient(g: sg.Graph) -> None:
     x, w = sg.placeholder((8,)), sg.Variable(np.ones(8, np.float32))
     y = sg.sum(x * w * w)
     sess = sg.Session(g)
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for _ in range(25):
-                with sess.forward(y, {x: np.full(8, number, np.float32)}) as tape:
-                    assert tape[y] == 8 * number
-                    tape.backward(y)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(25):
+            with sess.forward(y, {x: np.full(8, number + 1, np.float32)}) as tape:
+                assert tape[y] == 8 * (number + 1)
+                tape.backward(y)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures, failures
+    in_threads(4, work)
     np.testing.assert_array_equal(sess.grad(w), np.full(8, 2 * 25 * (1 + 2 + 3 + 4)))

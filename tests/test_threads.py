@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from support import random_graphs
-from support.nets import Training, mlp, resnet20, training
+from support.concurrency import in_threads
+from support.nets import Training, lenet, mlp, resnet20, training
 from support.sampling import relative_error
 
 import staticgrad as sg
@@ -156,14 +157,6 @@ def test_kernels_equal_the_interpreter(name: str, monkeypatch: pytest.MonkeyPatc
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4 * scale, err_msg=f"result {number}")
 
 
-def lenet() -> Any:
-    nn = sg.nn
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 10),
-    )  # fmt: skip
-
-
 def adam() -> Any:
     return sg.optim.Adam(lr=1e-3)
 
@@ -274,11 +267,7 @@ def test_many_callers_at_once() -> None:
             if exe(value).tobytes() != want.tobytes():
                 wrong.append(number)
 
-    callers = [threading.Thread(target=call, args=(number,)) for number in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    in_threads(8, call)
     assert not wrong
 
 

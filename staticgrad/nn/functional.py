@@ -51,7 +51,7 @@ def tanh(input: TensorLike) -> Tensor:
 
 
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Each vector along ``dim`` over its p-norm, which counts as at least ``eps``."""
+    """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``."""
     o = FUNCTIONS
     x = lift(input)
     if p == 2:

@@ -34,12 +34,20 @@ from staticgrad.types import (
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
 
 
-def _passes_cotangent(o: Namespace, node: Primal[object], ct: Tensor) -> Sequence[Tensor | None]:
-    return (ct,)
-
-
-def _passes_tangent(o: Namespace, node: Primal[object], t: Tensor) -> Sequence[Tensor | None]:
-    return (t,)
+def _passing(name: str, doc: str, reference: Callable[..., Array] = lambda attrs, x: x) -> Op:
+    """The entry of an effect whose result is its operand, through which derivatives pass."""
+    return register(
+        Op(
+            name,
+            doc,
+            infer=lambda attrs, x: x,
+            reference=reference,
+            vjp=lambda o, node, ct: (ct,),
+            jvp=lambda o, node, t: (t,),
+            effect=True,
+            tags=PRIMITIVE,
+        )
+    )
 
 
 # -- writes of variables --------------------------------------------------------------------------------------------
@@ -52,18 +60,7 @@ class AssignAttributes:
     key: str
 
 
-ASSIGN = register(
-    Op(
-        "assign",
-        "Write a variable; the result is its new value.",
-        infer=lambda attrs, value: value,
-        reference=lambda attrs, value: value,
-        vjp=_passes_cotangent,
-        jvp=_passes_tangent,
-        effect=True,
-        tags=PRIMITIVE,
-    )
-)
+ASSIGN = _passing("assign", "Write a variable; the result is its new value.")
 
 
 @public
@@ -140,18 +137,7 @@ class AccumulateAttributes:
     key: str
 
 
-ACCUMULATE_GRAD = register(
-    Op(
-        "accumulate_grad",
-        "Add a gradient to the session's; the result is the operand.",
-        infer=lambda attrs, x: x,
-        reference=lambda attrs, x: x,
-        vjp=_passes_cotangent,
-        jvp=_passes_tangent,
-        effect=True,
-        tags=PRIMITIVE,
-    )
-)
+ACCUMULATE_GRAD = _passing("accumulate_grad", "Add a gradient to the session's; the result is the operand.")
 
 
 @public
@@ -196,18 +182,7 @@ def _print_now(attrs: PrintAttributes, x: Array) -> Array:
     return x
 
 
-PRINT = register(
-    Op(
-        "print",
-        "Write a value to standard output; the result is the operand.",
-        infer=lambda attrs, x: x,
-        reference=_print_now,
-        vjp=_passes_cotangent,
-        jvp=_passes_tangent,
-        effect=True,
-        tags=PRIMITIVE,
-    )
-)
+PRINT = _passing("print", "Write a value to standard output; the result is the operand.", _print_now)
 
 
 def print_(x: TensorLike, text: str = "") -> Tensor:

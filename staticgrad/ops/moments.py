@@ -15,6 +15,7 @@ from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,
     ReduceAttributes,
+    along_axes,
     count,
     fill,
     numbered,
@@ -24,7 +25,7 @@ from staticgrad.ops.reductions import (
     reduced_shape,
     spread,
 )
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import Array, Case, Namespace, Op, Primal, register
 from staticgrad.types import TensorType, normalize_axes
 
 
@@ -68,9 +69,9 @@ MEAN = register(
 )
 
 
-@public
+@along_axes()
 def mean(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean along ``axis`` (an int, a tuple of ints, or None for all); of integers it is float64."""
+    """The arithmetic mean along ``axis``; of integers and bools it is float64, of no elements NaN."""
     return reduced(MEAN, accepted("mean", FLOAT, x)[0], axis, keepdims)
 
 
@@ -163,13 +164,16 @@ def _moment(op: Op, x: TensorLike, axis: Axis, correction: float, keepdims: bool
     return declare(op, (x,), VarianceAttributes(axes, bool(keepdims), float(correction)))
 
 
-@public
+@along_axes()
 def var(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The variance along ``axis``: the sum of squared distances from the mean over ``n - correction``."""
+    """The variance along ``axis``: the sum of squared distances from the mean over ``n - correction``.
+
+    ``correction`` 0 gives that of the elements (NumPy's default), 1 an unbiased estimate from a sample (PyTorch's).
+    """
     return _moment(VAR, x, axis, correction, keepdims)
 
 
-@public
+@along_axes()
 def std(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The square root of ``var``; where all elements are equal its gradient is 0."""
+    """The standard deviation along ``axis``, the square root of ``var``; its gradient is 0 where all are equal."""
     return _moment(STD, x, axis, correction, keepdims)

@@ -7,6 +7,7 @@ result is spread again. ``unbroadcast`` is how every rule undoes broadcasting.
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -17,7 +18,20 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import (
+    FUNCTIONS,
+    PRIMITIVE,
+    REAL,
+    Array,
+    Case,
+    F,
+    Namespace,
+    Op,
+    Primal,
+    Range,
+    public,
+    register,
+)
 from staticgrad.types import (
     DTYPES,
     DTypeLike,
@@ -288,51 +302,69 @@ def _totals(what: str, x: TensorLike, dtype: DTypeLike | None) -> Tensor:
     return FUNCTIONS.astype(x, target)
 
 
-@public
+_ALONG_AXES = """
+Args:
+    axis: an axis, several of them, or None for all; negative ones count from the end.
+    keepdims: whether these axes stay, with size 1.
+
+Returns:
+    The shape of ``x`` without these axes.
+
+Raises:
+    GraphError: an axis that is out of range or given twice{also}.
+"""
+
+
+def along_axes(also: str = "") -> Callable[[F], F]:
+    """Make a function public, and document what all functions along axes have in common; ``also``: what they refuse."""
+
+    def documented(function: F) -> F:
+        function.__doc__ = f"{inspect.getdoc(function)}\n{_ALONG_AXES.format(also=also)}"
+        return public(function)
+
+    return documented
+
+
+NO_ELEMENT = ", or no element along them"
+
+
+@along_axes()
 def sum(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The sum along ``axis`` (an int, a tuple of ints, or None for all); integers and bools give int64."""
+    """The sum along ``axis``; integers and bools are summed as int64, or all in ``dtype``."""
     return reduced(SUM, _totals("sum", x, dtype), axis, keepdims)
 
 
-@public
+@along_axes()
 def prod(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The product along ``axis`` (an int, a tuple of ints, or None for all); integers and bools give int64."""
+    """The product along ``axis``; integers and bools are multiplied as int64, or all in ``dtype``."""
     return reduced(PROD, _totals("prod", x, dtype), axis, keepdims)
 
 
-@public
+@along_axes(NO_ELEMENT)
 def max(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The largest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
-
-    Raises:
-        GraphError: there is no element along the axes.
-    """
+    """The largest element along ``axis``; NaN if there is one. The gradient is split evenly among ties."""
     return reduced(MAX, operands("max", x)[0], axis, keepdims)
 
 
-@public
+@along_axes(NO_ELEMENT)
 def min(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The smallest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
-
-    Raises:
-        GraphError: there is no element along the axes.
-    """
+    """The smallest element along ``axis``; NaN if there is one. The gradient is split evenly among ties."""
     return reduced(MIN, operands("min", x)[0], axis, keepdims)
 
 
-@public
+@along_axes()
 def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether one element along ``axis`` is true; False of none."""
     return reduced(ANY, FUNCTIONS.astype(operands("any", x)[0], bool_), axis, keepdims)
 
 
-@public
+@along_axes()
 def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """Whether all elements along ``axis`` are true; True of none."""
     return reduced(ALL, FUNCTIONS.astype(operands("all", x)[0], bool_), axis, keepdims)
 
 
-@public
+@along_axes()
 def count_nonzero(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
     """How many elements along ``axis`` are not zero, as int64."""
     return sum(FUNCTIONS.not_equal(x, 0), axis, keepdims=keepdims)

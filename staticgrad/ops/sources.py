@@ -25,6 +25,7 @@ from staticgrad.types import (
     float32,
     int64,
     is_weak,
+    normalize_axis,
     scalar_dtype,
     sizes,
 )
@@ -251,7 +252,13 @@ FULL = register(
 
 @public
 def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
-    """A tensor filled with one number (a tensor as ``fill_value`` is broadcast)."""
+    """A tensor filled with one number (a tensor as ``fill_value`` is broadcast).
+
+    Without ``dtype`` Python floats are float32, ints int64, bools bool.
+
+    Raises:
+        GraphError: a negative size.
+    """
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
@@ -341,14 +348,22 @@ IOTA = register(
 
 @public
 def iota(shape: ShapeLike, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor:
-    """``0, 1, 2, …`` along ``axis``, the same along the others."""
+    """``0, 1, 2, …`` along ``axis``, the same along the others.
+
+    Raises:
+        GraphError: an axis that is out of range.
+    """
     sizes = as_shape(shape, "iota")
-    return get_default_graph().add(IOTA, (), IotaAttributes(sizes, dtype_of(dtype), axis % len(sizes))).outputs[0]
+    attrs = IotaAttributes(sizes, dtype_of(dtype), normalize_axis(axis, len(sizes), "iota"))
+    return get_default_graph().add(IOTA, (), attrs).outputs[0]
 
 
 @public
 def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Evenly spaced numbers as in ``np.arange``; a lone Dim counts up to a size that feeds bind."""
+    """Evenly spaced numbers as in ``np.arange``: from ``start`` in steps to before ``stop``; a lone one is ``stop``.
+
+    A Dim counts up to a size that feeds bind. Without ``dtype``, ints give int64 and floats float32.
+    """
     if stop is None:
         start, stop = 0, start
     is_known = isinstance(stop, (int, float, np.generic))
@@ -365,11 +380,11 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 
 @public
 def linspace(start: float, stop: float, num: int, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``."""
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out."""
     return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
 
 
 @public
 def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
-    """Ones on the diagonal number ``k``, zeros elsewhere."""
+    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default."""
     return constant(np.eye(n_rows, n_cols, k).astype(dtype_of(dtype)))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from .declared import ARRAY, Axes, key_of
+from .declared import ARRAY, OPERATORS, Axes, key_of
 from .scripts import (
     CHANGED,
     FREED,
@@ -89,16 +89,7 @@ FUNCTIONS: dict[str, Callable[..., T]] = {
     "var": reduction(spread(torch.var)),
     "std": reduction(spread(torch.std)),
     "logsumexp": reduction(torch.logsumexp),
-    "add_number": lambda x, number: x + number,
-    "subtract_number": lambda x, number: x - number,
-    "number_subtract": lambda x, number: number - x,
-    "multiply_number": lambda x, number: x * number,
-    "number_multiply": lambda x, number: number * x,
-    "divide_number": lambda x, number: x / number,
-    "number_divide": lambda x, number: number / x,
-    "pow_number": lambda x, number: x**number,
-    "number_pow": lambda x, number: number**x,
-    "greater_number": lambda x, number: x > number,
+    **OPERATORS,
     "where_number": lambda c, x, number: torch.where(c, x, number),
     "clip": lambda x, low, high: torch.clamp(x, low, high),
     "reshape": lambda x, shape: x.reshape(shape),

@@ -70,10 +70,7 @@ NEURAL = words(
 )
 REDUCTIONS = words("sum mean max min prod var std logsumexp")
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(sg, name) for name in ARRAY},
-    **{name: getattr(sg.nn, name) for name in NEURAL},
-    **{name: reduction(name) for name in REDUCTIONS},
+OPERATORS: dict[str, Callable[..., Any]] = {  # of tensors of either
     "add_number": lambda x, number: x + number,
     "subtract_number": lambda x, number: x - number,
     "number_subtract": lambda x, number: number - x,
@@ -84,6 +81,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "pow_number": lambda x, number: x**number,
     "number_pow": lambda x, number: number**x,
     "greater_number": lambda x, number: x > number,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(sg, name) for name in ARRAY},
+    **{name: getattr(sg.nn, name) for name in NEURAL},
+    **{name: reduction(name) for name in REDUCTIONS},
+    **OPERATORS,
     "where_number": lambda c, x, number: sg.where(c, x, number),
     "clip": lambda x, low, high: sg.clip(x, low, high),
     "reshape": lambda x, shape: sg.reshape(x, tuple(shape)),

@@ -69,3 +69,23 @@ def training(net: Any, shape: tuple[int, ...], optimizer: Any, classes: int = 10
     train = optimizer().minimize(loss)
     feeds = {x: rng.normal(size=shape).astype(np.float32), labels: rng.integers(0, classes, shape[0])}
     return Training(loss.graph, loss, train, feeds)
+
+
+def lenet() -> sg.nn.Module:
+    """LeNet-5 for images of 28×28 (LeCun et al., 1998), with rectifiers and maximum pools."""
+    nn = sg.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 10),
+    )  # fmt: skip
+
+
+def deep(width: int, depth: int) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Square layers with a tanh behind each: what is fed, the last layer's value, the values of all layers."""
+    x = sg.placeholder((width, width), requires_grad=True)
+    y, between = x, []
+    for number in range(depth):
+        w = sg.Variable(np.random.default_rng(number).normal(size=(width, width)).astype(np.float32) / 8)
+        y = sg.tanh(y @ w)
+        between.append(y)
+    return x, y, between

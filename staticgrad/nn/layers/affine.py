@@ -27,7 +27,12 @@ WEIGHT = init.kaiming_uniform(a=math.sqrt(5))
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``: (\\*, in_features) to (\\*, out_features)."""
+    """``x @ weight.T + bias``: (\\*, in_features) to (\\*, out_features).
+
+    Args:
+        bias: whether there is one.
+        first_bias: what it begins with; default: uniform in ±1/√in_features, as the weights (He et al. 2015, a = √5).
+    """
 
     def __init__(
         self,

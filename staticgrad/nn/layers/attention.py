@@ -18,7 +18,17 @@ from staticgrad.types import DTypeLike, bool_, float32
 
 
 class MultiheadAttention(Module):
-    """Attention with several heads (Vaswani et al. 2017). ``batch_first``: (N, L, E) instead of (L, N, E)."""
+    """Attention with several heads (Vaswani et al. 2017): concat(softmax(QᵢKᵢᵀ/√d)·Vᵢ) of the heads i, projected.
+
+    Args:
+        embed_dim: E, the features of queries, keys and values.
+        num_heads: divides E.
+        dropout: probability that a weight is dropped in training.
+        batch_first: operands (N, L, E) instead of (L, N, E).
+
+    Raises:
+        GraphError: features that do not fall into the heads.
+    """
 
     def __init__(
         self,

@@ -9,7 +9,20 @@ from staticgrad.lifting import TensorLike
 from staticgrad.nn.module import Module
 
 
-class Sequential(Module):
+class _Members(Module):
+    """A module whose modules are numbered by their place."""
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.children())
+
+    def __iter__(self) -> Iterator[Module]:
+        return self.children()
+
+    def __getitem__(self, index: int) -> Module:
+        return list(self.children())[index]
+
+
+class Sequential(_Members):
     """Modules one after the other; given as arguments (named ``"0"``, ``"1"``, …) or as one dict."""
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
@@ -28,17 +41,8 @@ class Sequential(Module):
             input = module(input)
         return input
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self.children())
 
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
-    def __getitem__(self, index: int) -> Module:
-        return list(self.children())[index]
-
-
-class ModuleList(Module):
+class ModuleList(_Members):
     """Modules in a list, so that their variables are found."""
 
     def __init__(self, modules: Sequence[Module] = ()) -> None:
@@ -49,12 +53,3 @@ class ModuleList(Module):
         """Add one module at the end."""
         setattr(self, str(len(self)), module)
         return self
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self.children())
-
-    def __iter__(self) -> Iterator[Module]:
-        return self.children()
-
-    def __getitem__(self, index: int) -> Module:
-        return list(self.children())[index]

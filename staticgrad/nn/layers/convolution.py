@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Literal
 
 from staticgrad import init
 from staticgrad.errors import GraphError
@@ -38,7 +38,7 @@ class _Convolution(Module):
         out_channels: int,
         kernel_size: Sizes,
         stride: Sizes = 1,
-        padding: Any = 0,
+        padding: Sizes | Literal["same", "valid"] = 0,
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
@@ -57,7 +57,13 @@ class _Convolution(Module):
 
 
 class Conv1d(_Convolution):
-    """One-dimensional convolution of (N, in_channels, L)."""
+    """One-dimensional convolution of (N, in_channels, L) or (in_channels, L), as ``nn.conv1d``.
+
+    Its ``weight`` is (out_channels, in_channels / groups, kernel_size), its ``bias`` (out_channels,).
+
+    Raises:
+        GraphError: channels that do not fall into the groups, a kernel without elements.
+    """
 
     axes = 1
 
@@ -66,7 +72,13 @@ class Conv1d(_Convolution):
 
 
 class Conv2d(_Convolution):
-    """Two-dimensional convolution of (N, in_channels, H, W)."""
+    """Two-dimensional convolution of (N, in_channels, H, W) or (in_channels, H, W), as ``nn.conv2d``.
+
+    Its ``weight`` is (out_channels, in_channels / groups, \\*kernel_size), its ``bias`` (out_channels,).
+
+    Raises:
+        GraphError: channels that do not fall into the groups, a kernel without elements.
+    """
 
     axes = 2
 
@@ -75,7 +87,13 @@ class Conv2d(_Convolution):
 
 
 class ConvTranspose2d(Module):
-    """The transpose of a two-dimensional convolution: (N, in_channels, H, W) to a larger image."""
+    """The transpose of a convolution, as ``nn.conv_transpose2d``: (N, in_channels, H, W) to a larger image.
+
+    Its ``weight`` is (in_channels, out_channels / groups, \\*kernel_size), its ``bias`` (out_channels,).
+
+    Raises:
+        GraphError: channels that do not fall into the groups, a kernel without elements.
+    """
 
     def __init__(
         self,

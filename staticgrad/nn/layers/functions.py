@@ -14,7 +14,7 @@ from staticgrad.optable import FUNCTIONS
 
 
 class Dropout(Module):
-    """Zero elements with probability ``p`` while training."""
+    """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); in evaluation the identity."""
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
@@ -51,7 +51,7 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
-    """x where it is positive, else alpha·(exp(x) - 1)."""
+    """x where it is positive, else alpha·(exp(x) - 1) (Clevert et al. 2016)."""
 
     def __init__(self, alpha: float = 1.0) -> None:
         self.alpha = alpha
@@ -61,7 +61,7 @@ class ELU(Module):
 
 
 class GELU(Module):
-    """x·Φ(x)."""
+    """x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016); ``approximate="tanh"``: by a tanh."""
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
@@ -78,7 +78,7 @@ class SiLU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta·x)) / beta."""
+    """log(1 + exp(beta·x)) / beta; x where beta·x is above the threshold."""
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = beta, threshold
@@ -102,7 +102,7 @@ class Sigmoid(Module):
 
 
 class Softmax(Module):
-    """The softmax along one axis."""
+    """exp(x) / Σ exp(x) along the axis ``dim``."""
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -112,7 +112,7 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
-    """The logarithm of the softmax along one axis."""
+    """x - log Σ exp(x) along the axis ``dim``."""
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -122,7 +122,7 @@ class LogSoftmax(Module):
 
 
 class Flatten(Module):
-    """The axes from ``start_dim`` to ``end_dim`` as one."""
+    """The axes from ``start_dim`` to ``end_dim`` as one: by default (N, \\*) to (N, features)."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -132,7 +132,7 @@ class Flatten(Module):
 
 
 class MaxPool2d(Module):
-    """The largest element of each window."""
+    """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window."""
+    """The mean of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class AvgPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over windows that share an image out evenly."""
+    """Means over windows that share an image (N, C, H, W) out evenly into ``output_size``; None keeps a size."""
 
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         self.output_size = output_size

@@ -65,13 +65,18 @@ class _BatchNorm(Module):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch norm of (N, C) or (N, C, L)."""
+    """Batch norm (Ioffe and Szegedy 2015) of (N, C) or (N, C, L): each channel has mean 0 and variance 1, then its
+    ``weight`` and ``bias``, (C,) each.
+
+    In training over the batch, which also updates ``running_mean`` and ``running_var``: (1 - momentum)·old +
+    momentum·new, ``momentum`` None: the mean of all batches. In evaluation the running ones are used.
+    """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch norm of (N, C, H, W)."""
+    """Batch norm (Ioffe and Szegedy 2015) of (N, C, H, W), as ``BatchNorm1d``."""
 
     ranks = (4,)
 
@@ -81,7 +86,10 @@ def _shape_of(sizes: Sizes) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axes, then weight and bias."""
+    """Mean 0 and variance 1 over the last axes (Ba, Kiros, Hinton 2016), then ``weight`` and ``bias``.
+
+    (\\*, \\*normalized_shape) to the same; weight and bias are of ``normalized_shape``.
+    """
 
     def __init__(
         self,
@@ -106,7 +114,7 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root mean square 1 over the last axes, then weight."""
+    """Root mean square 1 over the last axes (Zhang and Sennrich 2019), then ``weight``, of ``normalized_shape``."""
 
     def __init__(
         self,
@@ -128,7 +136,10 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over groups of channels, then weight and bias by channel."""
+    """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each.
+
+    (N, C, \\*) to the same; ``num_groups`` divides C.
+    """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: DTypeLike = float32

@@ -16,7 +16,17 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, floating
 from staticgrad.ops.moments import float_type
-from staticgrad.ops.reductions import Axis, ReduceAttributes, reduce_cases, reduced, reduced_shape, reduced_size, spread
+from staticgrad.ops.reductions import (
+    NO_ELEMENT,
+    Axis,
+    ReduceAttributes,
+    along_axes,
+    reduce_cases,
+    reduced,
+    reduced_shape,
+    reduced_size,
+    spread,
+)
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import TensorType, normalize_axis
 
@@ -196,11 +206,7 @@ LOGSUMEXP = register(
 )
 
 
-@public
+@along_axes(NO_ELEMENT)
 def logsumexp(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too.
-
-    Raises:
-        GraphError: there is no element along the axes.
-    """
+    """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too."""
     return reduced(LOGSUMEXP, accepted("logsumexp", FLOAT, x)[0], axis, keepdims)

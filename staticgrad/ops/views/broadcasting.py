@@ -57,7 +57,11 @@ BROADCAST_TO = register(
 
 @public
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
-    """The tensor repeated to a shape, by NumPy's rule."""
+    """The tensor repeated to a shape: by NumPy's rule, axes of size 1 and axes that are not there are repeated.
+
+    Raises:
+        GraphError: the tensor does not broadcast to the shape.
+    """
     x = lift(x)
     target = as_shape(shape, "broadcast_to")
     return x if target == x.shape and not x.requires_grad else declare(BROADCAST_TO, (x,), BroadcastAttributes(target))
@@ -65,7 +69,11 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
 
 @public
 def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
-    """The tensors, all repeated to their common shape; dtypes stay."""
+    """The tensors, all repeated to their common shape; dtypes stay.
+
+    Raises:
+        GraphError: shapes that do not broadcast.
+    """
     graph = graph_of(arrays)
     with graph:
         xs = [lift(x, graph) for x in arrays]

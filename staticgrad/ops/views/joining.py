@@ -140,7 +140,11 @@ STACK = register(
 
 @public
 def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:
-    """Tensors of one shape, joined along a new axis."""
+    """Tensors of one shape, joined along a new axis: n of them give a size n in the place of ``axis``.
+
+    Raises:
+        GraphError: no tensors, or different shapes.
+    """
     xs = _several("stack", arrays)
     return declare(STACK, xs, ConcatAttributes(normalize_axis(axis, xs[0].ndim + 1, "stack")))
 
@@ -154,7 +158,11 @@ def _fixed_size(x: Tensor, axis: int, what: str) -> int:
 
 @public
 def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
-    """The parts of ``x`` at each place of ``axis``, without that axis."""
+    """The parts of ``x`` at each place of ``axis``, without that axis.
+
+    Raises:
+        GraphError: the size of the axis is bound by feeds.
+    """
     x = lift(x)
     i = normalize_axis(axis, x.ndim, "unstack")
     shape = (*x.shape[:i], *x.shape[i + 1 :])

@@ -61,7 +61,11 @@ PERMUTE_DIMS = register(
 
 @public
 def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
-    """The axes in another order: axis i of the result is ``axes[i]`` of ``x``."""
+    """The axes in another order: axis i of the result is ``axes[i]`` of ``x``.
+
+    Raises:
+        GraphError: ``axes`` is no permutation of the axes.
+    """
     y = lift(x)
     perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
     same = perm == tuple(range(y.ndim)) and not y.requires_grad
@@ -77,7 +81,11 @@ def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
 
 @public
 def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
-    """Two axes exchanged."""
+    """Two axes exchanged.
+
+    Raises:
+        GraphError: an axis that is out of range.
+    """
     x = lift(x)
     a, b = normalize_axis(axis1, x.ndim, "swapaxes"), normalize_axis(axis2, x.ndim, "swapaxes")
     perm = list(range(x.ndim))
@@ -100,7 +108,11 @@ def matrix_transpose(x: TensorLike) -> Tensor:
 
 @public
 def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """Axes moved to new places, the others in their order."""
+    """Axes moved to new places, the others in their order.
+
+    Raises:
+        GraphError: an axis that is out of range or given twice, or another number of places than of axes.
+    """
     x = lift(x)
     sources = (source,) if isinstance(source, int) else tuple(source)
     places = (destination,) if isinstance(destination, int) else tuple(destination)

@@ -17,7 +17,14 @@ from staticgrad.types import Dim, normalize_axis
 
 @public
 def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
-    """The whole tensor repeated along its axes, as ``np.tile``."""
+    """The whole tensor repeated along its axes, as ``np.tile``.
+
+    Args:
+        repetitions: for each axis how often, counted from the last; more of them than axes add axes in front.
+
+    Raises:
+        GraphError: a negative number.
+    """
     x = lift(x)
     counts = (repetitions,) if isinstance(repetitions, int | Dim) else tuple(repetitions)
     counts = (1,) * (x.ndim - len(counts)) + counts

@@ -83,7 +83,11 @@ def _missing_size(x: Tensor, known: Size, shape: ShapeLike) -> Size:
 
 @public
 def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch."""
+    """The axes from ``start_dim`` to ``end_dim`` as one; the tensor itself where that is one axis, as in PyTorch.
+
+    Raises:
+        GraphError: an axis that is out of range, or ``start_dim`` behind ``end_dim``.
+    """
     tensor: Tensor = lift(x)
     shape = tensor.shape
     if not shape:
@@ -98,7 +102,11 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @public
 def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """New axes of size 1 at ``axis``, counted in the result."""
+    """New axes of size 1 at ``axis`` (one or several), counted in the result.
+
+    Raises:
+        GraphError: an axis that is out of range or given twice.
+    """
     x = lift(x)
     many = (axis,) if isinstance(axis, int) else tuple(axis)
     axes = normalize_axes(many, x.ndim + len(many), "expand_dims")

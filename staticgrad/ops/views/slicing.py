@@ -147,7 +147,11 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 
 @public
 def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """The elements in reverse order along ``axis``, or along all axes."""
+    """The elements in reverse order along ``axis`` (one or several), or along all axes.
+
+    Raises:
+        GraphError: an axis that is out of range.
+    """
     x = y = lift(x)
     for i in normalize_axes(axis, y.ndim, "flip"):
         if y.shape[i] != 0:
