@@ -6,7 +6,7 @@ shape is checked against the declared one. Arrays given as ``out`` are checked, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,16 @@ def as_array(x: Tensor, value: Any) -> Array:
         array = _cast(x, _import(x, value))
     _check_shape(x, array)
     return array if ready(array, x.dtype) else np.array(array, dtype=x.dtype, order="C")
+
+
+def as_arrays(tensors: Iterable[Tensor], values: Iterable[Any]) -> list[Array]:
+    """``as_array`` for each tensor and what is fed as it; most often that is an array which needs nothing."""
+    return [
+        value
+        if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
+        else as_array(x, value)
+        for x, value in zip(tensors, values, strict=True)
+    ]
 
 
 def _import(x: Tensor, value: Any) -> Array:

@@ -53,12 +53,13 @@ class Word(IntEnum):
     LEAVES = 11  # how many, and their records; an op has a record without dtype
     LEAF_RECORDS = 12
     SINGLE = 13  # the result is one array, not a list
-    VERSIONS = 14  # how many variables are written, and the addresses of their version numbers
-    VERSION_ADDRESSES = 15
-    SLOW = 16  # Python callables: with the call's arguments; with a status, raises
-    FAIL = 17
-    POOL = 18  # the threads that the program may use, or null
-    FIRST_API = 19
+    WRITES = 14  # address of the number of writes so far
+    VERSIONS = 15  # how many variables are written, and the addresses of the numbers of their last writes
+    VERSION_ADDRESSES = 16
+    SLOW = 17  # Python callables: with the call's arguments; with a status, raises
+    FAIL = 18
+    POOL = 19  # the threads that the program may use, or null
+    FIRST_API = 20
 
 
 API = (
@@ -409,10 +410,11 @@ class _Writer:
             self._fail(status, answer)
             f.block(f.label("unreachable"))
         f.store(integer(0), busy)
-        addresses = self.at(Word.VERSION_ADDRESSES, "ptr")
+        writes, addresses = self.at(Word.WRITES, "ptr"), self.at(Word.VERSION_ADDRESSES, "ptr")
         with f.loop(0, self.at(Word.VERSIONS)) as written:
-            version = self.item(addresses, written.index)
-            f.store(f.binary("add", f.load("i64", version), integer(1)), version)
+            number = f.binary("add", f.load("i64", writes), integer(1))
+            f.store(number, writes)
+            f.store(number, self.item(addresses, written.index))
         f.ret(f.load("ptr", answer))
 
     def _fill_table(self, objects: Value) -> None:
@@ -555,6 +557,7 @@ class EntrySpec:
     feeds: Sequence[ArraySpec]
     leaves: Sequence[ArraySpec]
     single: bool
+    writes: int
     versions: Sequence[int]
     slow: Callable[..., Any]
     fail: Callable[[int], Any]
@@ -575,7 +578,7 @@ def make_entry(spec: EntrySpec) -> Callable[..., Any] | None:
         Word.GATE: spec.gate, Word.CLOSED: spec.closed, Word.RANDOM: spec.random, Word.KEY: spec.key,
         Word.FEEDS: len(spec.feeds), Word.FEED_RECORDS: feeds.ctypes.data,
         Word.LEAVES: len(spec.leaves), Word.LEAF_RECORDS: leaves.ctypes.data, Word.SINGLE: int(spec.single),
-        Word.VERSIONS: len(spec.versions), Word.VERSION_ADDRESSES: versions.ctypes.data,
+        Word.WRITES: spec.writes, Word.VERSIONS: len(spec.versions), Word.VERSION_ADDRESSES: versions.ctypes.data,
         Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail), Word.POOL: spec.pool,
     }  # fmt: skip
     for word, value in values.items():

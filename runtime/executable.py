@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
-
 from staticgrad import config, nest
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array, bind_sizes, check_out, ready, types_of
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, types_of
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.types import Shape, TensorType, sizes
@@ -140,12 +138,7 @@ class Executable:
                 f"expected {len(self.feeds)} arrays (for {names}), actual {len(values)}",
                 source=missing[0].source if missing else None,
             )
-        return [
-            value
-            if type(value) is np.ndarray and ready(value, x.dtype) and value.shape == x.type.shape
-            else as_array(x, value)
-            for x, value in zip(self.feeds, values, strict=True)
-        ]
+        return as_arrays(self.feeds, values)
 
     def _run_out(self, runner: Runner, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Array]:
         leaves = [(place, given) for place, given in zip(self._places, outs, strict=True)]

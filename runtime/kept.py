@@ -1,57 +1,87 @@
 """What the programs of one tape share: memory, and the number of the run that its random draws belong to.
 
-Comes in: how many bytes the kept values take. Goes out: blocks of memory, given back when their tape ends and handed to
-the next tape of the same programs, since touching fresh memory is slow.
+Comes in: the types of the values that tapes of one kind keep. Goes out: blocks of memory, given back when their tape
+ends and handed to the next tape of that kind, since touching fresh memory is slow, and looking at it as arrays too.
 """
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from staticgrad.optable import Array
-from staticgrad.runtime.state import aligned_empty
+from staticgrad.runtime.state import ALIGNMENT, aligned_empty
+from staticgrad.types import TensorType, sizes
 
-IDLE_BLOCKS = 2  # that wait for the next tape of the same programs
+IDLE_BLOCKS = 2  # that wait for the next tape of the same kind
 
 
-@dataclass(slots=True, eq=False)
+class Block:
+    """The memory of one tape, and the values in it as arrays. A consuming backward works there, among the values that
+    it uses up."""
+
+    __slots__ = ("__weakref__", "memory", "values")
+
+    def __init__(self, nbytes: int, types: Sequence[TensorType] = (), offsets: Sequence[int] = ()) -> None:
+        self.memory = aligned_empty((nbytes,), np.dtype(np.uint8))
+        self.values: list[Array] = [
+            self.memory[offset : offset + type_.nbytes].view(type_.dtype).reshape(sizes(type_.shape))
+            for type_, offset in zip(types, offsets, strict=True)
+        ]
+
+
+_NO_BLOCK = Block(0)
+
+
 class Kept:
-    """One tape's share. A consuming backward works in ``block``, among the values that it uses up."""
+    """One tape's share. Its block goes back when nobody holds this any more, so not while a program runs in it."""
 
-    block: Array
-    run_number: int = -1  # that the forward's draws belong to; draws that are repeated take it again
+    __slots__ = ("_blocks", "block", "run_number")
+
+    def __init__(self, blocks: Blocks | None, block: Block, run_number: int = -1) -> None:
+        self._blocks = blocks
+        self.block = block
+        self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
+
+    def without_block(self) -> Kept:
+        """What is left when no value in the block can be read any more."""
+        return Kept(None, _NO_BLOCK, self.run_number)
+
+    def __del__(self) -> None:
+        if self._blocks is not None:
+            self._blocks.give(self.block)
 
 
-@dataclass(slots=True, eq=False)
 class Blocks:
-    """The blocks of tapes that ended, for tapes that begin. May be used from several threads."""
+    """The blocks of tapes that ended, for tapes that begin. May be used from several threads, and while Python collects
+    garbage: there is no lock, taking and giving are each one step."""
 
-    nbytes: int  # of a new block; grows when a backward turns out to need more
-    idle: list[Array] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, types: Sequence[TensorType]) -> None:
+        self._types = types
+        self.rooms = [-(-type_.nbytes // ALIGNMENT) * ALIGNMENT for type_ in types]  # bytes that each value takes
+        self.offsets = [sum(self.rooms[:number]) for number in range(len(types))]
+        self.nbytes = sum(self.rooms)  # of a new block; grows when a backward turns out to need more
+        self.idle: deque[Block] = deque()
 
     def take(self) -> Kept:
-        with self.lock:
-            while self.idle:
-                block = self.idle.pop()
-                if block.nbytes >= self.nbytes:
-                    return Kept(block)
-        return Kept(aligned_empty((self.nbytes,), np.dtype(np.uint8)))
+        try:
+            block = self.idle.pop()
+        except IndexError:
+            block = self._new()
+        return Kept(self, block if block.memory.nbytes >= self.nbytes else self._new())
 
-    def give(self, kept: Kept) -> None:
-        """Take a block back; ``kept`` has none after that."""
-        with self.lock:
-            block, kept.block = kept.block, aligned_empty((0,), np.dtype(np.uint8))
-            if block.nbytes and block.nbytes >= self.nbytes and len(self.idle) < IDLE_BLOCKS:
-                self.idle.append(block)
+    def give(self, block: Block) -> None:
+        if len(self.idle) < IDLE_BLOCKS and block.memory.nbytes >= self.nbytes:
+            self.idle.append(block)
 
     def grow(self, kept: Kept, nbytes: int) -> None:
         """Give ``kept`` a block of at least ``nbytes`` with the same content."""
-        with self.lock:
-            self.nbytes = max(self.nbytes, nbytes)
-        block = aligned_empty((self.nbytes,), np.dtype(np.uint8))
-        block[: kept.block.nbytes] = kept.block
+        self.nbytes = max(self.nbytes, nbytes)
+        block = self._new()
+        block.memory[: kept.block.memory.nbytes] = kept.block.memory
         kept.block = block
+
+    def _new(self) -> Block:
+        return Block(self.nbytes, self._types, self.offsets)

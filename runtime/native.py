@@ -35,7 +35,7 @@ from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
 from staticgrad.runtime.kept import Kept
-from staticgrad.runtime.results import empty, workspace
+from staticgrad.runtime.results import maker, workspace
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.runtime.threads import pool_address
 from staticgrad.types import TensorType, sizes
@@ -154,8 +154,7 @@ class NativeRunner:
             else:
                 self._fixed.append((position, self._callback(slot)))
         self.types = tuple(types[index] for index in range(len(types)))
-        self._shapes = [sizes(t.shape) for t in self.types]
-        self._dtypes = [t.dtype for t in self.types]
+        self._fresh = [maker(t.shape, t.dtype) for t in self.types]
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
 
     def _state_array(self, slot: StateSlot) -> Array:
@@ -213,12 +212,9 @@ class NativeRunner:
             frame = self._new_frame()
         try:
             if outs is None:
-                results = list(map(empty, self._shapes, self._dtypes))
+                results = [make() for make in self._fresh]
             else:
-                results = [
-                    empty(shape, dtype) if out is None else out
-                    for out, shape, dtype in zip(outs, self._shapes, self._dtypes, strict=True)
-                ]
+                results = [make() if out is None else out for make, out in zip(self._fresh, outs, strict=True)]
             table = frame.table
             for position, index in self._feeds:
                 table[position] = data_address(arrays[index])
@@ -227,50 +223,53 @@ class NativeRunner:
             if self._poison:
                 frame.arena.fill(0xFF)
             arena = frame.arena_address
-            if kept is not None:
-                arena = self._bind_kept(frame, kept)
-            if self._keys or self.written or self._gradients:
-                self._run_stateful(frame, arena)
+            if kept is not None and self._repeated_keys:
+                self._repeat_draws(frame, kept.run_number)
+            if kept is not None and self.interface.borrows:
+                arena = data_address(kept.block.memory)
+            if self._keys:
+                number = self._draw(frame, arena)
                 if kept is not None and kept.run_number < 0:
-                    kept.run_number = int(frame.key[1])
+                    kept.run_number = number
             else:
-                with self._enter():
-                    status = self._main(frame.table_address, arena, self.pool)
-                if status:
-                    raise self._error(status, frame)
+                self._call(frame, arena)
             return results
         finally:
             if len(self._frames) < IDLE_FRAMES:
                 self._frames.append(frame)
 
-    def _bind_kept(self, frame: Frame, kept: Kept) -> int:
-        """Let repeated draws see the forward's run number; gives the address of the arena."""
-        frame.again[:] = self.store.seed, kept.run_number
+    def _repeat_draws(self, frame: Frame, run_number: int) -> None:
+        """Let draws that are repeated see the run number of the tape's forward."""
+        frame.again[:] = self.store.seed, run_number
         for position in self._repeated_keys:
             frame.table[position] = data_address(frame.again)
-        return data_address(kept.block) if self.interface.borrows else frame.arena_address
 
-    def _run_stateful(self, frame: Frame, arena: int) -> None:
+    def _draw(self, frame: Frame, arena: int) -> int:
+        """Run with the next run number, which it gives back if it fails."""
         store = self.store
-        number = -1
-        if self._keys:
-            number = store.take_run_number()
-            frame.key[:] = store.seed, number
+        number = store.take_run_number()
+        frame.key[:] = store.seed, number
         try:
-            with self._enter():
-                fresh = self._bind_gradients(frame)
-                status = self._main(frame.table_address, arena, self.pool)
-                if status:
-                    raise self._error(status, frame)
-                store.written(self.written)
-                for key, array in fresh.items():
-                    store.keep_gradient(key, array)
+            self._call(frame, arena)
         except BaseException:
-            if number >= 0:
-                store.return_run_number(number)
+            store.return_run_number(number)
             raise
+        return number
+
+    def _call(self, frame: Frame, arena: int) -> None:
+        """Call the program with the session's lock, and count what it has written."""
+        with self._enter():
+            fresh = self._bind_gradients(frame) if self._gradients else None
+            status = self._main(frame.table_address, arena, self.pool)
+            if status:
+                raise self._error(status, frame)
+            if self.written:
+                self.store.written(self.written)
+            if fresh:
+                self.store.keep_gradients(fresh)
 
     def _bind_gradients(self, frame: Frame) -> dict[str, Array]:
+        """Let the program add to the sums so far; gives those that are new."""
         new: dict[str, Array] = {}
         for position, slot in self._gradients:
             array, fresh = self.store.gradient_memory(slot.key, slot.type)
@@ -343,6 +342,7 @@ class NativeRunner:
                 feeds=[ArraySpec(feed_slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)],
                 leaves=[ArraySpec(fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places],
                 single=single,
+                writes=data_address(store.write_count),
                 versions=[data_address(store.version_word(key)) for key in self.written],
                 slow=_missed if waits else slow,
                 fail=fail,

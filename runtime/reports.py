@@ -1,6 +1,7 @@
 """Reports: what a program needs, as values that print as tables.
 
-Comes in: the plan and the costs of a Program. Goes out: ``exe.memory`` and ``exe.cost``.
+Comes in: the plan and the costs of a Program, or what a tape keeps. Goes out: ``exe.memory``, ``exe.cost`` and
+``tape.memory``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from staticgrad.compiler.program import BufferPlan, KernelCost
-from staticgrad.errors import StaticGradError
+from staticgrad.errors import SourceLine, StaticGradError
 from staticgrad.frozen import frozen
 
 if TYPE_CHECKING:
@@ -155,3 +156,58 @@ class CostReport:
         if not rows:
             return head
         return head + "\n" + table(("kernel", "family", "flops", "bytes", "source"), rows, right=(2, 3))
+
+
+@frozen
+class SavedBuffer:
+    """One value that a tape keeps: its size in bytes, whether it is still there, why, and who declared it."""
+
+    name: str
+    nbytes: int
+    live: bool
+    reason: str
+    source: SourceLine | None
+
+
+@frozen
+class TapeMemory:
+    """What a tape keeps for its backwards, in bytes.
+
+    ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what of it the backward
+    of all outputs gives back and ``retain_graph=True`` keeps. ``peak_bytes`` is the most that was planned to be in use
+    at once so far: what is kept and the arenas of the programs that ran, without outputs, feeds, gradients, variables.
+    """
+
+    saved_bytes: int
+    live_bytes: int
+    retain_bytes: int
+    peak_bytes: int
+    buffers: tuple[SavedBuffer, ...]
+    find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
+
+    @property
+    def prices(self) -> tuple[Price, ...]:
+        """What each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining backward of all
+        outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
+        return self.find_prices()
+
+    def __str__(self) -> str:
+        head = (
+            f"saved {byte_text(self.saved_bytes)}, live {byte_text(self.live_bytes)}, "
+            f"retain_graph=True keeps {byte_text(self.retain_bytes)}, at most {byte_text(self.peak_bytes)} in use"
+        )
+        rows = [
+            (b.name, str(b.nbytes), "live" if b.live else "given back", b.reason, str(b.source or ""))
+            for b in self.buffers
+        ]
+        text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
+        return head + text + price_table(self.prices)
+
+    def plot(self, path: str | PathLike[str]) -> None:
+        """Write a picture: the saved values stacked by size, from the forward (0) to when they are given back (1)
+        or still there (2)."""
+        plans, offset = [], 0
+        for b in self.buffers:
+            plans.append(BufferPlan(b.name, b.nbytes, offset, 0, 2 if b.live else 1, b.reason, b.source))
+            offset += b.nbytes
+        plot_buffers(path, plans, offset, self.live_bytes)

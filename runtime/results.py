@@ -3,7 +3,7 @@
 A page that a process touches for the first time has to be found and zeroed by the operating system, which takes longer
 than a kernel takes to fill it. So arrays of ``RECYCLED_FROM`` bytes or more take their memory from a pool of idle ones.
 
-    empty(shape, dtype)    a fresh array, as ``numpy.empty``
+    empty(shape, dtype)    a fresh array, as ``numpy.empty``; ``maker(shape, dtype)`` makes them without an argument
     workspace(nbytes)      the same for the arenas of programs
     handler()              the memory handler that makes arrays do so, for compiled entries; None where there is none
     trim()                 give all idle blocks back to the system, as a session does that is closed
@@ -474,14 +474,19 @@ def handler() -> object | None:
     return None if found is None else found.handler
 
 
-def empty(shape: Shape, dtype: np.dtype) -> Array:
-    """An uninitialised C-contiguous array that owns its memory; a large one recycles what others have dropped."""
+def maker(shape: Shape, dtype: np.dtype) -> Callable[[], Array]:
+    """What makes uninitialised C-contiguous arrays that own their memory; a large one recycles what others dropped."""
     static = sizes(shape)
     nbytes = dtype.itemsize
     for size in static:
         nbytes *= size
     found = recycler() if nbytes >= RECYCLED_FROM else None
-    return np.empty(static, dtype) if found is None else found.empty(static, dtype)
+    return functools.partial(np.empty if found is None else found.empty, static, dtype)
+
+
+def empty(shape: Shape, dtype: np.dtype) -> Array:
+    """One such array."""
+    return maker(shape, dtype)()
 
 
 def workspace(nbytes: int) -> Array:

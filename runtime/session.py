@@ -6,20 +6,20 @@ recently used given up first, by graph version, fetches, feeds with their types,
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array, types_of
+from staticgrad.runtime.binding import as_array, as_arrays, types_of
 from staticgrad.runtime.executable import KEPT_PROGRAMS, Executable, Runner, leaves_of, structure_of
+from staticgrad.runtime.recent import Recent
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
@@ -33,35 +33,6 @@ if TYPE_CHECKING:
     from staticgrad.runtime.tape import Tape, TapePrograms
 
 PRECISIONS = ("highest",)
-
-V = TypeVar("V")
-
-
-class Recent(Generic[V]):
-    """A bounded dictionary that gives up what was not used for longest."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._entries: OrderedDict[object, V] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: object) -> V | None:
-        value = self._entries.get(key)
-        if value is not None:
-            with contextlib.suppress(KeyError):  # another thread gave it up just now
-                self._entries.move_to_end(key)
-        return value
-
-    def put(self, key: object, value: V) -> V:
-        with self._lock:
-            self._entries[key] = value
-            while len(self._entries) > self._limit:
-                self._entries.popitem(last=False)
-        return value
-
-    def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
 
 
 def available_cores() -> int:
@@ -186,7 +157,7 @@ class Session:
     def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
         if feeds is None:
             return {}
-        if not isinstance(feeds, Mapping):
+        if not isinstance(feeds, (dict, Mapping)):
             raise FeedError(f"feeds: expected a dict from tensors to arrays, actual {type(feeds).__name__}")
         for x in feeds:
             self._check_fed(x)
@@ -402,26 +373,34 @@ class Session:
         Raises:
             FetchError, FeedError: as for ``run``.
         """
-        from staticgrad.runtime.tape import Tape, plan_programs
-
         self.check_open()
-        check_budget(memory_budget)
         leaves = leaves_of(outputs)
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor):
-                raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         fed = self._check_feeds(feeds)
-        arrays = [as_array(x, value) for x, value in fed.items()]
-        types = types_of(list(fed), [array.shape for array in arrays])
-        key = (self.graph.version, tuple(map(id, tensors)), self._feeds_key(types), repr(memory_budget))
+        arrays = as_arrays(fed, fed.values())
+        shapes = tuple([array.shape for array in arrays])
+        key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
             with self.compiling:
                 programs = self._tapes.get(key)
                 if programs is None:
-                    programs = self._tapes.put(key, plan_programs(self, tensors, types, memory_budget))
-        return Tape(self, programs, arrays, backward_order)
+                    types = types_of(list(fed), shapes)
+                    programs = self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+        return programs.tape(arrays, backward_order)
+
+    def _tape_programs(
+        self, leaves: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], memory_budget: int | float | None
+    ) -> TapePrograms:
+        from staticgrad.compiler.tapes.plan import plan_tape
+        from staticgrad.runtime.tape import TapePrograms
+
+        check_budget(memory_budget)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        for leaf in leaves:
+            if not isinstance(leaf, Tensor):
+                raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
+        plan = plan_tape(self.graph, tensors, feeds, check_numerics=self.check_numerics, memory_budget=memory_budget)
+        return TapePrograms(self, plan)
 
     def grad(self, x: Tensor) -> Array | None:
         """The gradient that backwards have added up for ``x`` since ``zero_grad``, a fresh array; None before the
@@ -430,8 +409,6 @@ class Session:
         Raises:
             FetchError: ``x`` is no tensor of this graph.
         """
-        from staticgrad.ops.effects import gradient_key
-
         self.check_open()
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
             raise FetchError(f"{x!r} is no tensor of this graph", source=getattr(x, "source", None))

@@ -1,7 +1,8 @@
 """The state of one session: variables, accumulated gradients, the run number, and the lock that guards them.
 
 Every variable lies in memory of its own for as long as the session lives, 64-byte aligned and C-contiguous: compiled
-programs hold its address and write in place. A version number counts the writes of each variable.
+programs hold its address and write in place. All writes are counted, and the version of a variable is the number of
+the last one that changed it.
 """
 
 from __future__ import annotations
@@ -78,28 +79,29 @@ class StateLock:
 class _Hold(contextlib.AbstractContextManager[None]):
     def __init__(self, lock: StateLock) -> None:
         self._lock = lock
+        self._gate = lock.gate.data  # whose items are read and written faster than an array's
 
 
 class _Brief(_Hold):
     def __enter__(self) -> None:
         self._lock.mutex.acquire()
-        self._lock.gate[0] += 1
+        self._gate[0] += 1
 
     def __exit__(self, *_: object) -> None:
-        self._lock.gate[0] -= 1
+        self._gate[0] -= 1
         self._lock.mutex.release()
 
 
 class _Shared(_Hold):
     def __enter__(self) -> None:
         with self._lock.mutex:
-            self._lock.gate[0] += 1
+            self._gate[0] += 1
             self._lock.readers += 1
 
     def __exit__(self, *_: object) -> None:
         lock = self._lock
         with lock.mutex:
-            lock.gate[0] -= 1
+            self._gate[0] -= 1
             lock.readers -= 1
             if not lock.readers:
                 lock.idle.notify_all()
@@ -115,10 +117,10 @@ class _Exclusive(_Hold):
         except BaseException:  # Ctrl-C while waiting
             lock.mutex.release()
             raise
-        lock.gate[0] += 1
+        self._gate[0] += 1
 
     def __exit__(self, *_: object) -> None:
-        self._lock.gate[0] -= 1
+        self._gate[0] -= 1
         self._lock.mutex.release()
 
 
@@ -131,19 +133,22 @@ class Store:
         self.graph = graph
         self.lock = StateLock()
         # Read and written by compiled entries, hence in memory of its own: the seed's 64 bits, and how many earlier
-        # runs took random numbers; whether the session is closed.
+        # runs took random numbers; whether the session is closed; how many writes of variables there were.
         self.random = np.array([_signed(seed), 0], np.int64)
         self.closed = np.zeros(1, np.int64)
+        self.write_count = np.zeros(1, np.int64)
         self._initializing = threading.RLock()  # not the state's lock: who compiles may hold it, and waits for nobody
         self._values: dict[str, Array] = {}
         self._versions: dict[str, Array] = {}
         self._gradients: dict[str, Array] = {}
+        self._forgotten: dict[str, Array] = {}  # the memory of gradients that were zeroed
 
     def copy(self) -> Store:
         """Variables, gradients and random state as they are now, in memory of their own."""
         other = Store(self.graph, self.seed)
         with self.lock.brief():
             other.random[:] = self.random
+            other.write_count[:] = self.write_count
             for key, value in self._values.items():
                 array = other._values[key] = aligned_empty(value.shape, value.dtype)
                 array[...] = value
@@ -178,8 +183,13 @@ class Store:
         with self.lock.brief():
             return array.copy()
 
+    @property
+    def writes(self) -> int:
+        """How many writes of variables there were."""
+        return int(self.write_count[0])
+
     def version(self, key: str) -> int:
-        """How many writes the variable has seen."""
+        """The number of the last write that changed the variable; 0 where there was none."""
         return int(self.version_word(key)[0])
 
     def version_word(self, key: str) -> Array:
@@ -190,7 +200,8 @@ class Store:
     def written(self, keys: tuple[str, ...]) -> None:
         """Count a write of each of ``keys``."""
         for key in keys:
-            self._versions[key][0] += 1
+            self.write_count[0] += 1
+            self._versions[key][0] = self.write_count[0]
 
     def write(self, values: Mapping[str, Array]) -> None:
         """Write several variables, all or none."""
@@ -212,7 +223,8 @@ class Store:
         return key in self._gradients
 
     def gradient_memory(self, key: str, type_: TensorType) -> tuple[Array, bool]:
-        """Zeros or the sum so far for a program to add to, and whether it is new.
+        """Zeros or the sum so far for a program to add to, and whether it is new. Memory that ``zero_gradients`` has
+        left is taken again.
 
         Raises:
             GradientError: the sum so far is that of another shape (of a tensor with a free size).
@@ -225,23 +237,30 @@ class Store:
                     f" zero_grad() when sizes change\n  expected shape {array.shape}\n  actual   shape {type_.shape}"
                 )
             return array, False
-        array = aligned_empty(type_.shape, type_.dtype)
+        array = self._forgotten.pop(key, None)
+        if array is None or array.shape != type_.shape:
+            array = aligned_empty(type_.shape, type_.dtype)
         array[...] = 0
         return array, True
 
-    def keep_gradient(self, key: str, array: Array) -> None:
-        self._gradients[key] = array
+    def keep_gradients(self, arrays: Mapping[str, Array]) -> None:
+        """Let these be the sums so far; a backward that a callback has called may have made some already."""
+        for key, array in arrays.items():
+            known = self._gradients.setdefault(key, array)
+            if known is not array:
+                known += array
 
     def add_gradients(self, sums: Mapping[str, Array]) -> None:
         """Add to accumulated gradients."""
         with self.lock.exclusive():
-            memory = [self.gradient_memory(key, TensorType(v.shape, v.dtype))[0] for key, v in sums.items()]
-            for (key, value), array in zip(sums.items(), memory, strict=True):
-                array += value
-                self.keep_gradient(key, array)
+            memory = {key: self.gradient_memory(key, TensorType(v.shape, v.dtype)) for key, v in sums.items()}
+            for key, (array, _) in memory.items():
+                array += sums[key]
+            self.keep_gradients({key: array for key, (array, fresh) in memory.items() if fresh})
 
     def zero_gradients(self) -> None:
         with self.lock.exclusive():
+            self._forgotten.update(self._gradients)
             self._gradients.clear()
 
     # -- random numbers ---------------------------------------------------------------------------------------------

@@ -7,40 +7,40 @@ what is kept in memory is what the compiled backwards read.
 What is kept lies in one block of memory, the outputs apart. A backward that retains reads it there and works in an
 arena of its own. A backward that consumes is another program: its arena is the block, in which what it is the last to
 read is a buffer that dies like others, and its temporaries take that place. The block goes on to the next tape.
+
+Tapes of one kind are a state machine. A state says what earlier backwards have spent (``retention.Spent``); a *step* is
+a backward from a state: the program that runs, what it may do to the block, and the state after it. Steps are kept, so
+a backward that another tape has had from the same state looks at no graph.
 """
 
 from __future__ import annotations
 
 import functools
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from os import PathLike
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
-from staticgrad.compiler.autodiff.retention import Passage
+from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.plan import Held
 from staticgrad.compiler.prices import Price, tape_prices
-from staticgrad.compiler.program import BufferPlan
-from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan, plan_tape
-from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, SourceLine, StateChangedError
+from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
+from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, StateChangedError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
-from staticgrad.runtime.executable import Runner
-from staticgrad.runtime.kept import Blocks
+from staticgrad.runtime.executable import KEPT_PROGRAMS, Runner
+from staticgrad.runtime.kept import Blocks, Kept
+from staticgrad.runtime.recent import Recent
 from staticgrad.runtime.reference import ReferenceRunner
-from staticgrad.runtime.reports import byte_text, no_prices, plot_buffers, price_table, table
-from staticgrad.types import TensorType, sizes
+from staticgrad.runtime.reports import SavedBuffer, TapeMemory
 
 if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
 
-
-BackwardKey = tuple[tuple[int, bool], ...]  # the outputs by id, and whether a gradient is given
-ALIGNMENT = 64
+Order = Sequence[Tensor | Sequence[Tensor]]
+GradShapes = tuple[tuple[int, ...] | None, ...]  # parallel to outputs; None where no gradient is given
+BackwardKey = tuple[tuple[int, ...], GradShapes]  # the outputs by id
 
 
 @frozen
@@ -51,47 +51,122 @@ class Use:
     held: frozenset[SavedTensor] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
+@frozen(eq=False)
+class Step:
+    """A backward from a state, and what follows from the two."""
+
+    passage: Passage[SavedTensor]
+    runner: Runner
+    reads: tuple[int, ...]  # places of values: in the block, or below zero among the outputs, from their end
+    variables: tuple[str, ...]  # that it takes to be those of the forward
+    block_bytes: int  # that it needs in the block
+    peak_bytes: int  # of all that is kept and its arena
+    is_last: bool  # nothing in the block can be read after it
+
+
 class TapePrograms:
     """The compiled forward of some outputs, and the backwards compiled so far. Shared by all tapes of one kind."""
 
-    plan: TapePlan
-    outputs: tuple[Tensor, ...]
-    forward: Runner
-    places: dict[SavedTensor, int]  # where in the block each value lies; outputs are in none
-    blocks: Blocks
-    backwards: dict[BackwardKey, BackwardPlan]
-    runners: dict[tuple[BackwardKey, Use], Runner]
+    def __init__(self, session: Session, plan: TapePlan) -> None:
+        self._session = session
+        self.plan = plan
+        self.outputs = {y: number for number, y in reversed([*enumerate(plan.outputs)])}
+        self.forward = session.load(plan.forward)
+        self._inside = tuple(s for s in plan.saved if not s.is_output)
+        self._places = {s: s.index - len(plan.outputs) for s in plan.saved if s.is_output}
+        self._places.update((s, place) for place, s in enumerate(self._inside))
+        self._fed = [(place, s.index) for place, s in enumerate(self._inside) if s.origin == "fed"]
+        self._fetched = [place for place, s in enumerate(self._inside) if s.origin == "fetched"]
+        self.blocks = Blocks([s.type for s in self._inside])
+        self.peak_bytes = self._block_bytes(plan.saved) + arena_bytes(self.forward)
+        self.runners: dict[tuple[BackwardKey, Use], Runner] = {}
+        self._backwards: dict[BackwardKey, BackwardPlan] = {}
+        self._rules: Recent[Retention[SavedTensor]] = Recent(KEPT_PROGRAMS)
+        self._steps: Recent[Step] = Recent(KEPT_PROGRAMS)
+        self._shares_memory = config.get("MEMORY") == "plan" and config.get("BACKEND") != "reference"
 
-    def held(self, plan: BackwardPlan, use: Use) -> list[Held]:
-        """The block as a backward finds it."""
-        feeds = {saved: number for number, saved in enumerate(plan.reads)}
-        return [
-            Held(s.name, place, s.nbytes, feeds.get(s), s in use.used_up)
-            for s, place in self.places.items()
-            if s in use.held or s in use.used_up
-        ]
+    def tape(self, arrays: Sequence[Array], order: Order | None) -> Tape:
+        return Tape(self._session, self, arrays, order)
 
+    def run(self, arrays: Sequence[Array], kept: Kept) -> list[Array]:
+        """Run the forward: gives the values of the outputs, all else that is saved goes to the block."""
+        values = kept.block.values
+        for place, feed in self._fed:
+            values[place][...] = arrays[feed]
+        outs = [*[None] * len(self.plan.outputs), *[values[place] for place in self._fetched]]
+        return self.forward.run(arrays, outs, kept)[: len(self.plan.outputs)]
 
-def plan_programs(
-    session: Session,
-    outputs: Sequence[Tensor],
-    feeds: Mapping[Tensor, TensorType],
-    memory_budget: int | float | None,
-) -> TapePrograms:
-    """Plan a tape and compile its forward."""
-    plan = plan_tape(session.graph, outputs, feeds, check_numerics=session.check_numerics, memory_budget=memory_budget)
-    places, end = {}, 0
-    for saved in plan.saved:
-        if not saved.is_output:
-            places[saved] = end
-            end += _room(saved)
-    return TapePrograms(plan, tuple(outputs), session.load(plan.forward), places, Blocks(end), {}, {})
+    def rule(self, order: Order | None) -> Retention[SavedTensor]:
+        """What backwards spend when they come in this declared order."""
+        key = None if order is None else tuple(id(y) if isinstance(y, Tensor) else tuple(map(id, y)) for y in order)
+        return self._rules.get(key) or self._rules.put(key, self.plan.retention(order))
 
+    # -- steps ------------------------------------------------------------------------------------------------------
 
-def _room(saved: SavedTensor) -> int:
-    """The bytes that a value takes in a block, in which each begins at a multiple of the alignment."""
-    return -(-saved.nbytes // ALIGNMENT) * ALIGNMENT
+    def step(
+        self, ledger: Ledger[SavedTensor], outputs: Sequence[Tensor], shapes: GradShapes, retain_graph: bool
+    ) -> Step:
+        """The backward of ``outputs`` where ``ledger`` stands. The session's lock must not be held: another thread may
+        compile and wait for it.
+
+        Raises:
+            GradientError, BuffersFreedError: it is refused; nothing is compiled for that.
+        """
+        backward = (tuple(map(id, outputs)), shapes)
+        step = self._steps.get((ledger.state, backward, retain_graph))
+        if step is None:
+            passage = ledger.admit(outputs, shapes, retain_graph)
+            with self._session.compiling:
+                step = self._steps.put((passage.before, backward, retain_graph), self._compile(backward, passage))
+        return step
+
+    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor]) -> Step:
+        plan = self._backwards.get(key)
+        if plan is None:
+            plan = self._backwards[key] = self.plan.backward(passage.outputs, [shape is not None for shape in key[1]])
+        use = self._use(plan, passage)
+        runner = self.runners.get((key, use))
+        if runner is None:
+            runner = self.runners[key, use] = self._load(plan, use)
+        arena = arena_bytes(runner)
+        uses_up = bool(use.used_up) and not may_fail(runner)
+        return Step(
+            passage,
+            runner,
+            reads=tuple(self._places[s] for s in plan.reads),
+            variables=plan.variables,
+            block_bytes=arena if uses_up else 0,
+            peak_bytes=arena if uses_up else arena + self._block_bytes(passage.before.held),
+            is_last=all(s.is_output for s in passage.after.held),
+        )
+
+    def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
+        """What a backward may do to the block. Nothing where memory is not shared, or where it may fail (in a callback,
+        say): it can be tried again then."""
+        calls_out = any(node.op.name != "accumulate_grad" for node in plan.region.effects)
+        if calls_out or not self._shares_memory:
+            return Use()
+        here = frozenset(s for s in passage.before.held if not s.is_output)
+        used_up = here.intersection(plan.reads).difference(passage.after.held)
+        return Use(used_up, here.intersection(passage.after.held)) if used_up else Use()
+
+    def _load(self, plan: BackwardPlan, use: Use) -> Runner:
+        """Compile a backward; one that turns out to be able to fail leaves the block alone."""
+        if use.used_up:
+            feeds = {saved: number for number, saved in enumerate(plan.reads)}
+            held = [
+                Held(s.name, offset, s.nbytes, feeds.get(s), s in use.used_up)
+                for s, offset in zip(self._inside, self.blocks.offsets, strict=True)
+                if s in use.held or s in use.used_up
+            ]
+            runner = self._session.load(plan.region, held=held)
+            if not may_fail(runner):
+                return runner
+        return self._session.load(plan.region)
+
+    def _block_bytes(self, saved: Sequence[SavedTensor]) -> int:
+        """What some values take in the block."""
+        return sum(self.blocks.rooms[self._places[s]] for s in saved if not s.is_output)
 
 
 def arena_bytes(runner: Runner) -> int:
@@ -110,117 +185,28 @@ def may_fail(runner: Runner) -> bool:
     return not isinstance(runner, NativeRunner) or bool(runner.interface.checks)
 
 
-@frozen
-class SavedBuffer:
-    """One value that a tape keeps: its size in bytes, whether it is still there, why, and who declared it."""
-
-    name: str
-    nbytes: int
-    live: bool
-    reason: str
-    source: SourceLine | None
-
-
-@frozen
-class TapeMemory:
-    """What a tape keeps for its backwards, in bytes.
-
-    ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what of it the backward
-    of all outputs gives back and ``retain_graph=True`` keeps. ``peak_bytes`` is the most that was planned to be in use
-    at once so far: what is kept and the arenas of the programs that ran, without outputs, feeds, gradients, variables.
-    """
-
-    saved_bytes: int
-    live_bytes: int
-    retain_bytes: int
-    peak_bytes: int
-    buffers: tuple[SavedBuffer, ...]
-    find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
-
-    @property
-    def prices(self) -> tuple[Price, ...]:
-        """What each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining backward of all
-        outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
-        return self.find_prices()
-
-    def __str__(self) -> str:
-        head = (
-            f"saved {byte_text(self.saved_bytes)}, live {byte_text(self.live_bytes)}, "
-            f"retain_graph=True keeps {byte_text(self.retain_bytes)}, at most {byte_text(self.peak_bytes)} in use"
-        )
-        rows = [
-            (b.name, str(b.nbytes), "live" if b.live else "given back", b.reason, str(b.source or ""))
-            for b in self.buffers
-        ]
-        text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
-        return head + text + price_table(self.prices)
-
-    def plot(self, path: str | PathLike[str]) -> None:
-        """Write a picture: the saved values stacked by size, from the forward (0) to when they are given back (1)
-        or still there (2)."""
-        plans, offset = [], 0
-        for b in self.buffers:
-            plans.append(BufferPlan(b.name, b.nbytes, offset, 0, 2 if b.live else 1, b.reason, b.source))
-            offset += b.nbytes
-        plot_buffers(path, plans, offset, self.live_bytes)
-
-
-def _cotangent(y: Tensor, value: Any) -> Array:
-    try:
-        return as_array(y, value)
-    except FeedError as error:
-        text = str(error).replace(f"feed of {y.name!r}", f"the gradient of output {y.name!r}")
-        raise GradientError(text) from error
-
-
 class Tape:
     """A forward that ran. ``tape[output]`` is an output's value; ``backward`` adds gradients to the session.
 
     Use it in ``with``, or let it go: either gives back everything it keeps.
     """
 
+    __slots__ = (
+        "__weakref__", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values", "_writes",
+    )  # fmt: skip
+
     def __init__(
-        self,
-        session: Session,
-        programs: TapePrograms,
-        arrays: Sequence[Array],
-        order: Sequence[Tensor | Sequence[Tensor]] | None = None,
+        self, session: Session, programs: TapePrograms, arrays: Sequence[Array], order: Order | None = None
     ) -> None:
-        plan = programs.plan
         self._session = session
         self._programs = programs
-        self._ledger = plan.ledger(order)
+        self._ledger = Ledger(programs.rule(order))
         self._closed = False
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
-        self._versions = {name: session.store.version(name) for name in self._initialized(plan.variables)}
+        self._writes = session.store.writes
         self._kept = programs.blocks.take()
-        self._give_back = weakref.finalize(self, programs.blocks.give, self._kept)
-        self._give_back.atexit = False
-        self._live: dict[SavedTensor, Array] = {s: self._view(s) for s in programs.places}
-        outs: list[Array | None] = [None] * len(plan.forward.fetches)
-        for saved, array in self._live.items():
-            if saved.origin == "fetched":
-                outs[saved.index] = array
-            else:
-                array[...] = arrays[saved.index]
-        results = programs.forward.run(arrays, outs, self._kept)
-        self._outputs = dict(zip(programs.outputs, results, strict=False))
-        self._live.update((s, results[s.index]) for s in plan.saved if s.is_output)
-        self._peak = self._block_bytes() + arena_bytes(programs.forward)
-
-    def _initialized(self, names: Sequence[str]) -> Sequence[str]:
-        for name in names:
-            self._session.store.array(name)
-        return names
-
-    def _view(self, saved: SavedTensor) -> Array:
-        place = self._programs.places[saved]
-        part = self._kept.block[place : place + saved.nbytes]
-        return part.view(saved.type.dtype).reshape(sizes(saved.type.shape))
-
-    def _block_bytes(self) -> int:
-        """What of the block is in use."""
-        return sum(_room(s) for s in self._live if not s.is_output)
+        self._values = programs.run(arrays, self._kept)  # of the outputs
+        self._peak_bytes = programs.peak_bytes
 
     def __enter__(self) -> Tape:
         return self
@@ -231,9 +217,7 @@ class Tape:
     def close(self) -> None:
         """Give back everything; later use is refused."""
         self._closed = True
-        self._live.clear()
-        self._outputs.clear()
-        self._give_back()
+        self._kept, self._values = self._kept.without_block(), []
 
     def _check_open(self) -> None:
         self._session.check_open()
@@ -246,12 +230,14 @@ class Tape:
         Raises:
             FetchError: any other tensor.
         """
+        values = self._values
         self._check_open()
-        if not isinstance(output, Tensor) or output not in self._outputs:
-            names = ", ".join(repr(x.name) for x in self._outputs)
+        number = self._programs.outputs.get(output) if isinstance(output, Tensor) else None
+        if number is None:
+            names = ", ".join(repr(x.name) for x in self._programs.outputs)
             source = getattr(output, "source", None)
             raise FetchError(f"the tape holds no value of {output!r}, only of its outputs {names}", source=source)
-        return self._outputs[output].copy()
+        return values[number].copy()
 
     # -- backward ---------------------------------------------------------------------------------------------------
 
@@ -271,59 +257,30 @@ class Tape:
         """
         self._check_open()
         outputs, grads = self._arguments(output, grad)
-        shapes = [None if g is None else g.shape for g in grads]
-        given = [g is not None for g in grads]
-        key = tuple(zip(map(id, outputs), given, strict=True))
+        shapes = tuple([None if g is None else g.shape for g in grads])
         while True:
-            calls = self._ledger.calls
-            passage = self._ledger.admit(outputs, shapes)  # nothing is compiled for what is refused
-            freed = self._freed(passage, retain_graph)
-            plan, runner, use = self._compile(key, outputs, given, freed)
+            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph))
             with self._session.store.lock.exclusive():
-                if self._ledger.calls != calls or (use.used_up and use != self._use(plan, freed)):
-                    continue  # another thread has called a backward of this tape meanwhile
-                self._check_versions(plan)
-                self._run(plan, runner, use, [g for g in grads if g is not None])
-                self._ledger.commit(passage, retain_graph)
-                self._drop(freed)
-                return
+                if step.passage.before is self._ledger.state:  # no other thread has called a backward meanwhile
+                    return self._take(step, [g for g in grads if g is not None])
 
-    def _freed(self, passage: Passage, retain_graph: bool) -> frozenset[SavedTensor]:
-        """What nothing can read after a backward. In a declared order that is whatever the later ones don't read."""
-        if retain_graph:
-            return frozenset()
-        later = self._ledger.later
-        if later is None:
-            return frozenset(self._ledger.would_free(passage))
-        reads = {saved for outputs in later for saved in self._programs.plan.reads(outputs)}
-        return frozenset(s for s in self._live if s not in reads)
+    def _take(self, step: Step, grads: Sequence[Array]) -> None:
+        """Run a backward; the state's lock is held."""
+        kept, values = self._kept, self._values
+        self._check_open()
+        self._check_unchanged(step.variables)
+        if step.block_bytes > kept.block.memory.nbytes:
+            self._programs.blocks.grow(kept, step.block_bytes)
+        values = [*kept.block.values, *values]
+        step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
+        self._ledger.commit(step.passage)
+        self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
+        if step.is_last:
+            self._kept = kept.without_block()
 
-    def _use(self, plan: BackwardPlan, freed: frozenset[SavedTensor]) -> Use:
-        """What a backward may do to the block. Nothing where memory is not shared, or where it may fail (in a callback,
-        say): it can be tried again then."""
-        calls_out = any(node.op.name != "accumulate_grad" for node in plan.region.effects)
-        if calls_out or config.get("MEMORY") != "plan" or config.get("BACKEND") == "reference":
-            return Use()
-        places = self._programs.places
-        here = frozenset(s for s in self._live if s in places)
-        used_up = freed & frozenset(plan.reads) & here
-        return Use(used_up, here - freed) if used_up else Use()
-
-    def _run(self, plan: BackwardPlan, runner: Runner, use: Use, grads: Sequence[Array]) -> None:
-        needed = arena_bytes(runner)
-        if use.used_up and needed > self._kept.block.nbytes:
-            self._programs.blocks.grow(self._kept, needed)
-            self._live.update((s, self._view(s)) for s in self._live if not s.is_output)
-        runner.run([*(self._live[s] for s in plan.reads), *grads], None, self._kept)
-        self._peak = max(self._peak, needed + (0 if use.used_up else self._block_bytes()))
-
-    def _drop(self, freed: frozenset[SavedTensor]) -> None:
-        for saved in freed:
-            self._live.pop(saved, None)
-        if all(s.is_output for s in self._live):
-            self._give_back()
-
-    def _arguments(self, output: Tensor | Sequence[Tensor], grad: Any) -> tuple[list[Tensor], list[Array | None]]:
+    def _arguments(
+        self, output: Tensor | Sequence[Tensor], grad: Any
+    ) -> tuple[Sequence[Tensor], Sequence[Array | None]]:
         if isinstance(output, Tensor):
             outputs, given = [output], [grad]
         else:
@@ -332,47 +289,22 @@ class Tape:
             if len(given) != len(outputs):
                 raise GradientError(f"grad: expected {len(outputs)} of them, actual {len(given)}")
         for y in outputs:
-            if not isinstance(y, Tensor) or y not in self._outputs:
-                names = ", ".join(repr(x.name) for x in self._outputs)
+            if not isinstance(y, Tensor) or y not in self._programs.outputs:
+                names = ", ".join(repr(x.name) for x in self._programs.outputs)
                 source = getattr(y, "source", None)
                 raise FetchError(f"backward of {y!r}: the tape was made for {names}", source=source)
-        grads: list[Array | None] = []
-        for y, value in zip(outputs, given, strict=True):
-            grads.append(None if value is None else _cotangent(y, value))
-        return outputs, grads
+        return outputs, [None if g is None else _cotangent(y, g) for y, g in zip(outputs, given, strict=True)]
 
-    def _compile(
-        self, key: BackwardKey, outputs: Sequence[Tensor], given: Sequence[bool], freed: frozenset[SavedTensor]
-    ) -> tuple[BackwardPlan, Runner, Use]:
-        """Compile a backward, or find it. The state's lock must not be held: another thread may compile and wait for
-        it."""
-        programs = self._programs
-        plan = programs.backwards.get(key)
-        if plan is not None:
-            use = self._use(plan, freed)
-            runner = programs.runners.get((key, use))
-            if runner is not None:
-                return plan, runner, Use() if use.used_up and may_fail(runner) else use
-        with self._session.compiling:
-            if plan is None:
-                plan = programs.backwards[key] = programs.backwards.get(key) or programs.plan.backward(outputs, given)
-            use = self._use(plan, freed)
-            runner = programs.runners.get((key, use))
-            if runner is None:
-                held = programs.held(plan, use) if use.used_up else []
-                runner = self._session.load(plan.region, held=held)
-                if held and may_fail(runner):
-                    runner = self._session.load(plan.region)
-                programs.runners[key, use] = runner
-            return plan, runner, Use() if use.used_up and may_fail(runner) else use
-
-    def _check_versions(self, plan: BackwardPlan) -> None:
-        for name in plan.variables:
-            if self._session.store.version(name) != self._versions[name]:
+    def _check_unchanged(self, variables: Sequence[str]) -> None:
+        store = self._session.store
+        if store.writes == self._writes:
+            return
+        for name in variables:
+            if (last := store.version(name)) > self._writes:
                 raise StateChangedError(
                     f"variable {name!r} was written after this tape's forward, and the backward reads it\n"
-                    f"  expected version {self._versions[name]}\n"
-                    f"  actual   version {self._session.store.version(name)}",
+                    f"  expected write number {self._writes} or an earlier one to be its last\n"
+                    f"  actual   number {last}",
                     source=self._session.graph.variables[name].source,
                 )
 
@@ -382,14 +314,13 @@ class Tape:
     def memory(self) -> TapeMemory:
         """What the tape keeps now."""
         saved = self._programs.plan.saved
-        buffers = tuple(SavedBuffer(s.name, s.nbytes, s in self._live, s.reason, s.source) for s in saved)
-        live = [s for s in saved if s in self._live]
+        held = frozenset(() if self._closed else self._ledger.state.held)
         return TapeMemory(
             saved_bytes=sum(s.nbytes for s in saved),
-            live_bytes=sum(s.nbytes for s in live),
-            retain_bytes=sum(s.nbytes for s in live if s.readers),
-            peak_bytes=self._peak,
-            buffers=buffers,
+            live_bytes=sum(s.nbytes for s in held),
+            retain_bytes=sum(s.nbytes for s in held if s.readers),
+            peak_bytes=self._peak_bytes,
+            buffers=tuple(SavedBuffer(s.name, s.nbytes, s in held, s.reason, s.source) for s in saved),
             find_prices=functools.cache(self._prices),
         )
 
@@ -397,3 +328,11 @@ class Tape:
         if isinstance(self._programs.forward, ReferenceRunner):
             return ()  # the interpreter plans nothing
         return tape_prices(self._programs.plan, self._session.program)
+
+
+def _cotangent(y: Tensor, value: Any) -> Array:
+    try:
+        return as_array(y, value)
+    except FeedError as error:
+        text = str(error).replace(f"feed of {y.name!r}", f"the gradient of output {y.name!r}")
+        raise GradientError(text) from error

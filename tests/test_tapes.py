@@ -13,6 +13,7 @@ import pytest
 from support.concurrency import in_threads
 
 import staticgrad as sg
+from staticgrad.compiler.autodiff.retention import Ledger
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -990,6 +991,109 @@ def test_a_budget_does_not_change_what_was_drawn(g: sg.Graph) -> None:
     np.testing.assert_array_equal(sess.grad(x), 4 * tape[h])
 
 
+# -- histories --------------------------------------------------------------------------------------------------------
+
+
+def test_a_backward_that_another_tape_has_had_looks_at_no_graph(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w = leaf(3), sg.Variable(f32(1, 2, 3))
+    h = sg.exp(x) * w
+    a, b = sg.sum(h * h), sg.sum(sg.sin(h))
+    sess = sg.Session(g)
+    admitted: list[Any] = []
+    admit = Ledger.admit
+    monkeypatch.setattr(Ledger, "admit", lambda *args: admitted.append(args) or admit(*args))
+    found = []
+    for order in (None, None, [a, b, a], [a, b, a]):
+        sess.zero_grad()
+        tape = sess.forward([a, b], {x: f32(0, 1, 2)}, backward_order=order)
+        for y, retain in ((a, True), (b, True), (a, False)):
+            tape.backward(y, retain_graph=retain)
+        with pytest.raises(sg.StaticGradError):
+            tape.backward(b)
+        found.append((sess.grad(x).tolist(), sess.grad(w).tolist(), tape.memory.live_bytes, len(admitted)))
+        admitted.clear()
+    assert found[0][:3] == found[1][:3]
+    assert found[2][:3] == found[3][:3]
+    assert [count for *_, count in found] == [4, 1, 4, 1]  # what is refused is asked about each time
+
+
+def test_retaining_again_and_again_is_one_step(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = leaf(2)
+    y = sg.sum(x * x)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(1, 2)})
+    tape.backward(y, retain_graph=True)
+    monkeypatch.setattr(Ledger, "admit", None)
+    for _ in range(400):
+        tape.backward(y, retain_graph=True)
+    assert sess.grad(x).tolist() == [802, 1604]
+    assert sess.compile_count == 2
+
+
+def test_the_message_names_the_call_that_gave_the_values_back(g: sg.Graph) -> None:
+    x = leaf(2)
+    a, b = sg.sum(x * x), sg.sum(sg.exp(x))
+    sess = sg.Session(g)
+    for retained in (2, 0):
+        tape = sess.forward([a, b], {x: f32(1, 2)})
+        for _ in range(retained):
+            tape.backward(a, retain_graph=True)
+        tape.backward(b)
+        tape.backward(a)
+        for y, number in ((b, retained + 1), (a, retained + 2)):
+            with pytest.raises(sg.BuffersFreedError, match=f"backward number {number} .of {y.name!r}"):
+                tape.backward(y)
+
+
+def test_a_backward_of_the_same_tape_inside_a_backward_counts_too(g: sg.Graph) -> None:
+    x = leaf(2)
+    a, b = sg.sum(x * x), sg.sum(sg.exp(x))
+    tape: list[Any] = []
+
+    def inside(value: Array) -> None:
+        if tape:
+            tape.pop().backward(b)
+
+    a.register_hook(lambda grad: sg.py_call(inside, [grad], []) and None)
+    sess = sg.Session(g)
+    outer = sess.forward([a, b], {x: f32(0, 0)})
+    tape.append(outer)
+    outer.backward(a)
+    assert sess.grad(x).tolist() == [1, 1]
+    assert outer.memory.live_bytes == 0
+    for y in (a, b):
+        with pytest.raises(sg.BuffersFreedError):
+            outer.backward(y)
+
+
+def test_zeroed_gradients_begin_anew(g: sg.Graph) -> None:
+    x = leaf(None)
+    y = sg.sum(x * x)
+    sess = sg.Session(g)
+    for count in (2, 2, 3, 2):
+        sess.zero_grad()
+        sess.zero_grad()
+        at = np.arange(count, dtype=np.float32)
+        tape = sess.forward(y, {x: at})
+        assert sess.grad(x) is None
+        tape.backward(y, retain_graph=True)
+        once = sess.grad(x)
+        tape.backward(y)
+        np.testing.assert_array_equal(once, 2 * at)
+        np.testing.assert_array_equal(sess.grad(x), 4 * at)
+
+
+def test_a_block_goes_back_when_nobody_works_in_it(g: sg.Graph) -> None:
+    x = leaf(2)
+    y = sg.sum(sg.exp(x))
+    tape = sg.Session(g).forward(y, {x: f32(1, 2)})
+    idle, used = tape._programs.blocks.idle, tape._kept  # as a backward does that runs in another thread
+    tape.close()
+    assert not idle
+    del used
+    assert len(idle) == 1
+
+
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
@@ -1006,3 +1110,39 @@ def test_tapes_in_several_threads_count_every_gradient(g: sg.Graph) -> None:
 
     in_threads(4, work)
     np.testing.assert_array_equal(sess.grad(w), np.full(8, 2 * 25 * (1 + 2 + 3 + 4)))
+
+
+def test_of_threads_that_consume_one_tape_one_succeeds(g: sg.Graph) -> None:
+    x = leaf(4)
+    h = sg.exp(x)
+    y = sg.sum(h * h)
+    sess = sg.Session(g)
+    succeeded: list[int] = []
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        start.wait(60)
+        try:
+            for _ in range(3):
+                tape.backward(y, retain_graph=True)
+                succeeded.append(number)
+            tape.backward(y)
+            succeeded.append(number)
+        except sg.BuffersFreedError:
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    for _ in range(20):
+        sess.zero_grad()
+        succeeded.clear()
+        tape = sess.forward(y, {x: np.zeros(4, np.float32)})
+        start = threading.Barrier(3)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert not failures, failures
+        np.testing.assert_array_equal(sess.grad(x), np.full(4, 2 * len(succeeded)))
+        assert tape.memory.live_bytes == 0

@@ -10,7 +10,7 @@ node that saves (``saves``) is refused before anything changes; spent nodes that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from staticgrad.compiler.autodiff.saves import saves
@@ -44,37 +44,38 @@ def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:
     return {x: frozenset(nodes) for x, nodes in found.items()}
 
 
-@frozen
-class Passage:
-    """A backward that may run: the nodes that it passes, and those of them that it spends unless it retains."""
+@frozen(eq=False)
+class Spent(Generic[H]):
+    """How far the backwards of a tape have come: the nodes that they spent, what is still held, and how many of a
+    declared order are done."""
+
+    nodes: frozenset[Node]
+    held: tuple[H, ...]
+    done: int
+
+
+@frozen(eq=False)
+class Passage(Generic[H]):
+    """A backward that may run: what was spent ``before`` it and is ``after`` it, one object where it spends nothing."""
 
     outputs: tuple[Tensor, ...]
-    nodes: tuple[Node, ...]
-    spends: tuple[Node, ...]
+    retain_graph: bool
+    before: Spent[H]
+    after: Spent[H]
 
 
-@frozen
-class _Call:
-    number: int
-    outputs: str
-
-    def __str__(self) -> str:
-        return f"backward number {self.number} (of {self.outputs})"
-
-
-class Ledger(Generic[H]):
-    """What one tape's backwards have spent.
+class Retention(Generic[H]):
+    """The rule for tapes of one kind, each of which begins with ``start``.
 
     Args:
         outputs: whose backwards may be asked for.
-        held: what the tape keeps, with the declared nodes whose derivatives read it. What no node reads (hooks do)
-            is never given back. Default: ``saved_tensors``.
+        held: what a tape keeps, with the declared nodes whose derivatives read it. What no node reads (hooks do)
+            is never given back, unless an order is declared.
         order: the backwards that will be asked for, one entry a call (a tensor or several): each then spends only
-            what no later one passes, and a call out of that order is refused.
+            what no later one passes and gives back what no later one reads, and a call out of that order is refused.
         shapes: of outputs whose declared shape is not the bound one.
         ends: fed tensors, where gradients end.
-        passed: the nodes that backwards pass, as far as they were looked for: ledgers of the same graph, with the same
-            ``ends``, may share it.
+        reads: what a backward of some outputs reads; default: what any of the nodes reads that it passes.
     """
 
     def __init__(
@@ -85,99 +86,68 @@ class Ledger(Generic[H]):
         order: Sequence[Tensor | Sequence[Tensor]] | None = None,
         shapes: Mapping[Tensor, Shape] | None = None,
         ends: Collection[Tensor] = (),
-        passed: dict[tuple[Tensor, ...], list[Node]] | None = None,
+        reads: Callable[[Sequence[Tensor]], Collection[H]] | None = None,
     ) -> None:
         self._outputs = set(outputs)
-        self._held = dict(held)
+        self._readers = dict(held)
         self._shapes = dict(shapes or {})
         self._ends = frozenset(ends)
-        self._passed: dict[tuple[Tensor, ...], list[Node]] = {} if passed is None else passed
+        self._reads = reads or self._read_by_nodes
+        self._passed: dict[tuple[Tensor, ...], tuple[Node, ...]] = {}
         self._order = None if order is None else [(y,) if isinstance(y, Tensor) else tuple(y) for y in order]
-        self._spent: dict[Node, _Call] = {}
-        self._calls = 0
+        self.start: Spent[H] = Spent(frozenset(), tuple(held), 0)
         for later in self._order or ():
             self._check_known(later)
 
-    @property
-    def held(self) -> tuple[H, ...]:
-        """What has not been given back yet."""
-        return tuple(self._held)
+    def passage(self, before: Spent[H], outputs: Sequence[Tensor], retain_graph: bool) -> Passage[H]:
+        """What a backward does that ``check`` and ``blocked`` have nothing against."""
+        nodes = before.nodes if retain_graph else before.nodes.union(self._spends(before, outputs))
+        gone = frozenset[H]() if retain_graph else self._unreadable(before, nodes)
+        if self._order is None and nodes == before.nodes:
+            after = before
+        else:
+            held = tuple(item for item in before.held if item not in gone)
+            after = Spent(nodes, held, before.done + (self._order is not None))
+        return Passage(tuple(outputs), retain_graph, before, after)
 
-    @property
-    def spent(self) -> frozenset[Node]:
-        return frozenset(self._spent)
+    def _spends(self, before: Spent[H], outputs: Sequence[Tensor]) -> Collection[Node]:
+        """The nodes that a backward passes and no later one of a declared order does."""
+        return set(self._nodes(outputs)).difference(*map(self._nodes, self._later(before)))
 
-    @property
-    def calls(self) -> int:
-        """How many backwards were counted as done."""
-        return self._calls
+    def _unreadable(self, before: Spent[H], nodes: frozenset[Node]) -> Collection[H]:
+        """What nothing can read after the next backward, when ``nodes`` are spent."""
+        if self._order is None:
+            return {item for item, readers in self._readers.items() if readers and readers <= nodes}
+        readable = {item for outputs in self._later(before) for item in self._reads(outputs)}
+        return set(before.held) - readable
 
-    @property
-    def later(self) -> tuple[tuple[Tensor, ...], ...] | None:
-        """The backwards that a declared order has after the one that is next; None without an order."""
-        return None if self._order is None else tuple(self._order[self._calls + 1 :])
+    def _later(self, before: Spent[H]) -> Sequence[Sequence[Tensor]]:
+        """The backwards that a declared order has after the next one."""
+        return () if self._order is None else self._order[before.done + 1 :]
 
-    def admit(self, outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None = None) -> Passage:
-        """Check a backward; nothing changes.
+    def blocked(self, before: Spent[H], outputs: Sequence[Tensor]) -> Node | None:
+        """The last node on the way that is spent and saves."""
+        spent = (node for node in reversed(self._nodes(outputs)) if node in before.nodes)
+        return next((node for node in spent if saves(node)), None)
 
-        Args:
-            outputs: of this tape.
-            grad_shapes: parallel to ``outputs``; None where no gradient is given.
-
-        Raises:
-            FetchError: not an output of this tape.
-            GradientError: an output doesn't require a gradient, is no scalar and has no gradient given, or one of
-                another shape; or the call is out of the declared order.
-            BuffersFreedError: a node that saves is spent.
-        """
-        self._check_known(outputs)
-        self._check_outputs(outputs, grad_shapes or [None] * len(outputs))
-        self._check_order(outputs)
-        nodes = self._nodes(outputs)
-        for node in reversed(nodes):
-            call = self._spent.get(node)
-            if call is not None and saves(node):
-                raise self._freed(node, call)
-        later = {node for ys in (self._order or [])[self._calls + 1 :] for node in self._nodes(ys)}
-        return Passage(tuple(outputs), tuple(nodes), tuple(node for node in nodes if node not in later))
-
-    def _nodes(self, outputs: Sequence[Tensor]) -> list[Node]:
+    def _nodes(self, outputs: Sequence[Tensor]) -> tuple[Node, ...]:
         """The nodes that a backward of ``outputs`` passes."""
         nodes = self._passed.get(ys := tuple(outputs))
         if nodes is None:
-            nodes = self._passed[ys] = passed_nodes(ys, self._ends)
+            nodes = self._passed[ys] = tuple(passed_nodes(ys, self._ends))
         return nodes
 
-    def commit(self, passage: Passage, retain_graph: bool = False) -> tuple[H, ...]:
-        """Count an admitted backward as done, and give back what nothing can read any more."""
-        if not retain_graph:
-            call = _Call(self._calls + 1, ", ".join(repr(y.name) for y in passage.outputs))
-            for node in passage.spends:
-                self._spent.setdefault(node, call)
-        freed = self._readable_by(self._spent)
-        for item in freed:
-            del self._held[item]
-        self._calls += 1  # last: whoever sees the number sees what the backward has spent
-        return freed
-
-    def backward(
-        self,
-        outputs: Sequence[Tensor],
-        grad_shapes: Sequence[Shape | None] | None = None,
-        retain_graph: bool = False,
-    ) -> tuple[H, ...]:
-        """``admit`` and ``commit`` in one."""
-        return self.commit(self.admit(outputs, grad_shapes), retain_graph)
-
-    def would_free(self, passage: Passage) -> tuple[H, ...]:
-        """What ``commit`` would give back without ``retain_graph``: what retaining costs."""
-        return self._readable_by(self._spent.keys() | set(passage.spends))
-
-    def _readable_by(self, spent: Iterable[Node]) -> tuple[H, ...]:
-        gone = set(spent)
-        return tuple(item for item, readers in self._held.items() if readers and readers <= gone)
+    def _read_by_nodes(self, outputs: Sequence[Tensor]) -> list[H]:
+        nodes = self._nodes(outputs)
+        return [item for item, readers in self._readers.items() if not readers.isdisjoint(nodes)]
 
     # -- refusals ---------------------------------------------------------------------------------------------------
+
+    def check(self, before: Spent[H], outputs: Sequence[Tensor], grad_shapes: Sequence[Shape | None] | None) -> None:
+        """Refuse what is wrong whatever is spent; see ``Ledger.admit``."""
+        self._check_known(outputs)
+        self._check_outputs(outputs, grad_shapes or [None] * len(outputs))
+        self._check_order(before, outputs)
 
     def _check_known(self, outputs: Sequence[Tensor]) -> None:
         if not outputs:
@@ -211,23 +181,72 @@ class Ledger(Generic[H]):
                     source=y.source,
                 )
 
-    def _check_order(self, outputs: Sequence[Tensor]) -> None:
+    def _check_order(self, before: Spent[H], outputs: Sequence[Tensor]) -> None:
         if self._order is None:
             return
-        expected = self._order[self._calls] if self._calls < len(self._order) else ()
+        expected = self._order[before.done] if before.done < len(self._order) else ()
         if set(expected) != set(outputs):
             wanted = ", ".join(repr(y.name) for y in expected) or "none, all were done"
             actual = ", ".join(repr(y.name) for y in outputs)
             raise GradientError(f"backward out of the declared backward_order: expected {wanted}, actual {actual}")
 
-    def _freed(self, node: Node, call: _Call) -> BuffersFreedError:
+
+class Ledger(Generic[H]):
+    """What the backwards of one tape have spent, and which call spent what."""
+
+    __slots__ = ("_calls", "_changes", "_rule", "state")
+
+    def __init__(self, rule: Retention[H]) -> None:
+        self._rule = rule
+        self._calls = 0
+        self._changes: list[tuple[int, Passage[H]]] = []  # the calls that changed the state
+        self.state = rule.start
+
+    def admit(
+        self,
+        outputs: Sequence[Tensor],
+        grad_shapes: Sequence[Shape | None] | None = None,
+        retain_graph: bool = False,
+    ) -> Passage[H]:
+        """Check a backward; nothing changes.
+
+        Args:
+            outputs: of this tape.
+            grad_shapes: parallel to ``outputs``; None where no gradient is given.
+
+        Raises:
+            FetchError: not an output of this tape.
+            GradientError: an output doesn't require a gradient, is no scalar and has no gradient given, or one of
+                another shape; or the call is out of the declared order.
+            BuffersFreedError: a node that saves is spent.
+        """
+        before = self.state
+        self._rule.check(before, outputs, grad_shapes)
+        node = self._rule.blocked(before, outputs)
+        if node is not None:
+            raise self._freed(node)
+        return self._rule.passage(before, outputs, retain_graph)
+
+    def commit(self, passage: Passage[H]) -> None:
+        """Count an admitted backward as done."""
+        self._calls += 1
+        if passage.before is not self.state:  # a function that it called has run another one
+            passage = self._rule.passage(self.state, passage.outputs, passage.retain_graph)
+        if passage.after is not self.state:
+            self._changes.append((self._calls, passage))
+            self.state = passage.after
+
+    def _freed(self, node: Node) -> BuffersFreedError:
+        number, passage = next((n, p) for n, p in self._changes if node in p.after.nodes)
+        outputs = ", ".join(repr(y.name) for y in passage.outputs)
         return BuffersFreedError(
             f"Trying to backward through the graph a second time: the op {node.name!r} ({node.op.name}) needs values"
-            f" that {call} gave back; pass retain_graph=True to that call to keep them",
+            f" that backward number {number} (of {outputs}) gave back; pass retain_graph=True to that call to keep"
+            " them",
             source=node.source,
         )
 
 
 def ledger_of(outputs: Sequence[Tensor], order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[Tensor]:
     """A ledger that speaks of the declared graph alone: what is held is what nodes save."""
-    return Ledger(outputs, saved_tensors(outputs), order=order)
+    return Ledger(Retention(outputs, saved_tensors(outputs), order=order))

@@ -10,12 +10,13 @@ How the runtime uses it::
     plan.forward                 # Region: compile and run once a tape; feeds in the order of the mapping
     plan.forward.fetches         # the outputs, then plan.saved[i].index for each saved tensor of origin "fetched"
     plan.saved                   # what a tape keeps, with bytes, source line and the declared nodes that save it
-    ledger = plan.ledger(order)  # one for each tape: which nodes are spent (retention.Ledger)
+    rule = plan.retention(order) # what backwards spend (retention.Retention); for all tapes with this declared order
+    ledger = Ledger(rule)        # one for each tape: what is spent, and the SavedTensors that are still held
 
-    passage = ledger.admit(ys, [None or grad.shape, …])  # raises GradientError or BuffersFreedError; changes nothing
+    passage = ledger.admit(ys, [None or grad.shape, …], retain_graph)  # raises if it is refused; changes nothing
     back = plan.backward(ys, [grad is not None, …])      # BackwardPlan; derived on first demand, then remembered
     run(back.region, [value of s for s in back.reads] + grads that are given)
-    freed = ledger.commit(passage, retain_graph)         # the SavedTensors that nothing can read any more: drop them
+    ledger.commit(passage)       # what is held before the passage and not after it nothing can read any more
 
 Where the value of a saved tensor is found (``SavedTensor.origin``): ``"fetched"``: fetch number ``index`` of the
 forward (an output that is read as well has its place there, and costs nothing more); ``"fed"``: the fed array number
@@ -36,7 +37,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from staticgrad.compiler.autodiff.retention import Ledger, passed_nodes
+from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
 from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
@@ -164,7 +165,6 @@ class TapePlan:
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
         self._known: dict[tuple[Tensor, ...], Derived] = {}
-        self._passages: dict[tuple[Tensor, ...], list[Node]] = {}  # by backwards, for all ledgers
         derived = self._derive_all()
         self._written = self._written_variables(feeds)
         self._reads = Reads(self._graph, self._owners, self._drawn)
@@ -197,11 +197,11 @@ class TapePlan:
         """The plan as though ``what`` had not been declared."""
         return TapePlan(self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what)
 
-    def ledger(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[SavedTensor]:
-        """What a new tape's backwards have spent: nothing yet. ``order`` is a declared ``backward_order``."""
+    def retention(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Retention[SavedTensor]:
+        """What backwards spend and give back. ``order`` is a declared ``backward_order``."""
         shapes = {y: fetch.shape for y, fetch in zip(self.outputs, self.forward.fetches, strict=False)}
         held = {s: s.readers for s in self.saved}
-        return Ledger(self.outputs, held, order=order, shapes=shapes, ends=self._fed, passed=self._passages)
+        return Retention(self.outputs, held, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
 
     def backward(self, outputs: Sequence[Tensor], given: Sequence[bool] | None = None) -> BackwardPlan:
         """The backward of ``outputs`` in one traversal.

@@ -1,0 +1,36 @@
+"""A bounded dictionary that gives up what was not used for longest. May be used from several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+V = TypeVar("V")
+
+
+class Recent(Generic[V]):
+    """At most ``limit`` values by key."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[object, V] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: object) -> V | None:
+        try:
+            self._entries.move_to_end(key)
+            return self._entries[key]
+        except KeyError:  # also where another thread gave it up just now
+            return None
+
+    def put(self, key: object, value: V) -> V:
+        with self._lock:
+            self._entries[key] = value
+            while len(self._entries) > self._limit:
+                self._entries.popitem(last=False)
+        return value
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
