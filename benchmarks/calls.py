@@ -6,7 +6,9 @@ Every case computes ``x + 1`` for a float32 array (with several feeds their sum)
 statement in a loop without a function of its own around it (``timeit``); all take turns, round after round, in one
 process on one processor, and the least time of a case counts. ``out`` writes into a given array, ``fresh`` returns a
 new one, ``held`` does so while the caller keeps the one before. The first table has small arrays (``--elements``),
-where nothing but the call is measured; the second has large ones, where a result needs memory.
+where nothing but the call is measured; the second has large ones, where a result needs memory. The last table has a
+tape of ``sum(tanh(x @ a) @ b)`` for a few numbers: ``step`` forgets the gradients, goes forward, backward twice, and
+reads a gradient; PyTorch is eager.
 
 Goes out: tables in Markdown, nanoseconds and microseconds, and what a case costs over the same work with ``out``.
 """
@@ -125,6 +127,81 @@ def cases(elements: int, *, small: bool) -> list[Case]:
     return found
 
 
+# -- tapes ----------------------------------------------------------------------------------------------------------
+
+
+def operands() -> tuple[np.ndarray[Any, Any], ...]:
+    random = np.random.default_rng(0)
+    x, a, b = (random.normal(size=shape).astype(np.float32) for shape in ((4, 8), (8, 8), (8, 1)))
+    return x, a, b
+
+
+def gradient() -> np.ndarray[Any, Any]:
+    """That of ``a``, twice."""
+    x, a, b = operands()
+    return np.asarray(2 * x.T @ ((1 - np.tanh(x @ a) ** 2) * b.T))
+
+
+def our_tapes() -> list[Case]:
+    import staticgrad as sg
+
+    values = operands()
+    with sg.Graph() as graph:
+        x, a, b = sg.placeholder(values[0].shape), sg.Variable(values[1]), sg.Variable(values[2])
+        loss = sg.sum(sg.tanh(x @ a) @ b)
+        session = sg.Session(graph, num_threads=1)
+    feed = {x: values[0]}
+
+    def back(times: int) -> None:
+        tape = session.forward(loss, feed)
+        for left in reversed(range(times)):
+            tape.backward(loss, retain_graph=left > 0)
+
+    return tape_cases("staticgrad", back, session.zero_grad, lambda: session.grad(a))
+
+
+def torch_tapes() -> list[Case]:
+    import torch
+
+    torch.set_num_threads(1)
+    x, a, b = (torch.from_numpy(value) for value in operands())
+    weights = [a.requires_grad_(), b.requires_grad_()]
+
+    def back(times: int) -> None:
+        loss = (torch.tanh(x @ a) @ b).sum()
+        for left in reversed(range(times)):
+            loss.backward(retain_graph=left > 0)
+
+    def zero_grad() -> None:
+        for w in weights:
+            w.grad = None
+
+    return tape_cases("torch", back, zero_grad, lambda: a.grad.numpy().copy())
+
+
+def tape_cases(
+    peer: str, back: Callable[[int], None], zero_grad: Callable[[], None], grad: Callable[[], Any]
+) -> list[Case]:
+    def step() -> Any:
+        zero_grad()
+        back(2)
+        return grad()
+
+    names = {"back": back, "step": step}
+    statements = {"forward": "back(0)", "and backward": "back(1)", "and backward twice": "back(2)", "step": "step()"}
+    return [Case(peer, name, statement, names) for name, statement in statements.items()]
+
+
+def tapes(rounds: int, seconds: float) -> list[Case]:
+    found = our_tapes()
+    if importlib.util.find_spec("torch") is not None:
+        found += torch_tapes()
+    for case in found:
+        if case.name == "step":
+            np.testing.assert_allclose(case.answer(), gradient(), rtol=1e-4, atol=1e-5, err_msg=case.peer)
+    return take_turns(found, rounds, seconds)
+
+
 # -- measuring ------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +215,11 @@ def measure(elements: int, rounds: int, seconds: float, *, small: bool) -> list[
     found = cases(elements, small=small)
     for case in found:
         check(case, elements)
+    return take_turns(found, rounds, seconds)
+
+
+def take_turns(found: list[Case], rounds: int, seconds: float) -> list[Case]:
+    for case in found:
         case.calibrate(seconds)
     for _ in range(rounds):
         for case in found:
@@ -175,6 +257,10 @@ def main(arguments: list[str]) -> int:
         record[str(elements)] = {f"{case.peer}: {case.name}": case.least for case in found}
         print(f"\n### {elements:,} elements\n")
         print(table(found, 1e-9, "ns") if small else table(found, 1e-6, "µs"), flush=True)
+    found = tapes(given.rounds, given.seconds)
+    record["tapes"] = {f"{case.peer}: {case.name}": case.least for case in found}
+    print("\n### tapes\n")
+    print(table(found, 1e-6, "µs"))
     if given.json is not None:
         Path(given.json).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     return 0
