@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable
@@ -1118,31 +1119,18 @@ def test_of_threads_that_consume_one_tape_one_succeeds(g: sg.Graph) -> None:
     y = sg.sum(h * h)
     sess = sg.Session(g)
     succeeded: list[int] = []
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
-        start.wait(60)
-        try:
-            for _ in range(3):
-                tape.backward(y, retain_graph=True)
+        for retain in (True, True, False):
+            with contextlib.suppress(sg.BuffersFreedError):
+                tape.backward(y, retain_graph=retain)
                 succeeded.append(number)
-            tape.backward(y)
-            succeeded.append(number)
-        except sg.BuffersFreedError:
-            pass
-        except BaseException as error:
-            failures.append(error)
 
     for _ in range(20):
         sess.zero_grad()
         succeeded.clear()
         tape = sess.forward(y, {x: np.zeros(4, np.float32)})
-        start = threading.Barrier(3)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        assert not failures, failures
+        in_threads(3, work)
+        assert 3 <= len(succeeded) <= 7
         np.testing.assert_array_equal(sess.grad(x), np.full(4, 2 * len(succeeded)))
         assert tape.memory.live_bytes == 0
