@@ -107,6 +107,14 @@ def test_files_that_are_named_exist(name: str) -> None:
         assert (ROOT / path).exists(), f"{name} speaks of {path}"
 
 
+def test_code_on_the_map_stands_in_the_house() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert shown
+    for code in shown:
+        assert any(code in path.read_text(encoding="utf-8") for path in modules().values()), code
+
+
 def test_every_package_is_on_the_map() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for folder in packages().values():
