@@ -230,6 +230,116 @@ def test_images_without_channels_are_convolved_to_the_bias(
         np.testing.assert_array_equal(got, np.broadcast_to(b[:, None, None], got.shape))
 
 
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_the_softmax_of_no_elements_and_of_a_scalar(name: str) -> None:
+    function = getattr(sg.nn, name)
+    x, scalar = sg.placeholder((3, 0), sg.float64), sg.placeholder((), sg.float64)
+    empty, one = run([function(x, 1), function(scalar, 0)], {x: normal(3, 0), scalar: 2.5})
+    assert empty.shape == (3, 0)
+    assert one == (1 if name == "softmax" else 0)
+    assert run(sg.gradients(function(x, 1), [x])[0], {x: normal(3, 0)}).shape == (3, 0)
+
+
+def test_logsumexp_of_no_elements_is_minus_infinity() -> None:
+    x = sg.placeholder((3, 0), sg.float64)
+    (grad,) = sg.gradients(sg.logsumexp(x, axis=1), [x])
+    row, kept, whole, nothing = run(
+        [sg.logsumexp(x, axis=1), sg.logsumexp(x, axis=1, keepdims=True), sg.logsumexp(x), grad], {x: normal(3, 0)}
+    )
+    np.testing.assert_array_equal(row, [-np.inf] * 3)
+    assert (kept.shape, whole, nothing.shape) == ((3, 1), -np.inf, (3, 0))
+
+
+def test_linear_with_a_weight_of_one_dimension_and_a_bias_of_one_number() -> None:
+    x, row, w, b = normal(2, 3, 4), normal(4), normal(5, 4, seed=1), normal(1)
+    for given in (x, row):
+        many, broadcast, one, biased = run(
+            [sg.nn.linear(given, w, b), sg.nn.linear(given, w, b[0]), sg.nn.linear(given, w[0]),
+             sg.nn.linear(given, w[0], b[0])]
+        )  # fmt: skip
+        np.testing.assert_allclose(many, given @ w.T + b)
+        np.testing.assert_allclose(broadcast, many)
+        np.testing.assert_allclose(one, given @ w[0])
+        np.testing.assert_allclose(biased, given @ w[0] + b[0])
+    for wrong in (normal(2), normal(1, 5)):
+        with pytest.raises(sg.GraphError, match="bias"):
+            sg.nn.linear(x, w, wrong)
+
+
+def test_normalize_by_the_largest_element() -> None:
+    a = np.array([[3.0, -4.0], [0.0, 0.0], [-2.0, 1.0]])
+    np.testing.assert_allclose(run(sg.nn.normalize(a, p=np.inf)), [[0.75, -1], [0, 0], [-1, 0.5]])
+
+
+def test_binary_cross_entropy_pulls_at_a_probability_of_zero_that_should_be_one() -> None:
+    x = sg.placeholder((4,), sg.float64)
+    loss = sg.nn.binary_cross_entropy(x, np.array([0.0, 1.0, 1.0, 0.0]), reduction="sum")
+    value, grad = run([loss, *sg.gradients(loss, [x])], {x: [0.0, 1.0, 0.0, 1.0]})
+    assert value == 200
+    np.testing.assert_allclose(grad, [0, 0, -1e12, 1e12])
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize("padding", [(1, 2), "same"])
+def test_a_convolution_layer_pads_by_elements(mode: Any, padding: Any) -> None:
+    a, numpy_mode = normal(2, 3, 6, 7), {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}[mode]
+    layer = sg.nn.Conv2d(3, 4, (3, 2), padding=padding, padding_mode=mode, dtype=sg.float64)
+    line = sg.nn.Conv1d(3, 4, 3, padding=1, padding_mode=mode, dtype=sg.float64)
+    widths = [(1, 1), (2, 2)] if padding != "same" else [(1, 1), (0, 1)]
+    padded, row = (
+        np.pad(a, [(0, 0), (0, 0), *widths], numpy_mode),
+        np.pad(a[:, :, 0], [(0, 0), (0, 0), (1, 1)], numpy_mode),
+    )
+    plain = sg.nn.conv2d(padded, layer.weight, layer.bias), sg.nn.conv1d(row, line.weight, line.bias)
+    got, got_line, want, want_line = run([layer(a), line(a[:, :, 0]), *plain])
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got_line, want_line, rtol=1e-12, atol=1e-12)
+    with pytest.raises(sg.GraphError, match="padding_mode"):
+        sg.nn.Conv1d(3, 4, 3, padding_mode="mirror")
+
+
+def test_the_layer_of_average_pooling_has_a_divisor() -> None:
+    a = normal(1, 2, 4, 4)
+    np.testing.assert_allclose(*run([sg.nn.AvgPool2d(2, divisor_override=3)(a), sg.nn.avg_pool2d(a, 2) * 4 / 3]))
+
+
+def test_interpolate_by_a_factor_whose_coordinates_follow_from_the_sizes() -> None:
+    a = normal(1, 2, 5, 3)
+    given = sg.nn.interpolate(a, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True)
+    np.testing.assert_allclose(*run([given, sg.nn.interpolate(a, (8, 5), mode="bilinear")]))
+
+
+def test_multihead_attention_of_keys_and_values_with_other_features() -> None:
+    layer = sg.nn.MultiheadAttention(6, 3, kdim=3, vdim=5, dtype=sg.float64)
+    session = sg.Session(sg.get_default_graph())
+    state = layer.state_dict(session)
+    assert {name: value.shape for name, value in state.items()} == {
+        "q_proj_weight": (6, 6), "k_proj_weight": (6, 3), "v_proj_weight": (6, 5), "in_proj_bias": (18,),
+        "out_proj.weight": (6, 6), "out_proj.bias": (6,),
+    }  # fmt: skip
+    q, k, v = normal(4, 2, 6), normal(5, 2, 3), normal(5, 2, 5)
+    plain = sg.nn.MultiheadAttention(6, 3, dtype=sg.float64)
+    kk, vv = k @ state["k_proj_weight"].T, v @ state["v_proj_weight"].T
+    weight = np.concatenate([state["q_proj_weight"], np.eye(6), np.eye(6)])
+    plain.load_state_dict(session, {"in_proj_weight": weight, **{n: state[n] for n in list(state)[3:]}})
+    for (got, weights), (want, many) in [session.run([layer(q, k, v), plain(q, kk, vv)])]:
+        np.testing.assert_allclose(got, want, rtol=1e-10)
+        np.testing.assert_allclose(weights, many, rtol=1e-10)
+
+
+def test_distributions_refuse_numbers_that_are_none_of_theirs() -> None:
+    for declare in (
+        lambda: sg.random.bernoulli(2.0),
+        lambda: sg.random.bernoulli(np.array([0.5, -0.1])),
+        lambda: sg.random.bernoulli(float("nan"), (3,)),
+        lambda: sg.random.normal((3,), std=-1),
+        lambda: sg.random.normal((2,), 0.0, np.array([1.0, -1.0])),
+    ):
+        with pytest.raises(sg.GraphError, match="expected numbers from 0"):
+            declare()
+    assert run(sg.random.normal((3,), 2.0, 0.0)).tolist() == [2, 2, 2]
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -52,13 +52,8 @@ def tanh(input: TensorLike) -> Tensor:
 
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``."""
-    o = FUNCTIONS
     x = lift(input)
-    if p == 2:
-        norm = o.sqrt(o.maximum(o.sum(o.square(x), axis=dim, keepdims=True), eps * eps))
-        return o.divide(x, norm)
-    norm = o.pow(o.sum(o.pow(o.abs(x), p), axis=dim, keepdims=True), 1 / p)
-    return o.divide(x, o.maximum(norm, eps))
+    return x / FUNCTIONS.maximum(FUNCTIONS.vector_norm(x, dim, keepdims=True, ord=p), eps)
 
 
 __all__ = [

@@ -29,13 +29,14 @@ def _sources(size: int, low: int, high: int, mode: str) -> Array:
     return np.where(folded < size, folded, period - folded)
 
 
-def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value: float = 0.0) -> Tensor:
+def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value: float | None = None) -> Tensor:
     """Add elements at both ends of the last axes (negative counts: take away).
 
     Args:
         input: any tensor.
         pad: (before, after) of the last axis, then of the last but one, …
-        mode: ``"constant"`` fills with ``value``; ``"reflect"``, ``"replicate"`` and ``"circular"`` repeat elements.
+        mode: ``"constant"`` fills with ``value``, by default 0; ``"reflect"``, ``"replicate"`` and ``"circular"``
+            repeat elements.
 
     Raises:
         GraphError: an odd number of counts or too many, more taken away than there is, or an axis that is too short.
@@ -59,7 +60,7 @@ def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value
             x = x[tuple(key)]
     grown = [(max(low, 0), max(high, 0)) for low, high in pairs]
     if mode == "constant":
-        return o.pad(x, grown, value) if any(low or high for low, high in grown) else own(x, input)
+        return o.pad(x, grown, value or 0.0) if any(low or high for low, high in grown) else own(x, input)
     for axis, (low, high) in enumerate(grown):
         if low or high:
             x = _pad_by_elements(x, axis, low, high, mode)

@@ -88,6 +88,7 @@ def interpolate(
     scale_factor: float | Sequence[float] | None = None,
     mode: InterpolationMode = "nearest",
     align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
 ) -> Tensor:
     """Resize the axes behind the second.
 
@@ -98,12 +99,15 @@ def interpolate(
         mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (of images ``"bilinear"``, of volumes ``"trilinear"``),
             ``"bicubic"`` (of images) or ``"area"``.
         align_corners: for linear and cubic modes: the centres of the corner elements stay where they are.
+        recompute_scale_factor: with ``scale_factor``: coordinates are scaled as if the new sizes had been given.
 
     Raises:
         GraphError: sizes that are not known or empty, or an unknown mode.
     """
     x = lift(input)
     new, factors = _resized(x, size, scale_factor)
+    if recompute_scale_factor:
+        new, factors = _resized(x, new, None)
     modes = {3: ("linear",), 4: ("bilinear", "bicubic"), 5: ("trilinear",)}
     if mode not in ("nearest", "nearest-exact", "area", *modes.get(x.ndim, ())):
         raise GraphError(f"interpolate: mode={mode!r} for an input of {x.ndim} dimensions")

@@ -283,17 +283,23 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 
     Args:
         input: (\\*, in).
-        weight: (out, in).
-        bias: (out,) or None.
+        weight: (out, in), or (in,) for a single output that has no axis.
+        bias: (out,), or one number for all outputs, or None.
 
     Returns:
-        (\\*, out).
+        (\\*, out), or (\\*).
 
     Raises:
         GraphError: sizes that do not agree.
     """
-    operands = lift_all((input, weight) if bias is None else (input, weight, bias), what="linear")
-    return operands[0].graph.add(LINEAR, operands).outputs[0]
+    o = FUNCTIONS
+    x, w, *b = lift_all((input, weight) if bias is None else (input, weight, bias), what="linear")
+    if w.ndim == 1:
+        y = linear(x, o.reshape(w, (1, w.shape[0])), *(o.reshape(number, (1,)) for number in b))
+        return o.reshape(y, y.shape[:-1])
+    if b and w.ndim == 2 and b[0].shape in ((), (1,)):
+        b = [o.broadcast_to(b[0], w.shape[:1])]
+    return x.graph.add(LINEAR, (x, w, *b)).outputs[0]
 
 
 # -- products in terms of matmul ----------------------------------------------------------------------------------

@@ -341,9 +341,10 @@ def pair(value: Sizes, what: str, least: int = 0) -> Pair:
     return int(items[0]), int(items[1])
 
 
-def _padding(
+def window_padding(
     padding: Sizes | Literal["same", "valid"], kernel: tuple[Size, Size], stride: Pair, dilation: Pair
 ) -> Padding:
+    """What is added before and behind the rows, and before and behind the columns."""
     if isinstance(padding, str):
         if padding == "valid":
             return (0, 0), (0, 0)
@@ -418,7 +419,7 @@ def conv2d(
     steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
     kernel = (w.shape[2], w.shape[3])
     attrs = ConvolutionAttributes(
-        steps, _padding(padding, kernel, steps, spread), spread, groups, (x.shape[2], x.shape[3]), kernel
+        steps, window_padding(padding, kernel, steps, spread), spread, groups, (x.shape[2], x.shape[3]), kernel
     )
     return _unbatched(x.graph.add(CONV2D, (x, w, *given), attrs).outputs[0], added)
 
@@ -543,7 +544,7 @@ def conv3d(
     (sd, *steps), (dd, *spread) = _triple(stride, f"{what}: stride", 1), _triple(dilation, f"{what}: dilation", 1)
     if isinstance(padding, str):
         zeros: Sizes | Literal["same", "valid"] = padding
-        before, after = _padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
+        before, after = window_padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
     else:
         before, *zeros = _triple(padding, f"{what}: padding")
         after = before

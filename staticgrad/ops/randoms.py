@@ -288,6 +288,12 @@ def uniform(
         return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))
 
 
+def _require(what: str, value: TensorLike, low: float, high: float) -> None:
+    """Refuse numbers and arrays with elements out of a range; what a tensor holds is not known yet."""
+    if not isinstance(value, Tensor) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+        raise GraphError(f"{what}: expected numbers from {low:g} to {high:g}, actual {value!r}")
+
+
 def _cast(value: TensorLike, dtype: np.dtype) -> float | Tensor:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
@@ -314,9 +320,10 @@ def normal(
         seed: draw from this seed instead of the session's.
 
     Raises:
-        GraphError: a dtype that is not floating.
+        GraphError: a dtype that is not floating, or a number below zero as ``std``.
     """
     o = FUNCTIONS
+    _require("normal: std", std, 0.0, math.inf)
     with graph_of((mean, std)):
         u = random_uniform(shape, _dtype_of_parameters(dtype, mean, std), seed)
         half_step = 2.0**-24 if u.dtype == float32 else 2.0**-53
@@ -334,8 +341,12 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None
     Args:
         p: a number, or a tensor that broadcasts to the shape.
         shape: of the result; default: the shape of ``p``.
+
+    Raises:
+        GraphError: a number that is no probability.
     """
     o = FUNCTIONS
+    _require("bernoulli: p", p, 0.0, 1.0)
     with graph_of((p,)):
         if shape is None:
             shape = () if is_weak(p) else lift(p).shape

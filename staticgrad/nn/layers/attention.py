@@ -24,6 +24,8 @@ class MultiheadAttention(Module):
         embed_dim: E, the features of queries, keys and values.
         num_heads: divides E.
         dropout: probability that a weight is dropped in training.
+        kdim: the features of keys, if they have others.
+        vdim: the features of values, likewise.
         batch_first: operands (N, L, E) instead of (L, N, E).
 
     Raises:
@@ -37,6 +39,8 @@ class MultiheadAttention(Module):
         dropout: float = 0.0,
         bias: bool = True,
         *,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
         dtype: DTypeLike = float32,
     ) -> None:
@@ -44,7 +48,14 @@ class MultiheadAttention(Module):
             raise GraphError(f"MultiheadAttention: {embed_dim} features do not fall into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         scope, rows = Scope("multiheadattention"), 3 * embed_dim
-        self.in_proj_weight = scope.variable("in_proj_weight", init.xavier_uniform(), (rows, embed_dim), dtype)
+        sizes, first = (embed_dim, kdim or embed_dim, vdim or embed_dim), init.xavier_uniform()
+        if sizes == (embed_dim,) * 3:
+            self.in_proj_weight = scope.variable("in_proj_weight", first, (rows, embed_dim), dtype)
+        else:
+            self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
+                scope.variable(f"{name}_proj_weight", first, (embed_dim, size), dtype)
+                for name, size in zip("qkv", sizes, strict=True)
+            )
         self.in_proj_bias = scope.variable("in_proj_bias", init.zeros(), (rows,), dtype) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, first_bias=init.zeros())
 
@@ -63,8 +74,8 @@ class MultiheadAttention(Module):
 
         Args:
             query: (L, N, E), or (N, L, E) with ``batch_first``; (L, E) of one example.
-            key: (S, N, E), likewise.
-            value: (S, N, E), likewise.
+            key: (S, N, kdim), likewise.
+            value: (S, N, vdim), likewise.
             key_padding_mask: (N, S), or (S,) of one example; True (or a number that is added to scores) hides a key
                 from all queries.
             attn_mask: (L, S) or (N·heads, L, S); True hides, numbers are added to scores.
@@ -74,7 +85,7 @@ class MultiheadAttention(Module):
             GraphError: operands that are not all of three dimensions, or all of two.
         """
         o = FUNCTIONS
-        graph = self.in_proj_weight.graph
+        graph = self.out_proj.weight.graph
         operands = [lift(x, graph) for x in (query, key, value)]
         if all(x.ndim == 2 for x in operands):
             batch = 0 if self.batch_first else 1
@@ -108,7 +119,9 @@ class MultiheadAttention(Module):
         o = FUNCTIONS
         rows = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
         bias = None if self.in_proj_bias is None else self.in_proj_bias[rows]
-        y = F.linear(x, self.in_proj_weight[rows], bias)
+        together = getattr(self, "in_proj_weight", None)
+        weight = getattr(self, f"{'qkv'[part]}_proj_weight") if together is None else together[rows]
+        y = F.linear(x, weight, bias)
         n, length, _ = y.shape
         split = o.reshape(y, (n, length, self.num_heads, self.embed_dim // self.num_heads))
         return o.permute_dims(split, (0, 2, 1, 3))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 from staticgrad import init
 from staticgrad.errors import GraphError
@@ -12,8 +12,10 @@ from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import WEIGHT, fan_bound
 from staticgrad.nn.module import Module, Scope, repr_of
-from staticgrad.ops.convolution import Sizes, pair
+from staticgrad.ops.convolution import Sizes, pair, window_padding
 from staticgrad.types import DTypeLike, float32
+
+PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 
 def _filters(
@@ -31,6 +33,7 @@ class _Convolution(Module):
     """What convolutions over one and two axes share: all but the function that computes them."""
 
     axes = 0
+    padding_mode: PaddingMode
 
     def __init__(
         self,
@@ -42,15 +45,27 @@ class _Convolution(Module):
         dilation: Sizes = 1,
         groups: int = 1,
         bias: bool = True,
+        padding_mode: PaddingMode = "zeros",
         *,
         dtype: DTypeLike = float32,
     ) -> None:
         layer, scope = type(self).__name__, Scope(f"conv{self.axes}d")
+        if padding_mode not in get_args(PaddingMode):
+            raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected one of {get_args(PaddingMode)}")
         self.kernel_size = pair(kernel_size, f"{layer}: kernel_size", 1)[: self.axes]
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.stride, self.padding, self.dilation, self.padding_mode = stride, padding, dilation, padding_mode
         self.weight, first = _filters(layer, scope, (out_channels, in_channels), groups, self.kernel_size, dtype)
         self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
+
+    def _framed(self, input: TensorLike) -> tuple[TensorLike, Sizes | Literal["same", "valid"]]:
+        """The input with what the padding mode puts around it, and the padding with zeros that is left."""
+        if self.padding_mode == "zeros":
+            return input, self.padding
+        kernel, stride, dilation = (pair(sizes, "conv", 1) for sizes in (self.kernel_size, self.stride, self.dilation))
+        around = window_padding(self.padding, kernel, stride, dilation)
+        widths = [width for both in reversed(around[: self.axes]) for width in both]
+        return F.pad(input, widths, self.padding_mode), 0
 
     def extra_repr(self) -> str:
         return f"{self.in_channels}, {self.out_channels}, {repr_of(kernel_size=self.kernel_size)}"
@@ -68,7 +83,8 @@ class Conv1d(_Convolution):
     axes = 1
 
     def forward(self, input: TensorLike) -> Tensor:
-        return F.conv1d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self._framed(input)
+        return F.conv1d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class Conv2d(_Convolution):
@@ -83,7 +99,8 @@ class Conv2d(_Convolution):
     axes = 2
 
     def forward(self, input: TensorLike) -> Tensor:
-        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        x, padding = self._framed(input)
+        return F.conv2d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
 class ConvTranspose2d(Module):

@@ -159,12 +159,14 @@ class AvgPool2d(Module):
         padding: Sizes = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
+        divisor_override: int | None = None,
     ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
+        self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     def forward(self, input: TensorLike) -> Tensor:
-        return F.avg_pool2d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        window = (self.kernel_size, self.stride, self.padding, self.ceil_mode)
+        return F.avg_pool2d(input, *window, self.count_include_pad, self.divisor_override)
 
 
 class AdaptiveAvgPool2d(Module):

@@ -22,7 +22,8 @@ from staticgrad.ops.losses.reduction import (
     weighted,
 )
 from staticgrad.ops.reductions import count
-from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Range, public, register
+from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, NoAttributes, Op, Range, public, register
+from staticgrad.scalar import ScalarBuilder, V
 
 # -- binary cross-entropy -----------------------------------------------------------------------------------------
 
@@ -38,6 +39,37 @@ SIGMOID_CROSS_ENTROPY = elementwise(
     (scaled(lambda o, y, x, t: o.subtract(o.sigmoid(x), t)), scaled(lambda o, y, x, t: o.negative(x))),
     binary_cases(Range(-5.0, 5.0), Range(0.0, 1.0)),
     grad_name="BinaryCrossEntropyWithLogits",
+)
+
+
+def _probability_scalar(b: ScalarBuilder[V], attrs: NoAttributes, x: V, t: V) -> V:
+    least, one = b.const(-100, x.dtype), b.const(1, x.dtype)
+    positive = b.mul(t, b.maximum(b.log(x), least))
+    return b.neg(b.add(positive, b.mul(b.sub(one, t), b.maximum(b.log1p(b.neg(x)), least))))
+
+
+def _probability_reference(attrs: NoAttributes, x: Array, t: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.asarray(-t * np.maximum(np.log(x), -100) - (1 - t) * np.maximum(np.log1p(-x), -100))
+
+
+def _input_partial(o: Namespace, y: Tensor, x: Tensor, t: Tensor) -> Tensor:
+    return o.divide(o.subtract(x, t), o.maximum(o.multiply(x, o.subtract(1.0, x)), 1e-12))
+
+
+def _target_partial(o: Namespace, y: Tensor, x: Tensor, t: Tensor) -> Tensor:
+    return o.subtract(o.maximum(o.log1p(o.negative(x)), -100.0), o.maximum(o.log(x), -100.0))
+
+
+PROBABILITY_CROSS_ENTROPY = elementwise(
+    "probability_cross_entropy",
+    "-t·log x - (1 - t)·log(1 - x), each logarithm at least -100.",
+    _probability_scalar,
+    _probability_reference,
+    FLOAT,
+    (scaled(_input_partial), scaled(_target_partial)),
+    binary_cases(PROBABILITY, PROBABILITY),
+    grad_name="BinaryCrossEntropy",
 )
 
 
@@ -131,6 +163,9 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-target·log(input) - (1 - target)·log(1 - input) of probabilities, each logarithm at least -100.
 
+    The gradient is (input - target) / (input·(1 - input)), the divisor at least 1e-12: large, not zero, where a
+    probability is 0 and should be 1.
+
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
     """
@@ -138,10 +173,8 @@ def binary_cross_entropy(
     check_reduction(reduction, what)
     operands = lift_all((input, target) if weight is None else (input, target, weight), what=what)
     x, t = floating(operands[0], what), operands[1]
-    positive = o.multiply(t, o.maximum(o.log(x), -100.0))
-    negative = o.multiply(o.subtract(1.0, t), o.maximum(o.log1p(o.negative(x)), -100.0))
-    rows = weighted(o, o.negative(o.add(positive, negative)), operands[2] if weight is not None else None)
-    return reduced(o, rows, reduction)
+    rows = x.graph.add(PROBABILITY_CROSS_ENTROPY, (x, t)).outputs[0]
+    return reduced(o, weighted(o, rows, operands[2] if weight is not None else None), reduction)
 
 
 # -- divergence ---------------------------------------------------------------------------------------------------

@@ -10,25 +10,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, FLOATS, accepted, floating
 from staticgrad.ops.moments import float_type
 from staticgrad.ops.reductions import (
-    NO_ELEMENT,
     Axis,
     ReduceAttributes,
     along_axes,
+    kept_shape,
     reduce_cases,
     reduced,
     reduced_shape,
     reduced_size,
     spread,
 )
-from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import TensorType, normalize_axis
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.types import normalize_axis
 
 
 @frozen
@@ -45,8 +44,9 @@ def shifted_exp(o: Namespace, x: Tensor, axis: int) -> tuple[Tensor, Tensor, Ten
     """x - max, its exponential, and that one's sum along the axis, which stays with size 1.
 
     The maximum only keeps the exponential in range: the results do not depend on it, and no derivative is taken of it.
+    An axis without elements has none.
     """
-    shifted = o.subtract(x, o.max(o.stop_gradient(x), axis=axis, keepdims=True))
+    shifted = o.subtract(x, o.max(o.stop_gradient(x), axis=axis, keepdims=True)) if x.shape[axis] != 0 else x
     e = o.exp(shifted)
     return shifted, e, o.sum(e, axis=axis, keepdims=True)
 
@@ -66,14 +66,14 @@ def _softmax_rule(o: Namespace, node: Primal[AxisAttributes], t: Tensor) -> Sequ
 def softmax_reference(x: Array, axis: int) -> Array:
     """exp(x) over its sum along an axis."""
     with np.errstate(invalid="ignore"):
-        e = np.exp(x - np.max(x, axis=axis, keepdims=True))
+        e = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
         return np.asarray(e / np.sum(e, axis=axis, keepdims=True))
 
 
 def log_softmax_reference(x: Array, axis: int) -> Array:
     """The logarithm of the softmax, without the detour."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        shifted = x - np.max(x, axis=axis, keepdims=True)
+        shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
         return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)))
 
 
@@ -94,7 +94,7 @@ def _log_softmax_jvp(o: Namespace, node: Primal[AxisAttributes], dx: Tensor) -> 
 
 _ROW_CASES = tuple(
     Case((shape,), AxisAttributes(axis))
-    for shape, axis in (((4, 7), 1), ((5,), 0), ((3, 4, 5), 1), ((2, 3, 17), 2), ((1, 1), 1), ((6, 33), 0))
+    for shape, axis in (((4, 7), 1), ((5,), 0), ((3, 0), 1), ((3, 4, 5), 1), ((2, 3, 17), 2), ((1, 1), 1), ((6, 33), 0))
 )
 
 SOFTMAX = register(
@@ -126,6 +126,14 @@ LOG_SOFTMAX = register(
 )
 
 
+def _along(op: Op, input: TensorLike, dim: int) -> Tensor:
+    """An op along one axis; a scalar is a row of one element, as in PyTorch."""
+    x = floating(input, op.name)
+    row = x if x.ndim else FUNCTIONS.reshape(x, (1,))
+    y = row.graph.add(op, (row,), AxisAttributes(normalize_axis(dim, row.ndim, op.name))).outputs[0]
+    return y if x.ndim else FUNCTIONS.reshape(y, ())
+
+
 @public
 def softmax(input: TensorLike, dim: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along ``dim``, computed after subtracting the largest element.
@@ -133,8 +141,7 @@ def softmax(input: TensorLike, dim: int = -1) -> Tensor:
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
     """
-    x = floating(input, "softmax")
-    return x.graph.add(SOFTMAX, (x,), AxisAttributes(normalize_axis(dim, x.ndim, "softmax"))).outputs[0]
+    return _along(SOFTMAX, input, dim)
 
 
 @public
@@ -144,17 +151,10 @@ def log_softmax(input: TensorLike, dim: int = -1) -> Tensor:
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
     """
-    x = floating(input, "log_softmax")
-    return x.graph.add(LOG_SOFTMAX, (x,), AxisAttributes(normalize_axis(dim, x.ndim, "log_softmax"))).outputs[0]
+    return _along(LOG_SOFTMAX, input, dim)
 
 
 # -- log-sum-exp --------------------------------------------------------------------------------------------------
-
-
-def _logsumexp_type(attrs: ReduceAttributes, x: TensorType) -> TensorType:
-    if reduced_size(x.shape, attrs.axes) == 0:
-        raise GraphError(f"logsumexp: there is no element along axes {attrs.axes} of {x}")
-    return float_type("logsumexp")(attrs, x)
 
 
 def _logsumexp_reference(attrs: ReduceAttributes, x: Array) -> Array:
@@ -167,9 +167,12 @@ def _logsumexp_reference(attrs: ReduceAttributes, x: Array) -> Array:
 
 def _expand_logsumexp(o: Namespace, node: Primal[ReduceAttributes]) -> Sequence[Tensor]:
     x, attrs = node.inputs[0], node.attrs
-    largest = o.max(x, axis=attrs.axes, keepdims=True)
-    shift = o.where(o.isfinite(largest), largest, 0)
-    y = o.log(o.sum(o.exp(x - shift), axis=attrs.axes, keepdims=True)) + shift
+    if reduced_size(x.shape, attrs.axes) == 0:
+        y = o.full(kept_shape(x.shape, attrs.axes), -math.inf, dtype=x.dtype)
+    else:
+        largest = o.max(x, axis=attrs.axes, keepdims=True)
+        shift = o.where(o.isfinite(largest), largest, 0)
+        y = o.log(o.sum(o.exp(x - shift), axis=attrs.axes, keepdims=True)) + shift
     return [y if attrs.keepdims else o.reshape(y, reduced_shape(x.shape, attrs.axes, attrs.keepdims))]
 
 
@@ -194,19 +197,22 @@ LOGSUMEXP = register(
     Op(
         "logsumexp",
         "log(sum(exp(x))) along axes, without overflow.",
-        infer=_logsumexp_type,
+        infer=float_type("logsumexp"),
         reference=_logsumexp_reference,
         expand=_expand_logsumexp,
         vjp=_vjp_logsumexp,
         jvp=_jvp_logsumexp,
         dtypes=FLOATS,
-        cases=reduce_cases(Range(-6.0, 6.0), neutral=False),
+        cases=reduce_cases(Range(-6.0, 6.0)),
         tolerance=2.0,
     )
 )
 
 
-@along_axes(NO_ELEMENT)
+@along_axes()
 def logsumexp(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too."""
+    """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too.
+
+    Of no elements it is -infinity.
+    """
     return reduced(LOGSUMEXP, accepted("logsumexp", FLOAT, x)[0], axis, keepdims)
