@@ -5,6 +5,7 @@ A message reads: what is wrong with which tensor, then ``expected`` and ``actual
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -59,14 +60,14 @@ class at_source:
 
 
 def user_source() -> SourceLine | None:
-    """The innermost line outside this package, or the one that ``at_source`` set."""
+    """The innermost line outside this package and its decorators, or the one that ``at_source`` set."""
     override: SourceLine | None = getattr(_override, "source", None)
     if override is not None:
         return override
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_ROOTS):
+        if not code.co_filename.startswith(_ROOTS) and code.co_filename != contextlib.__file__:
             return SourceLine(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return None

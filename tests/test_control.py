@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad.compiler.autodiff import loops
 
 Array = np.ndarray[Any, np.dtype[Any]]
 SETTINGS = [("compiled", "plan"), ("compiled", "poison"), ("reference", "plan")]
@@ -654,3 +655,45 @@ def test_sums_start_where_the_carry_did(graph: sg.Graph) -> None:
         np.testing.assert_allclose(got[1], 1 + p.sum((0, 1)))
         np.testing.assert_allclose(got[2][0], np.broadcast_to(q.sum(2, keepdims=True), p.shape))
         np.testing.assert_allclose(got[2][1], np.ones((3, 5)))
+
+
+# -- what loops stack for their derivatives -----------------------------------------------------------------------
+
+
+def bodies(steps: int, count: int) -> tuple[sg.Graph, list[sg.Tensor], list[sg.Tensor]]:
+    """Bodies that attract each other, a rolled and padded copy among them; the gradients of first and second order."""
+    with sg.Graph() as graph:
+        places, speeds = (sg.placeholder((count, 3), sg.float64, name=name) for name in ("places", "speeds"))
+        push = sg.placeholder((steps, count, 1), sg.float64, name="push")
+
+        def turn(carry: Any, push: sg.Tensor) -> Any:
+            x, v = carry
+            apart = sg.expand_dims(x, axis=1) - sg.expand_dims(sg.roll(x, 1, axis=0), axis=0)
+            square = sg.sum(sg.where(apart > 0, apart, 0.5 * apart) ** 2, axis=-1) + 1.0
+            v = v * (1 + 0.01 * push) - 0.01 * sg.sum(apart / sg.expand_dims(square * sg.sqrt(square), axis=-1), axis=1)
+            return (x + 0.01 * v, v), x[0]
+
+        (x, _), rows = sg.scan(turn, (places, speeds), push)
+        loss = sg.sum(x * x) + sg.sum(rows)
+        first = sg.gradients(loss, [places, speeds, push])
+        second = sg.gradients(sg.sum(first[0] ** 2), [places, push])
+        tangents = sg.jvp(first[1], [places], [np.ones((count, 3))])
+    return graph, [places, speeds, push], [loss, *first, *second, *tangents]
+
+
+def test_cheap_values_are_computed_again_where_stacks_outgrow_the_caches(
+    setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    steps, count = 7, 5
+    arrays = [rng.normal(size=shape) for shape in ((count, 3), (count, 3), (steps, count, 1))]
+    results, stacks = [], []
+    for near in (1 << 30, 0):
+        monkeypatch.setattr(loops, "NEAR_BYTES", near)
+        graph, feeds, fetches = bodies(steps, count)
+        with sg.Session(graph) as session:
+            results.append(session.run(fetches, dict(zip(feeds, arrays, strict=True))))
+        stacks.append(sum(y.type.nbytes for n in graph.nodes if n.op.name == "scan" for y in n.outputs[2:]))
+    assert stacks[1] < 0.7 * stacks[0]
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)

@@ -173,3 +173,12 @@ def test_kernels_of_fetched_views_name_the_users_line() -> None:
     for source in sources(sg.Session(graph).compile([y, z, x], [x])):
         assert source is not None
         assert str(source).startswith(__file__)
+
+
+def test_kernels_of_loops_name_no_line_of_the_standard_library() -> None:
+    with sg.Graph() as graph:
+        x = sg.placeholder((40,))
+        last, rows = sg.scan(lambda c, _: (sg.flip(c, axis=0), c), x, None, length=5)
+    text = sg.Session(graph).compile([last, rows], [x]).text("kernels")
+    assert __file__ in text
+    assert "contextlib" not in text

@@ -8,6 +8,9 @@ Comes in: a loop and the cotangents of its results (or the tangents of its opera
     that only the derivative needs                    computed again from what it is made of
     anything else                                     *stacked* by the loop itself, one row a turn
 
+Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but computed
+again from what takes fewest bytes (``minimum_cut``).
+
 So the loop is declared a second time with more stacked results (``Body.origin`` says of what), and the two are one
 before anything runs (``merged``). The derivative of a loop in reverse runs the other way round, carries the cotangents
 of what the loop carried, and adds up those of what every turn shares. Which carries have a cotangent at all is found by
@@ -22,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.autodiff.reverse import (
     backpropagate,
     finisher,
@@ -43,9 +47,17 @@ from staticgrad.ops.control import (
     effects_of,
 )
 from staticgrad.optable import FUNCTIONS, Op, Primal
+from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
 REMADE = frozenset({"constant", "full", "iota"})
+# What is computed again in about the time of reading a stack that lies behind the caches.
+CHEAP = frozenset({
+    "add", "subtract", "multiply", "negative", "abs", "square", "maximum", "minimum", "clip", "where", "astype",
+    "identity", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
+    "logical_not", "concat", "pad",
+})  # fmt: skip
+NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache
 
 Maybe = Tensor | None
 
@@ -90,8 +102,15 @@ class _Parts:
 class _Extraction:
     """Moves the nodes of a derivation that depend on ``seeds`` into a body of their own."""
 
-    def __init__(self, derivation: BodyGraph, known: Iterable[Tensor], seeds: Iterable[Tensor]) -> None:
+    def __init__(
+        self,
+        derivation: BodyGraph,
+        known: Iterable[Tensor],
+        seeds: Iterable[Tensor],
+        again: Mapping[Tensor, bool] | None = None,
+    ) -> None:
         self.derivation = derivation
+        self.again = again or {}
         self.first = derivation.first
         self.known = set(known)
         self.active: set[Tensor] = set(seeds)
@@ -118,7 +137,7 @@ class _Extraction:
                 continue
             if x in self.outside and node.op.name == "placeholder":
                 continue
-            if x not in self.active and not self._is_repeated(node):
+            if x not in self.active and not self.again.get(x, self._is_repeated(node)):
                 self.stacked[x] = None
                 continue
             self.nodes.add(node)
@@ -135,6 +154,28 @@ class _Extraction:
         if node.op.effect or node.op.name == "random_uniform":
             return False
         return node.op.view or (node.serial >= self.first and (node.op.elementwise or not node.inputs))
+
+    def thinned(self, stacked_anyway: set[Tensor]) -> dict[Tensor, bool]:
+        """Which values between the body's parameters and what is stacked now had better be computed again, for fewest
+        bytes in all."""
+        edges: dict[Tensor, tuple[Tensor, ...]] = {}
+        stack = list(self.stacked)
+        while stack:
+            x = stack.pop()
+            if x not in edges:
+                edges[x] = tuple(y for y in x.op.inputs if not self._is_free(y)) if self._is_cheap(x.op) else ()
+                stack.extend(edges[x])
+        sources = {x for x in edges if not self._is_cheap(x.op)}
+        cost = {x: 0 if x in stacked_anyway else x.type.nbytes for x in edges}
+        kept = minimum_cut(edges, sources, set(self.stacked), cost)
+        again = reach(self.stacked, lambda x: () if x in kept else edges[x])
+        return {x: x not in kept for x in again}
+
+    def _is_cheap(self, node: Node) -> bool:
+        return (node.op.name in CHEAP or node.op.view) and bool(node.inputs) and not node.control
+
+    def _is_free(self, x: Tensor) -> bool:
+        return x in self.known or x in self.outside or x.op.op.name in REMADE
 
     def write(self, graph: BodyGraph, tensors: dict[Tensor, Tensor]) -> None:
         """Copy the nodes; ``tensors`` has what stands for the parameters and stacked values."""
@@ -173,6 +214,15 @@ def _forward(body: Body, derivation: BodyGraph, stacked: Sequence[Tensor]) -> Bo
     return Body(derivation, body.feeds, fetches, effects, origin=body.root)
 
 
+def _outgrows(parts: _Parts, stacked: Iterable[Tensor]) -> bool:
+    """Whether stacks do not stay in the caches; sizes that only feeds bind are taken for small."""
+    length = parts.attrs.length
+    added = [x for x in stacked if x not in set(parts.results)]
+    if not isinstance(length, int) or not all(x.type.static for x in added):
+        return False
+    return length * sum(x.type.nbytes for x in added) > NEAR_BYTES
+
+
 def _finish(
     graph: Graph,
     parts: _Parts,
@@ -192,6 +242,9 @@ def _finish(
     every = [x for group in results for x in group]
     found = _Extraction(derivation, known, [x for group in seeds for x in group])
     found.find(every)
+    if _outgrows(parts, found.stacked):
+        found = _Extraction(derivation, known, [x for group in seeds for x in group], found.thinned(set(parts.results)))
+        found.find(every)
     read_rows = tuple(i for i, x in enumerate(parts.rows) if x in found.parameters)
     read_shared = tuple(i for i, x in enumerate(parts.shared) if x in found.parameters)
     stacked = tuple(sorted(found.stacked, key=lambda x: (x.op.serial, x.index)))
@@ -254,7 +307,7 @@ def pull_back_loop(
     last, rows = tuple(cotangents[: attrs.carries]), tuple(cotangents[first:])
     given = (tuple(ct is not None for ct in last), tuple(ct is not None for ct in rows))
     wanted = tuple(need and is_floating(x.dtype) for need, x in zip(needs, primal.inputs, strict=True))[counted:]
-    key = ("reverse", attrs.carries, attrs.sequences, wanted, given)
+    key = ("reverse", attrs.carries, attrs.sequences, attrs.length, wanted, given)
     linear = _remember(attrs.body, key, lambda: _reversed(graph, attrs, wanted, given))
     result: list[Maybe] = [None] * len(primal.inputs)
     if not linear.body.fetches:
@@ -361,7 +414,7 @@ def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Mayb
     given = tuple(t is not None for t in tangents)[counted:]
     if attrs.length is None:
         return _push_while(graph, primal, tangents)
-    key = ("forward", attrs.carries, attrs.sequences, given)
+    key = ("forward", attrs.carries, attrs.sequences, attrs.length, given)
     linear = _remember(attrs.body, key, lambda: _tangents(graph, attrs, given))
     result: list[Maybe] = [None] * len(primal.outputs)
     if not linear.body.fetches:

@@ -6,10 +6,11 @@ who reads it or what is computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.errors import GraphError
 from staticgrad.graph import Derivation, Graph, Node, Tensor
@@ -79,10 +80,8 @@ class Store:
             edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
             stack.extend(edges[x])
         sources = {x for x in edges if not self._is_repeatable(x)}
-        chosen: set[Tensor] = set()
-        for part in _components(edges):
-            cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in part}
-            chosen |= _minimum_cut({x: edges[x] for x in part}, sources, sinks, cost)
+        cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in edges}
+        chosen = minimum_cut(edges, sources, sinks, cost)
         self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
 
     def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
@@ -122,49 +121,3 @@ def _holds_graph(attrs: Any) -> bool:
     """Whether an op runs a graph of its own (control flow), in which there may be draws and effects."""
     values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
     return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)
-
-
-def _components(edges: Mapping[Tensor, Sequence[Tensor]]) -> list[list[Tensor]]:
-    """The tensors that hang together, each in order."""
-    root: dict[Tensor, Tensor] = {x: x for x in edges}
-
-    def find(x: Tensor) -> Tensor:
-        while root[x] is not x:
-            root[x] = root[root[x]]
-            x = root[x]
-        return x
-
-    for x, operands in edges.items():
-        for y in operands:
-            root[find(x)] = find(y)
-    parts: dict[Tensor, list[Tensor]] = {}
-    for x in edges:
-        parts.setdefault(find(x), []).append(x)
-    return list(parts.values())
-
-
-def _minimum_cut(
-    edges: Mapping[Tensor, Sequence[Tensor]], sources: set[Tensor], sinks: set[Tensor], cost: Mapping[Tensor, int]
-) -> set[Tensor]:
-    """The cheapest set of tensors that every way from a source to a sink meets; ``edges`` lead to operands."""
-    here = [x for x in edges if x in sources]
-    if len(here) == len(edges):
-        return {x for x in edges if x in sinks}
-    if not here:
-        return set()
-    if len(here) == 1 and (here[0] in sinks or all(cost[x] >= cost[here[0]] for x in edges)):
-        return {here[0]}
-    import networkx as nx
-
-    number = {x: 2 * index for index, x in enumerate(edges)}  # even: where a tensor begins, odd: where it is read
-    network = nx.DiGraph()
-    for x, operands in edges.items():
-        network.add_edge(number[x], number[x] + 1, capacity=cost[x])
-        if x in sources:
-            network.add_edge("source", number[x])
-        if x in sinks:
-            network.add_edge(number[x] + 1, "sink")
-        for y in operands:
-            network.add_edge(number[y] + 1, number[x])
-    _, (near, _far) = nx.minimum_cut(network, "source", "sink")
-    return {x for x in edges if number[x] in near and number[x] + 1 not in near}
