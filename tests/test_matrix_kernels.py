@@ -436,7 +436,7 @@ def packed_pixel_cases(direction: Direction) -> list[Case]:
 
 def plane_product_cases(direction: Direction) -> list[Case]:
     """One tap over planes: whole panels and ragged ones, blocks of rows, terms in several passes, weights that are
-    read in place and those that are copied, groups, parts of the outputs in chunks."""
+    read in place and those that are copied, groups, parts of the outputs in chunks, pixels that are gathered."""
     case = functools.partial(convolution_case, direction)
     return [
         *(
@@ -453,6 +453,14 @@ def plane_product_cases(direction: Direction) -> list[Case]:
         case(3, 24, (9, 7), 36, (1, 1), groups=3, epilogue=True),
         case(1, 130, (14, 14), 260, (1, 1), epilogue=True, store_raw=False),  # outputs in parts, in chunks
         case(37, 24, (14, 15), 50, (1, 1)),  # images in chunks
+        case(2, 600, (14, 16), 70, (1, 1)),  # several passes over several panels
+        case(12, 100, (14, 14), 130, (1, 1), epilogue=True),  # idle lanes, but images that come from memory
+        case(2, 40, (15, 23), 37, (1, 1), stride=(2, 2), epilogue=True, store_raw=False),  # gathered
+        case(2, 3, (16, 62), 50, (1, 1), stride=(2, 2), weights="HWIO"),
+        case(2, 300, (29, 46), 290, (1, 1), stride=(2, 3), epilogue=True),
+        case(3, 24, (17, 32), 36, (1, 1), stride=(2, 2), groups=3, epilogue=True, store_raw=False),
+        case(1, 130, (80, 95), 260, (1, 1), stride=(2, 2)),
+        case(2, 12, (8, 14), 20, (1, 1), padding=(0, 1)),
         case(2, 6, (6, 8), 5, (1, 1), dtype=F64, epilogue=True),
         case(2, 6, (6, 8), 5, (1, 1), dtype=np.dtype("int32")),
         case(0, 6, (6, 8), 5, (1, 1)),

@@ -449,12 +449,12 @@ def choose_tile(
         for rows in tiling.heights()
     ]
     end = tiling.column_panels - 1
-    by_column = [_choose(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
-    function = by_column[0] if len(by_column) == 1 else _choose(f, row_panel, tiling.tall, *by_column)
-    return function, _choose(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
+    by_column = [choose_below(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
+    function = by_column[0] if len(by_column) == 1 else choose_below(f, row_panel, tiling.tall, *by_column)
+    return function, choose_below(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
 
 
-def _choose(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
+def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:
     """``below`` where ``index < limit``, else ``otherwise``."""
     if below == otherwise:
         return below

@@ -7,10 +7,11 @@ A pixel of the result depends on that pixel alone, and both images hold the pixe
 
 Neither image is brought into another order. Columns of tiles are pixels. The unit of work is a block of whole rows of
 an image, which an epilogue finds in the caches, by a part of the outputs where there are too few blocks for the
-threads. In a unit the pixels are taken a *strip* at a time, some panels as wide as a tile: rows of the strip, which lie
-a plane apart, are copied into its panels and stay in the caches while all outputs are computed, some planes after each
-other; few outputs read them in place. What is read of an image is too scattered for the machine to foresee: so between
-two tiles the lines of the next strip are asked for.
+threads. Forward with a stride the pixels of a unit are gathered first (``planes``). In a unit the pixels are taken a
+*strip* at a time, some panels as wide as a tile: rows of the strip, which lie a plane apart, are copied into its panels
+and stay in the caches while all outputs are computed, some planes after each other; few outputs read them in place.
+What is read of an image is too scattered for the machine to foresee: so between two tiles the lines of the next strip
+are asked for.
 
 The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
 memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
@@ -22,6 +23,7 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution.images import ByUnits, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import (
@@ -31,6 +33,7 @@ from staticgrad.compiler.emit.microkernel import (
     Tiling,
     aligned_bytes,
     call_tile,
+    choose_below,
     choose_tiling,
     prefetch,
     round_up,
@@ -49,7 +52,10 @@ STRIP_BYTES = 128 << 10  # of packed pixels
 TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
 PAGE = 4096
 LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
+LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
+NEAR_BYTES = 2 << 20  # of all images
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
+LEAST_PART_GATHERED = 256  # where each part gathers them, too
 
 
 @frozen
@@ -66,7 +72,8 @@ class Products(ByUnits):
     blocks: int  # of an image
     parts: int  # of the outputs of one group
     part_panels: int  # row panels of a part
-    source: tuple[int, int]  # strides n, c of the image that is read
+    source: tuple[int, int, int]  # strides n, c of the image that is read, and from one row of the result to the next
+    planes: Planes | None  # where the pixels of a block are gathered, if they do not lie side by side
     result: tuple[int, int]
     weights: Weights
     packed: bool  # weights are copied, inputs beside each other
@@ -76,6 +83,7 @@ class Products(ByUnits):
     depth: int  # terms of one pass
     copied: bool  # panels are packed, else read in place
     shared_bytes: int
+    plane_bytes: int
     panel_bytes: int
     own_bytes: int
 
@@ -88,6 +96,16 @@ class Products(ByUnits):
         """From output to output of packed weights: an odd number of cache lines."""
         line = max(1, 64 // self.tiling.dtype.itemsize)
         return (-(-self.terms // line) | 1) * line
+
+    @property
+    def spread(self) -> int:
+        """Elements of the image for each pixel of the result."""
+        return max(1, abs(self.source[2]) // self.columns)
+
+    @property
+    def apart(self) -> int:
+        """From channel to channel of the pixels that panels are made of."""
+        return self.source[1] if self.planes is None else self.planes.pitch
 
     def prepare(self, writer: Writer) -> None:
         if not self.packed:
@@ -111,21 +129,35 @@ class Products(ByUnits):
         first = f.mul(block, self.pixels)
         panels = f.mul(part, self.part_panels), f.min(f.mul(f.add(part, 1), self.part_panels), tiling.row_panels)
         low, high = (tiling.row_start(f, p) for p in panels)
-        s_n, s_c = self.source
-        x = writer.at(writer.first, (image, s_n), (group, self.terms * s_c), (first, 1))
+        x, following = self._pixels(writer, writer.area(own), image, group, block)
         if writer.result is not None:
             raw, c_row = writer.result, self.result[1]
             c = writer.at(raw, (image, self.result[0]), (group, self.outputs * c_row), (first, 1))
         else:
             c_row = self.pixels
-            c = writer.at(writer.area(f.add(own, self.panel_bytes)), (low, -c_row))
+            c = writer.at(writer.area(f.add(own, self.plane_bytes + self.panel_bytes)), (low, -c_row))
             raw = writer.at(c, (group, -self.outputs * c_row), (first, -1))
-        strips = _Strips(self, writer, writer.area(own), x, c, c_row, group, panels)
+        strips = _Strips(self, writer, writer.area(f.add(own, self.plane_bytes)), x, following, c, c_row, group, panels)
         with span(f, 0, tiling.column_panels, self.strip) as column, span(f, 0, self.terms, self.depth) as start:
             strips.emit(column, start)
         o, rows = f.mul(group, self.outputs), f.mul(block, self.rows)
         ranges = [(image, f.add(image, 1)), (f.add(o, low), f.add(o, high)), (rows, f.add(rows, self.rows))]
         writer.finish(raw, [*ranges, (0, self.columns)])
+
+    def _pixels(self, writer: Writer, to: Value, image: Index, group: Index, block: Index) -> tuple[Value, Value]:
+        """Where the pixels of a block begin, which are gathered if need be, and where in the image the next block's do:
+        the planes of the next group or image follow those of the last block."""
+        f, (s_n, s_c, s_row) = writer.f, self.source
+        planes = writer.at(writer.first, (image, s_n), (group, self.terms * s_c))
+        x = writer.at(planes, (block, self.rows * s_row))
+        later, next_planes = writer.at(x, (self.rows, s_row)), writer.at(planes, (self.terms, s_c))
+        following = choose_below(f, block, self.blocks - 1, later, next_planes)
+        if self.planes is not None:
+            first = f.mul(block, self.rows)
+            segment = Segment((image, f.add(image, 1)), (first, f.add(first, self.rows)))
+            self.planes.bring(writer, to, (0, self.terms), f.mul(group, self.terms), segment)
+            x = to
+        return x, following
 
     def operand(self, writer: Writer, group: Index) -> tuple[Value, int, int]:
         """The weights of a group, and their strides."""
@@ -137,12 +169,14 @@ class Products(ByUnits):
 
 @frozen
 class _Strips:
-    """What the strips of a unit share: ``x`` and ``c`` are where its first pixels are read and written."""
+    """What the strips of a unit share: ``x`` and ``c`` are where its first pixels are read and written, ``following``
+    is where the image has those of the next one."""
 
     plan: Products
     writer: Writer
     scratch: Value  # panels
     x: Value
+    following: Value
     c: Value
     c_row: int
     group: Index
@@ -156,13 +190,22 @@ class _Strips:
         if plan.copied:
             with span(f, first, end) as column:
                 self._pack(self._panel(first, column), column, start, depth)
-        ahead = self.writer.at(self.x, (start, plan.source[1]), (end, tiling.width))
+        ahead = self.writer.at(self._ahead(first, end), (start, plan.source[1]))
         share = -(-plan.depth // plan.part_panels)
         with span(f, *self.panels) as row_panel:
             some = f.mul(f.sub(row_panel, self.panels[0]), share)
             self._fetch(self.writer.at(ahead, (some, plan.source[1])), share)
             with span(f, first, end) as column:
                 self._tile(self._panel(first, column), row_panel, column, start, depth)
+
+    def _ahead(self, first: Index, end: Index) -> Value:
+        """Which pixels come after those of a strip: of the next strip, or, where those of a unit are gathered at once,
+        as many of the next unit."""
+        writer, plan = self.writer, self.plan
+        if plan.planes is not None:
+            return writer.at(self.following, (first, plan.tiling.width * plan.spread))
+        next_strip = writer.at(self.x, (end, plan.tiling.width))
+        return choose_below(writer.f, end, plan.tiling.column_panels, next_strip, self.following)
 
     def _panel(self, first: Index, column: Index) -> Value:
         behind = self.writer.f.sub(column, first) if column is not first else 0
@@ -173,14 +216,15 @@ class _Strips:
         plan, writer = self.plan, self.writer
         first = writer.f.mul(column, plan.tiling.width)
         width = writer.f.min(plan.tiling.width, writer.f.sub(plan.tiling.n, first))
-        source = writer.at(self.x, (start, plan.source[1]), (first, 1))
-        writer.copy(Matrix(panel, plan.tiling.width, 1), Matrix(source, plan.source[1], 1), depth, width)
+        source = writer.at(self.x, (start, plan.apart), (first, 1))
+        writer.copy(Matrix(panel, plan.tiling.width, 1), Matrix(source, plan.apart, 1), depth, width)
 
     def _fetch(self, at: Value, channels: int) -> None:
         """Ask for the pixels of a strip, of some channels."""
         writer, plan = self.writer, self.plan
         f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
-        with span(f, 0, channels) as channel, span(f, 0, plan.strip * plan.tiling.width, line) as pixel:
+        pixels = plan.strip * plan.tiling.width * plan.spread
+        with span(f, 0, channels) as channel, span(f, 0, pixels, line) as pixel:
             prefetch(f, writer.at(at, (channel, plan.source[1]), (pixel, 1)), near=plan.strip == 1)
 
     def _tile(self, panel: Value, row_panel: Index, column: Index, start: Index, depth: Index) -> None:
@@ -189,7 +233,7 @@ class _Strips:
         m, first = tiling.row_start(f, row_panel), f.mul(column, tiling.width)
         b, b_stride = panel, tiling.width
         if not plan.copied:
-            b, b_stride = writer.at(self.x, (start, plan.source[1]), (first, 1)), plan.source[1]
+            b, b_stride = writer.at(self.x, (start, plan.apart), (first, 1)), plan.apart
         at = TileOperands(writer.at(a_base, (m, a_row), (start, a_step)), a_row, a_step, b, b_stride,
                           writer.at(self.c, (m, self.c_row), (first, 1)), self.c_row, depth, start)  # fmt: skip
         call_tile(f, tiling, plan.layout, row_panel, column, at)
@@ -197,15 +241,20 @@ class _Strips:
 
 def is_product(kernel: Convolution, target: Target) -> bool:
     """Whether a kernel is a product of planes, with lanes enough in use."""
-    if kernel.direction == "weight_grad" or kernel.kernel != (1, 1):
+    if kernel.direction == "weight_grad" or kernel.kernel != (1, 1) or 0 in (kernel.channels, kernel.filters):
         return False
-    if kernel.stride != (1, 1) or kernel.padding != (0, 0):
+    if _is_gathered(kernel) and kernel.direction != "forward":
         return False
-    planes = kernel.x_strides[3] == kernel.y_strides[3] == 1
-    planes = planes and kernel.x_strides[2] == kernel.y_strides[2] == kernel.width
-    pixels = kernel.height * kernel.width
+    planes = kernel.x_strides[3] == kernel.y_strides[3] == 1 and kernel.y_strides[2] == kernel.out_width
+    pixels = kernel.out_height * kernel.out_width
     used = pixels / round_up(pixels, tile_lanes(target, kernel.dtype)) if pixels else 0.0
-    return planes and kernel.channels > 0 and kernel.filters > 0 and used >= LEAST_USE
+    image_bytes = pixels * (kernel.channels + kernel.filters) * kernel.dtype.itemsize
+    return planes and used >= (LEAST_USE if kernel.batch * image_bytes <= NEAR_BYTES else LEAST_USE_FAR)
+
+
+def _is_gathered(kernel: Convolution) -> bool:
+    """Whether pixels of the result belong to some pixels of x only, or to padding."""
+    return kernel.stride != (1, 1) or kernel.padding != (0, 0) or kernel.x_strides[2] != kernel.width
 
 
 @functools.lru_cache(maxsize=4096)
@@ -218,10 +267,12 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     weights = phase_weights(kernel, taps)
     wanted = wanted_chunks(seconds_of(kernel, target))
     rows = _block_rows(kernel, target)
-    pixels, blocks = rows * kernel.width, kernel.height // rows
+    pixels, blocks = rows * kernel.out_width, kernel.out_height // rows
+    s_n, s_c, s_row = (kernel.y_strides if back else kernel.x_strides)[:3]
+    planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
     apart = kernel.batch * groups * blocks
-    parts = max(1, min(-(-wanted // apart), outputs // LEAST_PART))
+    parts = max(1, min(-(-wanted // apart), outputs // (LEAST_PART if planes is None else LEAST_PART_GATHERED)))
     part_panels = -(-tiling.row_panels // parts)
     parts = -(-tiling.row_panels // part_panels)
     layout: Layout = "rows" if weights.input == 1 else "columns"
@@ -229,8 +280,9 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     packed = 1 not in (weights.input, weights.out) or (step * size % PAGE == 0 and min(terms, outputs) * size > 512)
     copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.masked)
     depth = -(-terms // -(-terms * tiling.width * size // PANEL_BYTES)) if copied else terms
-    strip = min(tiling.column_panels, STRIP_BYTES // (terms * tiling.width * size)) if depth == terms else 1
+    strip = min(tiling.column_panels, STRIP_BYTES // (depth * tiling.width * size))
     strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
+    plane_bytes = 0 if planes is None else aligned_bytes(terms * planes.pitch, kernel.dtype)
     panel_bytes = aligned_bytes(strip * depth * copied * tiling.width, kernel.dtype)
     scratch = 0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels
     line = max(1, 64 // size)
@@ -244,11 +296,12 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         outputs=outputs,
         pixels=pixels,
         rows=rows,
-        columns=kernel.width,
+        columns=kernel.out_width,
         blocks=blocks,
         parts=parts,
         part_panels=part_panels,
-        source=(kernel.y_strides if back else kernel.x_strides)[:2],
+        source=(s_n, s_c, s_row * kernel.stride[0]),
+        planes=planes,
         result=(kernel.x_strides if back else kernel.y_strides)[:2],
         weights=weights,
         packed=packed,
@@ -258,8 +311,9 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         depth=depth,
         copied=copied,
         shared_bytes=aligned_bytes(weight_bytes, kernel.dtype) if packed else 0,
+        plane_bytes=plane_bytes,
         panel_bytes=panel_bytes,
-        own_bytes=panel_bytes + aligned_bytes(scratch, kernel.dtype),
+        own_bytes=plane_bytes + panel_bytes + aligned_bytes(scratch, kernel.dtype),
     )  # fmt: skip
 
 
@@ -267,11 +321,11 @@ def _block_rows(kernel: Convolution, target: Target) -> int:
     """The rows of a block: a divisor of the image's height, so that all blocks are alike, that leaves few lanes idle,
     and as many as the caches hold; better too many than idle lanes."""
     inputs, outputs = kernel.channels // kernel.groups, kernel.filters // kernel.groups
-    row_bytes = (inputs + outputs) * kernel.width * kernel.dtype.itemsize
+    row_bytes = (inputs + outputs) * kernel.out_width * kernel.dtype.itemsize
     lanes = tile_lanes(target, kernel.dtype)
 
     def worth(rows: int) -> tuple[float, int]:
-        pixels, fits = rows * kernel.width, rows * row_bytes <= BLOCK_BYTES
+        pixels, fits = rows * kernel.out_width, rows * row_bytes <= BLOCK_BYTES
         return pixels / round_up(pixels, lanes) * (1.0 if fits else TOO_LARGE), rows if fits else -rows
 
-    return max((rows for rows in range(1, kernel.height + 1) if kernel.height % rows == 0), key=worth)
+    return max((rows for rows in range(1, kernel.out_height + 1) if kernel.out_height % rows == 0), key=worth)
