@@ -151,7 +151,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.elementwise.selection import clip, where
     from staticgrad.ops.indexing.scattering import scatter
     from staticgrad.ops.indexing.subscripts import take, take_along_axis
-    from staticgrad.ops.matrices import (
+    from staticgrad.ops.linalg.matrices import (
         meshgrid,
         tril,
         triu,

@@ -12,9 +12,13 @@ array([1., 2.])
 """
 
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
-from staticgrad.ops.factorisations import cholesky, det, inv, matrix_power, slogdet, solve, solve_triangular
-from staticgrad.ops.matrices import cross, diagonal, matrix_norm, trace, vector_norm
-from staticgrad.ops.spectral import eigh, eigvalsh, matrix_rank, pinv, qr, svd, svdvals
+from staticgrad.ops.linalg.cholesky import cholesky
+from staticgrad.ops.linalg.eigen import eigh, eigvalsh
+from staticgrad.ops.linalg.elimination import det, inv, matrix_power, slogdet, solve
+from staticgrad.ops.linalg.matrices import cross, diagonal, matrix_norm, trace, vector_norm
+from staticgrad.ops.linalg.orthogonal import qr
+from staticgrad.ops.linalg.singular import matrix_rank, pinv, svd, svdvals
+from staticgrad.ops.linalg.triangular import solve_triangular
 from staticgrad.ops.views.permuting import matrix_transpose
 
 __all__ = [

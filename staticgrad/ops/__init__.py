@@ -13,8 +13,6 @@ from staticgrad.ops import (
     cumulative,
     custom,
     effects,
-    factorisations,
-    matrices,
     moments,
     positions,
     randoms,
@@ -22,7 +20,6 @@ from staticgrad.ops import (
     sizes,
     sorting,
     sources,
-    spectral,
     variables,
     windows,
 )
@@ -38,15 +35,17 @@ from staticgrad.ops.elementwise import (
     selection,
 )
 from staticgrad.ops.indexing import gathering, labels, scattering, subscripts
+from staticgrad.ops.linalg import cholesky, eigen, elimination, matrices, orthogonal, singular, triangular
 from staticgrad.ops.losses import classes, probabilities, regression
 from staticgrad.ops.neural import attention, batch_norm, embedding, normalisation, softmax
 from staticgrad.ops.views import broadcasting, joining, permuting, repeating, reshaping, slicing
 
 MODULES: tuple[ModuleType, ...] = (
-    checkpointing, contraction, control, convolution, cumulative, custom, effects, factorisations, matrices, moments,
-    positions, randoms, reductions, sizes, sorting, sources, spectral, variables, windows,
+    checkpointing, contraction, control, convolution, cumulative, custom, effects, moments, positions, randoms,
+    reductions, sizes, sorting, sources, variables, windows,
     activations, arithmetic, comparison, copies, elementary, error, gamma, rounding, selection,
     gathering, labels, scattering, subscripts,
+    cholesky, eigen, elimination, matrices, orthogonal, singular, triangular,
     classes, probabilities, regression,
     attention, batch_norm, embedding, normalisation, softmax,
     broadcasting, joining, permuting, repeating, reshaping, slicing,

@@ -55,6 +55,11 @@ def added(o: Namespace, *terms: Tensor | None) -> Tensor:
     return functools.reduce(o.add, [term for term in terms if term is not None])
 
 
+def subtracted(o: Namespace, x: Tensor | None, y: Tensor | None) -> Tensor:
+    """x - y of what is there."""
+    return o.subtract(x, y) if x is not None and y is not None else added(o, x, None if y is None else o.negative(y))
+
+
 def operands(what: str, *values: object) -> tuple[Tensor, ...]:
     """Lift operands to one dtype (NEP 50), and warn where a NumPy scalar raises a float32 tensor to float64."""
     xs = lift_all(values, what=what)

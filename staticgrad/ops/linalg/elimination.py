@@ -1,0 +1,320 @@
+"""Elimination with partial pivoting, and what is computed by it: ``solve``, ``inv``, ``det``, ``slogdet``.
+
+The derivatives: M. Giles, Collected matrix derivative results for forward and reverse mode (2008).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.contraction import require_equal
+from staticgrad.ops.declare import FLOATS, declare, subtracted
+from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
+from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
+from staticgrad.ops.linalg.triangular import dominant, system, system_type, triangular
+from staticgrad.optable import (
+    FUNCTIONS,
+    NO_ATTRIBUTES,
+    PRIMITIVE,
+    Array,
+    Case,
+    Namespace,
+    NoAttributes,
+    Op,
+    Primal,
+    public,
+    register,
+)
+from staticgrad.types import Dim, Size, TensorType, int64
+
+
+def _exchanged(x: Array) -> Array:
+    """Well-conditioned matrices whose rows elimination must exchange."""
+    return np.roll(dominant(x), 1, axis=-2)
+
+
+def _lu_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, ...]:
+    check_square("lu_factor", x)
+    return x, TensorType(x.shape[:-1], int64), TensorType(x.shape[:-2], x.dtype)
+
+
+def _lu_reference(attrs: NoAttributes, x: Array) -> tuple[Array, Array, Array]:
+    """Elimination as the kernel does it: by columns, the first of the largest elements as pivot."""
+    n = x.shape[-1]
+    lu = x.astype(np.float64).reshape((math.prod(x.shape[:-2]), n, n))
+    rows, parity = np.tile(np.arange(n), (len(lu), 1)), np.ones(len(lu))
+    with np.errstate(all="ignore"):
+        for one, order, number in zip(lu, rows, range(len(lu)), strict=True):
+            for k in range(n):
+                pivot = k + int(np.argmax(np.abs(one[k:, k])))
+                if pivot != k:
+                    one[[k, pivot]], order[[k, pivot]] = one[[pivot, k]], order[[pivot, k]]
+                    parity[number] *= -1
+                if one[k, k] != 0:
+                    one[k + 1 :, k] /= one[k, k]
+                one[k + 1 :, k + 1 :] -= np.outer(one[k + 1 :, k], one[k, k + 1 :])
+    shape = x.shape[:-1]
+    return lu.reshape(x.shape).astype(x.dtype), rows.reshape(shape), parity.reshape(x.shape[:-2]).astype(x.dtype)
+
+
+LU_FACTOR = register(
+    Op(
+        "lu_factor",
+        "L and U of P·A = L·U in one matrix, the order of the rows, and the sign of that order.",
+        infer=_lu_type,
+        reference=_lu_reference,
+        differentiable=False,
+        dtypes=FLOATS,
+        cases=(
+            *square_cases((NO_ATTRIBUTES,), _exchanged),
+            Case(((6, 6),)),
+            Case(((70, 70),)),
+        ),
+        tolerance=100.0,
+        tags=PRIMITIVE,
+    )
+)
+
+
+@frozen
+class SolveAttributes:
+    """Whether the system is of the transposed matrix."""
+
+    transposed: bool
+
+    def leading(self, size: Size) -> SolveAttributes:
+        return self
+
+
+def _factored(x: Tensor) -> Sequence[Tensor]:
+    return graph_of((x,)).add(LU_FACTOR, (x,)).outputs
+
+
+def _solve_reference(attrs: SolveAttributes, a: Array, b: Array) -> Array:
+    wide = a.astype(np.float64)
+    wide = np.swapaxes(wide, -1, -2) if attrs.transposed else wide
+    return np.asarray(each_or_nan(np.linalg.solve, wide, b.astype(np.float64))).astype(b.dtype)
+
+
+def _row_grid(o: Namespace, rows: Tensor, b: Tensor) -> list[Tensor]:
+    """Indices of whole rows of ``b``: of the batch, then the rows."""
+    return [*(o.iota(rows.shape, axis) for axis in range(rows.ndim - 1)), rows]
+
+
+def _expand_solve(o: Namespace, node: Primal[SolveAttributes]) -> Sequence[Tensor]:
+    a, b = node.inputs
+    lu, rows, _ = _factored(a)
+    grid = _row_grid(o, rows, b)
+    if node.attrs.transposed:
+        x = triangular(lu, b, lower=False, transposed=True)
+        x = triangular(lu, x, lower=True, transposed=True, unit=True)
+        return [o.scatter_add(o.zeros_like(b), x, *grid)]
+    x = triangular(lu, o.gather(b, *grid), lower=True, unit=True)
+    return [triangular(lu, x, lower=False)]
+
+
+def _system_solution(a: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
+    return declare(SOLVE, (a, b), SolveAttributes(transposed))
+
+
+def _vjp_solve(o: Namespace, node: Primal[SolveAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
+    b = _system_solution(a, ct, not transposed)
+    outer = o.matmul(x, transpose_of(b)) if transposed else o.matmul(b, transpose_of(x))
+    return o.negative(outer), b
+
+
+def _jvp_solve(
+    o: Namespace, node: Primal[SolveAttributes], ta: Tensor | None, tb: Tensor | None
+) -> Sequence[Tensor | None]:
+    (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
+    moved = None if ta is None else o.matmul(transpose_of(ta) if transposed else ta, x)
+    return (_system_solution(a, subtracted(o, tb, moved), transposed),)
+
+
+SOLVE = register(
+    Op(
+        "solve",
+        "The X with A·X = B, or Aᵀ·X = B.",
+        infer=system_type("solve"),
+        reference=_solve_reference,
+        expand=_expand_solve,
+        vjp=_vjp_solve,
+        jvp=_jvp_solve,
+        dtypes=FLOATS,
+        cases=tuple(
+            Case(shapes, SolveAttributes(transposed), (UNIT, UNIT), prepared=_exchanged)
+            for shapes in (((3, 3), (3, 2)), ((2, 5, 5), (2, 5, 1)), ((9, 9), (9, 37)), ((0, 3, 3), (0, 3, 2)))
+            for transposed in (False, True)
+        ),
+        grad_name="LinalgSolveEx",
+        tolerance=50.0,
+    )
+)
+
+
+@public
+def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
+    """The solution X of x1·X = x2, by elimination with partial pivoting.
+
+    A singular ``x1`` gives infinities and NaN.
+
+    Args:
+        x1: (\\*batch, n, n).
+        x2: (n,) or (\\*batch, n, k); batches broadcast.
+
+    Returns:
+        (\\*batch, n, k), without k for a vector.
+
+    Raises:
+        GraphError: no square matrices, or sizes that do not agree.
+    """
+    a, b, vector = system("solve", x1, x2)
+    x = _system_solution(a, b)
+    return FUNCTIONS.squeeze(x, -1) if vector else x
+
+
+@public
+def inv(x: TensorLike) -> Tensor:
+    """The inverses of square matrices; of singular ones infinities and NaN.
+
+    Raises:
+        GraphError: no square matrices of a size known when declared.
+    """
+    a = float_matrix("inv", x)
+    n, _ = known_sizes("inv", a)
+    check_square("inv", a.type)
+    return _system_solution(a, FUNCTIONS.broadcast_to(FUNCTIONS.eye(n, dtype=a.dtype), a.shape))
+
+
+def _det_type(attrs: NoAttributes, x: TensorType) -> TensorType:
+    check_square("det", x)
+    return TensorType(x.shape[:-2], x.dtype)
+
+
+def _slogdet_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
+    check_square("slogdet", x)
+    return (TensorType(x.shape[:-2], x.dtype),) * 2
+
+
+def _expand_det(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    lu, _, parity = _factored(node.inputs[0])
+    return [o.multiply(parity, o.prod(o.diagonal(lu), axis=-1))]
+
+
+def _expand_slogdet(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    lu, _, parity = _factored(node.inputs[0])
+    pivots = o.diagonal(lu)
+    sign = o.multiply(parity, o.prod(o.sign(pivots), axis=-1))
+    return [sign, o.sum(o.log(o.abs(pivots)), axis=-1)]
+
+
+def _times_inverse(o: Namespace, x: Tensor, scale: Tensor) -> Tensor:
+    """scale · x⁻ᵀ."""
+    inverse = _system_solution(x, o.broadcast_to(o.eye(x.shape[-1], dtype=x.dtype), x.shape), True)
+    return o.multiply(o.expand_dims(scale, (-2, -1)), inverse)
+
+
+def _trace_of_quotient(o: Namespace, x: Tensor, t: Tensor) -> Tensor:
+    """The trace of x⁻¹·t."""
+    return o.trace(_system_solution(x, t))
+
+
+DET = register(
+    Op(
+        "det",
+        "Determinants.",
+        infer=_det_type,
+        reference=lambda attrs, x: np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype),
+        expand=_expand_det,
+        vjp=lambda o, node, ct: (_times_inverse(o, node.inputs[0], o.multiply(ct, node.outputs[0])),),
+        jvp=lambda o, node, t: (o.multiply(node.outputs[0], _trace_of_quotient(o, node.inputs[0], t)),),
+        dtypes=FLOATS,
+        cases=square_cases((NO_ATTRIBUTES,), _exchanged),
+        grad_name="LinalgDet",
+        tolerance=50.0,
+    )
+)
+
+SLOGDET = register(
+    Op(
+        "slogdet",
+        "The signs of determinants, and the logarithms of their magnitudes.",
+        infer=_slogdet_type,
+        reference=lambda attrs, x: tuple(
+            np.asarray(y).astype(x.dtype) for y in np.linalg.slogdet(x.astype(np.float64))
+        ),
+        expand=_expand_slogdet,
+        vjp=lambda o, node, _, ct: (None if ct is None else _times_inverse(o, node.inputs[0], ct),),
+        jvp=lambda o, node, t: (None, _trace_of_quotient(o, node.inputs[0], t)),
+        dtypes=FLOATS,
+        cases=square_cases((NO_ATTRIBUTES,), _exchanged),
+        grad_name="LinalgSlogdet",
+        tolerance=50.0,
+    )
+)
+
+
+def _of_known_size(what: str, x: TensorLike) -> Tensor:
+    a = float_matrix(what, x)
+    if isinstance(a.shape[-1], Dim):
+        raise GraphError(f"{what}: the size {a.shape[-1]} of {a.name!r} {a.type} must be known when declared")
+    return a
+
+
+@public
+def det(x: TensorLike) -> Tensor:
+    """The determinants of square matrices. The derivative of a singular matrix's is NaN.
+
+    Args:
+        x: (\\*batch, n, n).
+
+    Returns:
+        (\\*batch,).
+
+    Raises:
+        GraphError: no square matrices of a size known when declared.
+    """
+    return declare(DET, (_of_known_size("det", x),))
+
+
+@public
+def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
+    """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
+
+    Args:
+        x: (\\*batch, n, n).
+
+    Returns:
+        Twice (\\*batch,).
+
+    Raises:
+        GraphError: no square matrices of a size known when declared.
+    """
+    a = _of_known_size("slogdet", x)
+    sign, logarithm = a.graph.add(SLOGDET, (a,)).outputs
+    return sign, logarithm
+
+
+@public
+def matrix_power(x: TensorLike, n: int) -> Tensor:
+    """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``."""
+    o = FUNCTIONS
+    a = _of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
+    require_equal(a.shape[-2], a.shape[-1], "matrix_power", f"columns as rows of {a.type}")
+    if n == 0:
+        return o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape)
+    power, result, left = (inv(a) if n < 0 else a), None, abs(n)
+    while left:
+        if left % 2:
+            result = power if result is None else o.matmul(result, power)
+        left //= 2
+        power = o.matmul(power, power) if left else power
+    return result if result is not None and result is not x else o.identity(a)

@@ -1,0 +1,307 @@
+"""Singular values and vectors, and what is made of them: ``matrix_rank`` and ``pinv``.
+
+The primitive is ``jacobi_svd``, whose vectors are rows. The derivatives:
+
+    svd     J. Townsend, Differentiating the singular value decomposition (2016)
+    pinv    G. Golub & V. Pereyra, The differentiation of pseudo-inverses, SIAM J. Numer. Anal. 10 (1973)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.declare import FLOATS, added
+from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
+from staticgrad.ops.linalg.orthogonal import householder
+from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
+from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
+from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.types import Shape, Size, TensorType, sizes
+
+
+def _jacobi_type(attrs: NoAttributes, at: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+    columns, rows = fixed_sizes("jacobi_svd", at)
+    if rows < columns:
+        raise GraphError(f"jacobi_svd: expected rows at least as long as they are many, actual {at}")
+    batch = at.shape[:-2]
+    return at, TensorType((*batch, columns), at.dtype), TensorType((*batch, columns, columns), at.dtype)
+
+
+def _svd_of(a: Array) -> tuple[Array, Array, Array]:
+    u, s, vh = each_or_nan(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), a.astype(np.float64))
+    v = np.swapaxes(vh, -1, -2)
+    signs = signs_of(u if a.shape[-2] < a.shape[-1] else v)
+    vh = np.swapaxes(flipped(v, signs), -1, -2)
+    return flipped(u, signs).astype(a.dtype), s.astype(a.dtype), vh.astype(a.dtype)
+
+
+def _jacobi_reference(attrs: NoAttributes, at: Array) -> tuple[Array, Array, Array]:
+    u, s, vh = _svd_of(np.swapaxes(at, -1, -2))
+    return np.swapaxes(u, -1, -2), s, vh
+
+
+JACOBI_SVD = register(
+    Op(
+        "jacobi_svd",
+        "Singular values and vectors, as rows, of Aᵀ, for a matrix with at least as many rows as columns.",
+        infer=_jacobi_type,
+        reference=_jacobi_reference,
+        differentiable=False,
+        dtypes=FLOATS,
+        cases=tuple(
+            Case((shape,), prepared=spread_values)
+            for shape in ((3, 3), (2, 3, 5), (1, 1), (1, 4), (7, 40), (20, 20), (0, 2, 3), (2, 0, 3))
+        ),
+        tolerance=300.0,
+        tags=PRIMITIVE,
+    )
+)
+
+
+def _svd_type(attrs: NoAttributes, a: TensorType) -> tuple[TensorType, TensorType, TensorType]:
+    rows, columns = fixed_sizes("svd", a)
+    least, batch = min(rows, columns), a.shape[:-2]
+    u, s, vh = (TensorType((*batch, *ends), a.dtype) for ends in ((rows, least), (least,), (least, columns)))
+    return u, s, vh
+
+
+def _expand_svd(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    a = node.inputs[0]
+    rows, columns = sizes(a.shape[-2:])
+    wide = rows < columns
+    ut, s, vt = graph_of((a,)).add(JACOBI_SVD, (a if wide else transpose_of(a),)).outputs
+    return [transpose_of(vt), s, ut] if wide else [transpose_of(ut), s, vt]
+
+
+def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
+    """What of the columns of ``x`` is orthogonal to those of ``basis``."""
+    return o.subtract(x, o.matmul(basis, o.matmul(transpose_of(basis), x)))
+
+
+def _differences_of_squares(o: Namespace, s: Tensor) -> Tensor:
+    """1/(s[j]² − s[i]²) at (i, j), 0 where they are equal."""
+    x, y = o.expand_dims(s, -2), o.expand_dims(s, -1)
+    product = o.multiply(o.subtract(x, y), o.add(x, y))
+    same = o.equal(product, 0)
+    return o.where(same, 0, o.divide(1, o.where(same, 1, product)))
+
+
+def _vjp_svd(
+    o: Namespace, node: Primal[NoAttributes], cu: Tensor | None, cs: Tensor | None, cvh: Tensor | None
+) -> Sequence[Tensor | None]:
+    u, s, vh = node.outputs
+    v, (rows, columns) = transpose_of(vh), sizes((u.shape[-2], vh.shape[-1]))
+    size = o.eye(s.shape[-1], dtype=s.dtype)
+    middle = o.multiply(o.expand_dims(cs, -1), size) if cs is not None else None
+    sides: list[Tensor] = []
+
+    def skew(product: Tensor) -> Tensor:
+        difference = o.subtract(product, transpose_of(product))
+        return o.multiply(_differences_of_squares(o, s), difference)
+
+    if cu is not None:
+        middle = added(o, middle, scaled_columns(o, skew(o.matmul(transpose_of(u), cu)), s))
+        if rows > columns:
+            sides.append(o.matmul(scaled_columns(o, _without(o, u, cu), o.reciprocal(s)), vh))
+    if cvh is not None:
+        cv = transpose_of(cvh)
+        middle = added(o, middle, o.multiply(o.expand_dims(s, -1), skew(o.matmul(vh, cv))))
+        if rows < columns:
+            sides.append(o.matmul(u, transpose_of(scaled_columns(o, _without(o, v, cv), o.reciprocal(s)))))
+    return (added(o, o.matmul(u, o.matmul(middle, vh)), *sides),)
+
+
+def _jvp_svd(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor | None]:
+    u, s, vh = node.outputs
+    v = transpose_of(vh)
+    inner = o.matmul(transpose_of(u), o.matmul(t, v))
+    factors = _differences_of_squares(o, s)
+    values = o.sum(o.multiply(inner, o.eye(s.shape[-1], dtype=s.dtype)), axis=-1)
+    right, left = scaled_columns(o, inner, s), o.multiply(o.expand_dims(s, -1), inner)
+    du = o.matmul(u, o.multiply(factors, o.add(right, transpose_of(right))))
+    dv = o.matmul(v, o.multiply(factors, o.add(left, transpose_of(left))))
+    rows, least, columns = sizes((u.shape[-2], s.shape[-1], vh.shape[-1]))
+    if rows > least:
+        du = o.add(du, scaled_columns(o, _without(o, u, o.matmul(t, v)), o.reciprocal(s)))
+    if columns > least:
+        dv = o.add(dv, scaled_columns(o, _without(o, v, o.matmul(transpose_of(t), u)), o.reciprocal(s)))
+    return du, values, transpose_of(dv)
+
+
+SVD = register(
+    Op(
+        "svd",
+        "Singular values in descending order, and as many left and right singular vectors.",
+        infer=_svd_type,
+        reference=lambda attrs, a: _svd_of(a),
+        expand=_expand_svd,
+        vjp=_vjp_svd,
+        jvp=_jvp_svd,
+        dtypes=FLOATS,
+        cases=tuple(
+            Case((shape,), ranges=(UNIT,), prepared=spread_values)
+            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3, 2))
+        ),
+        grad_name="LinalgSvd",
+        tolerance=300.0,
+    )
+)
+
+
+@public
+def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Matrices as products U·diag(S)·Vh with orthonormal columns of U and rows of Vh.
+
+    Of each pair of vectors the element of largest magnitude of the right one (for m < n of the left one) is positive.
+    Derivatives of vectors of equal singular values do not exist; their terms are taken for zero. The further vectors
+    that ``full_matrices`` asks for have none.
+
+    Args:
+        x: (\\*batch, m, n), m and n known when declared; k = min(m, n).
+        full_matrices: whether U is (\\*batch, m, m) and Vh (\\*batch, n, n) instead of (…, m, k) and (…, k, n).
+
+    Returns:
+        U, S (\\*batch, k) in descending order, and Vh.
+
+    Raises:
+        GraphError: no matrices of sizes known when declared.
+    """
+    o = FUNCTIONS
+    a = float_matrix("svd", x)
+    m, n = known_sizes("svd", a)
+    u, s, vh = a.graph.add(SVD, (a,)).outputs
+    if full_matrices and m > n:
+        u = o.concat([u, householder(u, m)[0][..., n:]], axis=-1)
+    if full_matrices and n > m:
+        vh = o.concat([vh, transpose_of(householder(transpose_of(vh), n)[0][..., m:])], axis=-2)
+    return u, s, vh
+
+
+@public
+def svdvals(x: TensorLike) -> Tensor:
+    """The singular values of matrices in descending order."""
+    return svd(x, full_matrices=False)[1]
+
+
+def _tolerance(values: Tensor, shape: Shape, rtol: float | None) -> Tensor:
+    """What counts as zero among singular values: ``rtol`` (max(m, n) times the machine's precision) of the largest."""
+    factor = max(sizes(shape[-2:])) * float(np.finfo(values.dtype).eps) if rtol is None else rtol
+    return FUNCTIONS.multiply(FUNCTIONS.max(values, axis=-1, keepdims=True), factor)
+
+
+@public
+def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
+    """How many singular values of matrices are above ``rtol`` (max(m, n) times the machine's precision) times the
+    largest, as int64.
+
+    Args:
+        x: (\\*batch, m, n), m and n positive and known when declared.
+
+    Returns:
+        (\\*batch,).
+    """
+    o = FUNCTIONS
+    values = svdvals(x)
+    limit = _tolerance(values, float_matrix("matrix_rank", x).shape, rtol)
+    return o.count_nonzero(o.greater(values, limit), axis=-1)
+
+
+@frozen
+class PinvAttributes:
+    """Singular values up to ``rtol`` of the largest count as zero; None: max(m, n) times the machine's precision."""
+
+    rtol: float | None
+
+    def leading(self, size: Size) -> PinvAttributes:
+        return self
+
+
+def _pinv_type(attrs: PinvAttributes, a: TensorType) -> TensorType:
+    rows, columns = fixed_sizes("pinv", a)
+    return TensorType((*a.shape[:-2], columns, rows), a.dtype)
+
+
+def _pinv_reference(attrs: PinvAttributes, a: Array) -> Array:
+    rcond = max(a.shape[-2:]) * float(np.finfo(a.dtype).eps) if attrs.rtol is None else attrs.rtol
+    return np.asarray(each_or_nan(lambda x: np.linalg.pinv(x, rcond), a.astype(np.float64))).astype(a.dtype)
+
+
+def _expand_pinv(o: Namespace, node: Primal[PinvAttributes]) -> Sequence[Tensor]:
+    a = node.inputs[0]
+    u, s, vh = svd(a, full_matrices=False)
+    used = o.greater(s, _tolerance(s, a.shape, node.attrs.rtol))
+    inverse = o.where(used, o.divide(1, o.where(used, s, 1)), 0)
+    return [o.matmul(scaled_columns(o, transpose_of(vh), inverse), transpose_of(u))]
+
+
+def _remainders(o: Namespace, a: Tensor, p: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """x ↦ (1 − A·P)·x, and x ↦ x·(1 − P·A)."""
+    return (
+        lambda x: o.subtract(x, o.matmul(a, o.matmul(p, x))),
+        lambda x: o.subtract(x, o.matmul(o.matmul(x, p), a)),
+    )
+
+
+def _vjp_pinv(o: Namespace, node: Primal[PinvAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    a, p = node.inputs[0], node.outputs[0]
+    pt, back = transpose_of(p), transpose_of(ct)
+    left, right = _remainders(o, a, p)
+    total = o.negative(o.matmul(pt, o.matmul(ct, pt)))
+    total = o.add(total, left(o.matmul(back, o.matmul(p, pt))))
+    return (o.add(total, right(o.matmul(pt, o.matmul(p, back)))),)
+
+
+def _jvp_pinv(o: Namespace, node: Primal[PinvAttributes], t: Tensor) -> Sequence[Tensor | None]:
+    a, p = node.inputs[0], node.outputs[0]
+    pt, tt = transpose_of(p), transpose_of(t)
+    total = o.negative(o.matmul(p, o.matmul(t, p)))
+    first = o.matmul(p, o.matmul(pt, tt))
+    second = o.matmul(tt, o.matmul(pt, p))
+    total = o.add(total, o.subtract(first, o.matmul(o.matmul(first, a), p)))
+    return (o.add(total, o.subtract(second, o.matmul(p, o.matmul(a, second)))),)
+
+
+PINV = register(
+    Op(
+        "pinv",
+        "Moore and Penrose's inverses.",
+        infer=_pinv_type,
+        reference=_pinv_reference,
+        expand=_expand_pinv,
+        vjp=_vjp_pinv,
+        jvp=_jvp_pinv,
+        dtypes=FLOATS,
+        cases=tuple(
+            Case((shape,), PinvAttributes(None), (UNIT,), prepared=spread_values)
+            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4))
+        ),
+        grad_name="LinalgPinv",
+        tolerance=300.0,
+    )
+)
+
+
+@public
+def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
+    """Moore and Penrose's inverses of matrices. Derivatives are right where the rank does not change.
+
+    Args:
+        x: (\\*batch, m, n), m and n positive and known when declared.
+        rtol: singular values up to so much of the largest count as zero; default: max(m, n) times the machine's
+            precision.
+
+    Returns:
+        (\\*batch, n, m).
+
+    Raises:
+        GraphError: no matrices of sizes known when declared.
+    """
+    a = float_matrix("pinv", x)
+    known_sizes("pinv", a)
+    return a.graph.add(PINV, (a,), PinvAttributes(rtol)).outputs[0]

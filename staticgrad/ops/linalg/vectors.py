@@ -1,0 +1,55 @@
+"""Bases of vectors: their signs, and how they are spread for tests.
+
+Of each vector the element of largest magnitude is positive (of singular vectors, that of the one with fewer elements).
+Vectors of equal eigenvalues or singular values are not determined, so they have no derivative: its terms between equal
+values are taken for zero, which is right for what does not depend on the choice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import FLOATS
+from staticgrad.optable import Array, Namespace
+from staticgrad.types import TensorType
+
+
+def spread_values(x: Array) -> Array:
+    """Matrices whose values are well apart."""
+    sizes = np.arange(1, min(x.shape[-2:]) + 1)
+    result: Array = np.asarray(0.2 * x)
+    result[..., sizes - 1, sizes - 1] += sizes
+    return result
+
+
+def fixed_sizes(name: str, x: TensorType) -> tuple[int, int]:
+    rows, columns = x.shape[-2:] if x.ndim >= 2 else (None, None)
+    if not isinstance(rows, int) or not isinstance(columns, int) or x.dtype not in FLOATS:
+        raise GraphError(f"{name}: expected matrices of floats, of sizes known when declared, actual {x}")
+    return rows, columns
+
+
+def flipped(x: Array, signs: Array) -> Array:
+    """Columns times signs."""
+    return np.asarray(x * signs[..., None, :])
+
+
+def signs_of(x: Array) -> Array:
+    """For each column ±1, so that times it the first element of largest magnitude is positive."""
+    if not x.size:
+        return np.ones((*x.shape[:-2], x.shape[-1]))
+    place = np.argmax(np.abs(x), axis=-2)
+    return np.asarray(np.copysign(1.0, np.take_along_axis(x, place[..., None, :], -2)[..., 0, :]))
+
+
+def one_over_differences(o: Namespace, x: Tensor) -> Tensor:
+    """1/(x[j] − x[i]) at (i, j), 0 where they are equal."""
+    difference = o.subtract(o.expand_dims(x, -2), o.expand_dims(x, -1))
+    same = o.equal(difference, 0)
+    return o.where(same, 0, o.divide(1, o.where(same, 1, difference)))
+
+
+def scaled_columns(o: Namespace, x: Tensor, factors: Tensor) -> Tensor:
+    return o.multiply(x, o.expand_dims(factors, -2))
