@@ -341,7 +341,7 @@ def power_samples(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Any]]:
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_power_accuracy(compiled: Program, dtype: np.dtype) -> None:
     x, y, expected = power_samples(dtype)
-    assert errors(compiled.one("pow", x, y), expected, dtype).max() <= (1.0 if dtype == F32 else 2.0)
+    assert errors(compiled.one("pow", x, y), expected, dtype).max() <= (1.1 if dtype == F32 else 2.0)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 
 from staticgrad.compiler.emit.elementary.exponent import has_scale, mantissa_and_exponent, power_of_two
-from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Num, fast_two_sum, polynomial, two_product
+from staticgrad.compiler.emit.elementary.number import (
+    DOUBLE,
+    FLOAT,
+    Num,
+    fast_two_sum,
+    polynomial,
+    to_double,
+    two_product,
+)
 
 # float: (log(1+r) - r + r^2/2) / r^3 on [-1/4, 1/2], relative to log(1+r): 2^-29.6
 LOG_FLOAT = (
@@ -76,8 +84,8 @@ LOG_SHORT = (0.6666666671091579, 0.39999984462568505, 0.28573197332673433, 0.221
 
 
 def log_short(x: Num) -> Num:
-    """log of a positive double in the range of float, with 42 bits."""
-    mantissa, exponent = mantissa_and_exponent(x)
+    """log of a positive number in the range of float, as a double with 42 bits."""
+    mantissa, exponent = map(to_double, mantissa_and_exponent(x))
     s = (mantissa - 1.0) / (mantissa + 1.0)
     z = s * s
     return exponent.fma(math.log(2.0), polynomial(z, LOG_SHORT).fma(z, 2.0) * s)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.elementary.exponent import power_of_two, scaled
-from staticgrad.compiler.emit.elementary.exponential import EXP_SHORT, exp_of_sum
+from staticgrad.compiler.emit.elementary.exponent import scaled
+from staticgrad.compiler.emit.elementary.exponential import exp_of_sum, expm1_reduced, reduce_exp
 from staticgrad.compiler.emit.elementary.logarithm import log_in_two, log_short
 from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Format, Num, from_double, to_double, two_product
+from staticgrad.compiler.emit.elementary.rare import rarely
 from staticgrad.compiler.emit.elementary.rounding import round_even
 
 
+def power(x: Num, y: Num) -> Num:
+    """x^y with the special cases of IEEE 754's pow (NaN is not an exception to x^0 = 1 and 1^y = 1)."""
+    result = _power_of_magnitude(x, y)
+    ordinary = (x > 0.0) & (x < math.inf) & (abs(y) < math.inf)
+    return rarely(ordinary ^ True, [result], lambda: [_special_cases(x, y, result)])[0]
+
+
 def _power_of_magnitude(x: Num, y: Num) -> Num:
-    """|x|^y for positive finite |x| and any y."""
+    """|x|^y for positive finite |x| and any y that is finite."""
     magnitude = abs(x)
     if x.element == "float":
-        finite = y.at_most(2.0**127).at_least(-(2.0**127))  # so that 1^inf is not 0·inf
-        exponent = log_short(to_double(magnitude)) * to_double(finite)
-        mantissa, n = exp_of_sum(exponent.at_most(200.0).at_least(-200.0), exponent.const(0.0), EXP_SHORT)
-        return from_double(mantissa * power_of_two(n), x)
+        exponent = log_short(magnitude) * to_double(y)
+        n, r = reduce_exp(exponent.at_most(x.format.exp_high).at_least(x.format.exp_low))
+        return scaled(expm1_reduced(from_double(r, x)) + 1.0, from_double(n, x))
     # beyond 2^66 the result is 0, 1 or infinite whatever y is
     y = y.at_most(2.0**66).at_least(-(2.0**66))
     high, low = log_in_two(magnitude)
@@ -29,13 +36,12 @@ def _power_of_magnitude(x: Num, y: Num) -> Num:
     return scaled(mantissa, n)
 
 
-def power(x: Num, y: Num) -> Num:
-    """x^y with the special cases of IEEE 754's pow (NaN is not an exception to x^0 = 1 and 1^y = 1)."""
+def _special_cases(x: Num, y: Num, result: Num) -> Num:
+    """``result`` where it is |x|^y of positive finite |x| and finite y, and what belongs elsewhere."""
     magnitude = abs(x)
-    result = _power_of_magnitude(x, y)
-    extreme = magnitude.equals(0.0) | magnitude.equals(math.inf)
+    extreme = magnitude.equals(0.0) | magnitude.equals(math.inf) | abs(y).equals(math.inf)
     grows = ((magnitude > 1.0) ^ (y > 0.0)).where(x.const(0.0), math.inf)
-    result = extreme.where(grows, result)
+    result = extreme.where(magnitude.equals(1.0).where(x.const(1.0), grows), result)
     half = y * 0.5
     whole = round_even(y).equals(y)
     odd = whole & round_even(half).differs(half)
