@@ -227,12 +227,12 @@ class Function:
         lanes = lanes_of(type_)
         return Value(literal if lanes == 1 else f"splat ({element} {literal})", type_)
 
-    def lane_numbers(self, type_: str) -> Value:
-        """``<0, 1, 2, …>`` of an integer vector type (0 for a scalar)."""
+    def lane_numbers(self, type_: str, first: int = 0) -> Value:
+        """``<first, first + 1, …>`` of an integer vector type (``first`` for a scalar)."""
         element, lanes = element_of(type_), lanes_of(type_)
         if lanes == 1:
-            return Value("0", type_)
-        return Value("<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", type_)
+            return Value(str(first), type_)
+        return Value("<" + ", ".join(f"{element} {first + i}" for i in range(lanes)) + ">", type_)
 
     def splat(self, scalar: Value, lanes: int) -> Value:
         """A vector with ``scalar`` in every lane."""

@@ -515,12 +515,12 @@ class _Emitter:
     def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype = INT64) -> Lane:
         block = scope.block
         apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
-        index = self.f.add(scope.index[dim], copy * apart.get(dim, 0))
-        value = index if isinstance(index, Value) else integer(index)
+        ahead = copy * apart.get(dim, 0)
+        value = self.f.index(scope.index[dim] if lanes > 1 else self.f.add(scope.index[dim], ahead))
         if dtype != INT64:
             value = self.f.cast("trunc", value, value_type(dtype))
-        if lanes > 1:
-            numbers = self.f.lane_numbers(vector(value_type(dtype), lanes))
+        if lanes > 1:  # the copies share the vector of the first index
+            numbers = self.f.lane_numbers(vector(value_type(dtype), lanes), ahead)
             value = self.f.binary("add nsw" if dtype == INT64 else "add", self.f.splat(value, lanes), numbers)
         return Lane(value, dtype)
 
