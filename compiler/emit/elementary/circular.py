@@ -25,11 +25,15 @@ from staticgrad.compiler.emit.llvm import Module, Value
 HALF_PI_1 = 1.57079632673412561417e00
 HALF_PI_2 = 6.07710050630396597660e-11
 HALF_PI_3 = 2.02226624879595063154e-21
+# the same of floats: with fused multiply-adds the first step is exact
+HALF_PI_FLOATS = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 HALF_PI = math.pi / 2
 HALF_PI_REST = 6.123233995736766e-17
 
 # beyond, the products with the parts of pi/2 are not exact any more
 COMMON_ANGLE = 1.6e6
+# beyond, a float's quotient by pi/2 is off by more than the polynomials allow
+COMMON_FLOAT_ANGLE = 1e4
 
 # (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in r^2, |r| <= pi/4: float 2^-28.0, 2^-33.1; double 2^-57.9, 2^-64.1;
 # for tan of float, computed in double: 2^-32.5, 2^-37.2
@@ -145,6 +149,29 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     return biased.bits(), reduced, rest[0] if rest else None
 
 
+def _reduce_float_angle(x: Num) -> tuple[Num, Num]:
+    """As ``_reduce_angle`` for floats: in float where angles are common and multiply-adds round once."""
+
+    def reduce_in_double() -> tuple[Num, Num]:
+        quadrant, r, _ = _reduce_angle(to_double(x))
+        return quadrant.convert("trunc", "i32"), r.convert("fptrunc", "float")
+
+    if not x.f.target.fma:
+        return reduce_in_double()
+    biased = x.fma(2.0 / math.pi, x.format.magic)
+    n, r = biased - x.format.magic, x
+    for part in HALF_PI_FLOATS:
+        r = n.fma(-part, r)
+    far = abs(x) > COMMON_FLOAT_ANGLE
+    common = [biased.bits(), r]
+
+    def reduce_far() -> list[Num]:
+        return [far.where(rare, usual) for rare, usual in zip(reduce_in_double(), common, strict=True)]
+
+    quadrant, r = rarely(far, common, reduce_far)
+    return quadrant, r
+
+
 def _sin_reduced(r: Num, z: Num, coefficients: Sequence[float]) -> Num:
     return polynomial(z, coefficients).fma(r * z, r)
 
@@ -155,9 +182,7 @@ def _cos_reduced(z: Num, coefficients: Sequence[float]) -> Num:
 
 def _circular(x: Num, ahead: int) -> Num:
     """sin of x + ahead·pi/2."""
-    quadrant, r, _ = _reduce_angle(to_double(x))
-    if x.element == "float":
-        quadrant, r = quadrant.convert("trunc", "i32"), r.convert("fptrunc", "float")
+    quadrant, r = _reduce_float_angle(x) if x.element == "float" else _reduce_angle(x)[:2]
     if ahead:
         quadrant = quadrant + ahead
     z = r * r
