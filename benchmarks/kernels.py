@@ -1,4 +1,4 @@
-"""Measure kernels that are no products: rows, reductions, pairs, pooling, gathers, elementary functions.
+"""Measure kernels that are no products: rows, reductions, pairs, pooling, gathers, loops, elementary functions.
 
     python benchmarks/kernels.py [--case NAMES] [--seed N] [--dtype float32|float64] [--gradient] [--threads N]
                                  [--seconds S] [--peer NAMES] [--drawn N] [--below RATIO]
