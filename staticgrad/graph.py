@@ -22,7 +22,7 @@ import numpy as np
 from staticgrad.errors import GraphError, SourceLine, user_source
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.reach import reach
-from staticgrad.types import DTypeLike, Shape, Size, TensorType, is_floating, is_weak
+from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 _NUMBERED = re.compile(r"_\d+$")
@@ -178,7 +178,7 @@ def _method(name: str) -> Callable[..., Tensor]:
 
 
 def _liftable(value: Any) -> bool:
-    return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple))
+    return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple, Dim))
 
 
 class Tensor:

@@ -13,9 +13,9 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import dtype_of, is_weak, scalar_dtype
+from staticgrad.types import Dim, dtype_of, int64, is_weak, scalar_dtype
 
-TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...]  # see ``lift``
+TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim
 
 
 def graph_of(values: Sequence[object]) -> Graph:
@@ -33,7 +33,7 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
 
     Args:
         graph: where an array becomes a constant; the current one by default.
-        dtype: what a Python scalar becomes; by default float32, int64 or bool.
+        dtype: what a Python scalar or a size becomes; by default float32, int64 or bool.
 
     Raises:
         GraphError: the value is no number, array or tensor.
@@ -44,6 +44,8 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
         if len(value.outputs) != 1:
             raise GraphError(f"the op {value.name!r} has no single result that could be used as a tensor")
         return value.outputs[0]
+    if isinstance(value, Dim):
+        return FUNCTIONS.size_value(value, dtype or int64)
     if is_weak(value):
         return FUNCTIONS.constant(np.asarray(value, dtype or scalar_dtype(value)))
     if isinstance(value, np.ndarray):
@@ -63,8 +65,8 @@ def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...
     """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
     graph = graph_of(values)
     with graph:
-        strong = [lift(v, graph) for v in values if not is_weak(v)]
-        dtype = promote([x.dtype for x in strong], [v for v in values if is_weak(v)], what)
+        strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]
+        dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
         result = []
         for value in values:
             x = lift(value, graph, dtype)
@@ -72,7 +74,7 @@ def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...
     return tuple(result)
 
 
-def promote(strong: list[np.dtype], weak: Sequence[bool | int | float], what: str) -> np.dtype:
+def promote(strong: list[np.dtype], weak: Sequence[object], what: str) -> np.dtype:
     """NumPy 2's promotion (NEP 50); float factories are float32 where only Python scalars meet."""
     if not strong:
         kinds = [scalar_dtype(v) for v in weak]
@@ -85,6 +87,6 @@ def promote(strong: list[np.dtype], weak: Sequence[bool | int | float], what: st
     dtype = np.result_type(*strong)
     if any(type(v) is float for v in weak) and dtype.kind != "f":
         return dtype_of("float64")
-    if any(type(v) is int for v in weak) and dtype.kind == "b":
-        return dtype_of("int64")
+    if any(scalar_dtype(v) == int64 for v in weak) and dtype.kind == "b":
+        return int64
     return dtype_of(dtype)

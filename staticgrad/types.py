@@ -9,9 +9,10 @@ Dtypes are NumPy's. Promotion is NumPy 2's (NEP 50): Python scalars are weak, ev
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeGuard, cast
 
@@ -52,10 +53,11 @@ def is_integer(dtype: np.dtype) -> bool:
 
 
 def scalar_dtype(value: object) -> np.dtype | None:
-    """The dtype of a Python scalar where nothing else decides: float32, int64, bool. None for everything else."""
+    """The dtype of a Python scalar where nothing else decides: float32, int64, bool. A size that feeds bind is an int.
+    None for everything else."""
     if type(value) is bool:
         return bool_
-    if type(value) is int:
+    if type(value) is int or isinstance(value, Dim):
         return int64
     if type(value) is float:
         return float32
@@ -112,9 +114,22 @@ class Quotient:
 Atom = Symbol | Quotient
 
 
+def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]:
+    """An operator that leaves operands other than sizes to their own operators."""
+
+    @functools.wraps(method)
+    def operator(self: Dim, other: Any) -> Size:
+        if isinstance(other, np.integer):
+            other = int(other)
+        return method(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+
+    return operator
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dim:
-    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` and ``==``."""
+    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, and
+    ``==``; with a tensor it is an int."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -133,17 +148,21 @@ class Dim:
     def __hash__(self) -> int:
         return hash(self.terms)
 
+    @_of_sizes
     def __add__(self, other: Size) -> Size:
         return _combine(_terms(self), _terms(other), 1)
 
     __radd__ = __add__
 
+    @_of_sizes
     def __sub__(self, other: Size) -> Size:
         return _combine(_terms(self), _terms(other), -1)
 
+    @_of_sizes
     def __rsub__(self, other: Size) -> Size:
         return _combine(_terms(other), _terms(self), -1)
 
+    @_of_sizes
     def __mul__(self, other: Size) -> Size:
         products: dict[Monomial, int] = {}
         for (m1, f1), (m2, f2) in itertools.product(_terms(self).items(), _terms(other).items()):
@@ -153,6 +172,7 @@ class Dim:
 
     __rmul__ = __mul__
 
+    @_of_sizes
     def __floordiv__(self, other: Size) -> Size:
         if other == 1:
             return self
@@ -162,7 +182,9 @@ class Dim:
         denominator = other if isinstance(other, Dim) else Dim((((), other),))
         return Dim((((Quotient(self, denominator),), 1),))
 
-    def __rfloordiv__(self, other: int) -> Size:
+    @_of_sizes
+    def __rfloordiv__(self, other: Size) -> Size:
+        assert isinstance(other, int)  # a Dim has the operator itself
         return Dim((((), other),)) // self if other else 0
 
     def _divide_exactly(self, other: Size) -> Size | None:

@@ -340,6 +340,56 @@ def test_distributions_refuse_numbers_that_are_none_of_theirs() -> None:
     assert run(sg.random.normal((3,), 2.0, 0.0)).tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(("channels", "groups"), [(3, 1), (4, 2), (4, 4), (32, 1)])
+def test_derivatives_of_a_convolution_whose_kernel_fits_nowhere(
+    target: str, channels: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    for size, kernel in (((2, 2), (3, 3)), ((5, 2), (1, 3)), ((2, 5), (3, 1))):
+        x, w = (sg.placeholder(shape, sg.float64) for shape in ((2, channels, *size), (4, channels // groups, *kernel)))
+        y = sg.nn.conv2d(x, w, groups=groups)
+        first = sg.gradients(y, [x, w])
+        second = sg.gradients([sg.sum(g * g) for g in first], [x, w], unconnected_gradients="zero")
+        result, *grads = run([y, *first, *second], {x: np.ones(x.shape), w: np.ones(w.shape)})
+        assert result.size == 0
+        assert all(np.all(grad == 0) for grad in grads)
+
+
+# -- sizes that feeds bind --------------------------------------------------------------------------------------------
+
+
+def test_a_size_that_feeds_bind_makes_unit_matrices_and_ranges() -> None:
+    n = sg.dim("n")
+    x = sg.placeholder((n,), sg.float64)
+    made = [sg.eye(n), sg.eye(n, 3, k=1), sg.eye(2, n, k=-1), sg.linspace(0, 1, n)]
+    made += [sg.linspace(1, 2, n, endpoint=False), sg.linspace(-2, 3.5, 2 * n + 1, dtype=sg.float64), x]
+    for k in (1, 2, 5):
+        got = run(made, {x: np.zeros(k)})
+        want = [np.eye(k), np.eye(k, 3, 1), np.eye(2, k, -1), np.linspace(0, 1, k)]
+        want += [np.linspace(1, 2, k, endpoint=False), np.linspace(-2, 3.5, 2 * k + 1)]
+        for one, other in zip(got, want, strict=False):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_size_that_feeds_bind_is_an_int_beside_a_tensor() -> None:
+    n = sg.dim("n")
+    x, i = sg.placeholder((n, 2), sg.float32), sg.placeholder((n,), sg.int64)
+    made = [sg.sum(x) / x.shape[0], n * x, n - x, x**n, sg.where(x > n, x, n), i % n, (i > 0) * n, sg.clip(i, 1, n - 2)]
+    assert [y.dtype.name for y in made] == ["float32"] * 5 + ["int64"] * 3
+    (grad,) = sg.gradients(sg.sum(x * n), [x])
+    for k in (3, 4):
+        a, b = normal(k, 2).astype(np.float32), np.arange(k) * 3
+        *got, slope = run([*made, grad], {x: a, i: b})
+        want = [a.sum() / k, k * a, k - a, a**k, np.where(a > k, a, k), b % k, (b > 0) * k, np.clip(b, 1, k - 2)]
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+        np.testing.assert_array_equal(slope, np.full((k, 2), k))
+    for wrong in (lambda: n * 1.5, lambda: n + "1", lambda: n / 2):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            wrong()
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -45,6 +45,7 @@ def shape(x: TensorLike) -> Tensor:
         return graph.add(SHAPE, (), ShapeAttributes(x.shape)).outputs[0]
 
 
+@public
 def size_value(size: Size, dtype: np.dtype) -> Tensor:
     """A size as a 0-d tensor of the current graph."""
     values = get_default_graph().add(SHAPE, (), ShapeAttributes((size,))).outputs[0]

@@ -15,6 +15,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
+    Dim,
     DTypeLike,
     Shape,
     ShapeLike,
@@ -23,6 +24,7 @@ from staticgrad.types import (
     dim,
     dtype_of,
     float32,
+    float64,
     int64,
     is_weak,
     normalize_axis,
@@ -379,12 +381,20 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 
 
 @public
-def linspace(start: float, stop: float, num: int, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
+def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out."""
-    return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
+    if not isinstance(num, Dim):
+        return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
+    o = FUNCTIONS
+    place, last = iota(num, dtype="float64"), o.size_value(num - 1 if endpoint else num, float64)
+    y = o.add(o.multiply(place, o.divide(float(stop) - float(start), o.maximum(last, 1.0))), float(start))
+    return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), float(stop), y), dtype)
 
 
 @public
-def eye(n_rows: int, n_cols: int | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
+def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
     """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default."""
-    return constant(np.eye(n_rows, n_cols, k).astype(dtype_of(dtype)))
+    if not isinstance(n_rows, Dim) and not isinstance(n_cols, Dim):
+        return constant(np.eye(n_rows, n_cols, k).astype(dtype_of(dtype)))
+    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), dtype)

@@ -139,10 +139,10 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     part = _images_of_part(kernel, target, kernel.kernel[0] * kernel.kernel[1] * channels * result_row * size)
     if part:
         direct, together = False, min(together, part)
-    most = kernel.out_height
+    height = most = max(1, kernel.out_height)
     if together == 1:
         most = max(1, BLOCK_BYTES * most // pair, -(-BLOCK_PIXELS // max(1, kernel.out_width)))
-    rows = max(1, -(-kernel.out_height // -(-max(1, kernel.out_height) // most)))
+    rows = -(-height // -(-height // most))
     result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
     x_pitch = image.strides[0] if image.in_place else image.elements
     y_pitch = kernel.y_strides[0] if y_in_place else y
