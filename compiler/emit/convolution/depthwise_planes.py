@@ -23,12 +23,13 @@ from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, fra
 from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, vector
-from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, round_up, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
+LINE = 64  # bytes that a prefetch asks for
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
 SMALL_TOGETHER = 16  # planes without frames that are a unit by weights
@@ -63,6 +64,11 @@ class _Frame:
     def together(self) -> int:
         """How many planes are framed at a time."""
         return max(1, TOGETHER_BYTES // (self.elements * self.image.dtype.itemsize))
+
+    @property
+    def lookahead(self) -> int:
+        """How far behind a plane lies that which is framed after all of them."""
+        return self.together
 
     @property
     def bytes(self) -> int:
@@ -113,12 +119,21 @@ def _clamped(f: Function, index: Index, limit: int) -> Index:
     return f.min(index, limit)
 
 
+def _ask_for(writer: Writer, at: Value, rows: int, row: int) -> None:
+    """Ask for some rows of a plane, into the second cache."""
+    f = writer.f
+    lines = max(1, -(-abs(rows * row) * writer.dtype.itemsize // LINE))  # rows of a broadcast image are the same ones
+    with span(f, 0, lines) as line:
+        prefetch(f, f.offset(at, f.mul(line, LINE), "i8"), near=False)
+
+
 @frozen
 class _Plain:
     """Planes that are read where they lie: a frame that is none."""
 
     image: Image
     together: int = SMALL_TOGETHER
+    lookahead: int = 2  # so many planes behind one lies that which is asked for
     step: int = 0
     row: int = 0
     elements: int = 0
@@ -128,9 +143,11 @@ class _Plain:
     def each(
         self, writer: Writer, frames: Value, planes: Value, channels: tuple[Index, Index], block: Index, ahead: int
     ) -> Iterator[tuple[Index, Value]]:
-        """Channels of an image, and the plane of each."""
+        """Channels of an image, and the plane of each; the one ``ahead`` elements behind it is asked for."""
         with span(writer.f, *channels) as channel:
-            yield channel, writer.at(planes, (channel, self.image.strides[1]))
+            plane = writer.at(planes, (channel, self.image.strides[1]))
+            _ask_for(writer, writer.at(plane, (ahead, 1)), self.image.size[0], self.image.strides[2])
+            yield channel, plane
 
 
 @frozen
@@ -264,7 +281,7 @@ class DepthwisePlanes(ByUnits):
             else:
                 base = raw = writer.at(scratch, (channels[0], -strides[1]), (first, -strides[2]))
             planes = writer.at(writer.first, (number, self.frame.image.strides[0]))
-            ahead = self.frame.image.strides[1] * self.frame.together // self.blocks
+            ahead = self.frame.image.strides[1] * self.frame.lookahead // self.blocks
             with self.frame.each(writer, frame, planes, channels, block, ahead) as (channel, x):
                 w = writer.at(writer.second, (channel, self.filter))
                 y = writer.at(base, (channel, strides[1]), (first, strides[2]))
@@ -334,6 +351,8 @@ class DepthwisePlanesWeights(ByUnits):
         with self.frame.each(writer, frame, planes, channels, block, ahead) as (channel, x):
             y = writer.at(writer.second, (number, self.given[0]), (channel, self.given[1]))
             y = writer.at(y, (f.mul(block, self.block), self.given[2]))
+            following = self.given[0] if self.blocks == 1 else self.block * self.given[2]
+            _ask_for(writer, writer.at(y, (following, 1)), self.block, self.given[2])
             own_sums = writer.at(sums, (f.sub(channel, channels[0]), self.sums))
             for rows in self.tiles:
                 f.call(rows.function(f.module), "void", x, own_sums, y)
