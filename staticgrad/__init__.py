@@ -51,14 +51,9 @@ if TYPE_CHECKING:
         tensordot,
         vecdot,
     )
-    from staticgrad.ops.control import (
-        cond,
-        scan,
-        while_loop,
-    )
-    from staticgrad.ops.control import (
-        map_ as map,
-    )
+    from staticgrad.ops.control.branches import cond
+    from staticgrad.ops.control.loops import map_ as map
+    from staticgrad.ops.control.loops import scan, while_loop
     from staticgrad.ops.cumulative import (
         cumulative_prod,
         cumulative_sum,

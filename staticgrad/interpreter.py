@@ -18,7 +18,9 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
 from staticgrad.graph import Computation, Node, Tensor
-from staticgrad.ops.control import CONDS, LOOPS, Body, bodies_of, run_cond, run_loop
+from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.branches import CONDS, run_cond
+from staticgrad.ops.control.loops import LOOPS, run_loop
 from staticgrad.optable import Array
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating

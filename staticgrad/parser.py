@@ -18,7 +18,9 @@ from staticgrad import init
 from staticgrad.errors import FormatError
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, no_grad
 from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
-from staticgrad.ops.control import STATEFUL, Body, BodyGraph, CondAttributes, LoopAttributes, bodies_of
+from staticgrad.ops.control.bodies import STATEFUL, Body, BodyGraph, bodies_of
+from staticgrad.ops.control.branches import CondAttributes
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op

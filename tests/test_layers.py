@@ -48,7 +48,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 LATE = {
     ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
-    ("staticgrad.ops.control", "staticgrad.interpreter"): "a body's reference is its interpretation",
+    ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",
     ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
 }
 

@@ -26,26 +26,14 @@ from dataclasses import replace
 from typing import Any
 
 from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
-from staticgrad.compiler.autodiff.reverse import (
-    backpropagate,
-    finisher,
-    passes_gradients,
-)
+from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
-from staticgrad.ops.control import (
-    CARRIED_OUT,
-    COND,
-    SCAN,
-    WHILE,
-    Body,
-    BodyGraph,
-    CondAttributes,
-    LoopAttributes,
-    effects_of,
-)
+from staticgrad.ops.control.bodies import CARRIED_OUT, Body, BodyGraph, effects_of
+from staticgrad.ops.control.branches import COND, CondAttributes
+from staticgrad.ops.control.loops import SCAN, WHILE, LoopAttributes
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
@@ -360,7 +348,7 @@ def _stacks(graph: Graph, primal: Primal[Any], linear: _Linear) -> list[Tensor]:
 
 def _op_of(primal: Primal[Any]) -> Op:
     """The op of a node with these attributes."""
-    from staticgrad.ops.control import EFFECTFUL_SCAN, EFFECTFUL_WHILE
+    from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE
 
     attrs: LoopAttributes = primal.attrs
     bodies = (attrs.body,) if attrs.condition is None else (attrs.body, attrs.condition)

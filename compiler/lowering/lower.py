@@ -15,26 +15,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from staticgrad.compiler.kernels.access import (
-    Affine,
-    behind_reshapes,
-    broadcast_map,
-    dot_address,
-    row_major,
-)
+from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Load, Reduce
 from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program import (
-    CallbackSlot,
-    Check,
-    CheckKind,
-    Slot,
-    StateSlot,
-)
+from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot, StateSlot
 from staticgrad.compiler.regions.families import STORED, WRITES, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
@@ -42,7 +30,9 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordere
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
-from staticgrad.ops.control import CONDS, LOOPS, LoopAttributes, bodies_of
+from staticgrad.ops.control.bodies import bodies_of
+from staticgrad.ops.control.branches import CONDS
+from staticgrad.ops.control.loops import LOOPS, LoopAttributes
 from staticgrad.phases import phase
 from staticgrad.types import bool_, int64, sizes
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from staticgrad import config
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control import Body, bodies_of, with_bodies
+from staticgrad.ops.control.bodies import Body, bodies_of
 
 
 def bodies(region: Region) -> Region:
@@ -19,7 +19,7 @@ def bodies(region: Region) -> Region:
         if not bodies_of(node):
             return None
         new = get_default_graph().clone(node, inputs)
-        new.attrs = with_bodies(node.attrs, [_rewritten(body) for body in bodies_of(node)])
+        new.attrs = node.attrs.with_bodies([_rewritten(body) for body in bodies_of(node)])
         return new.outputs
 
     return rebuild(region, visit)

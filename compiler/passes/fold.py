@@ -12,7 +12,7 @@ import numpy as np
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.control import bodies_of
+from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import sizes
 

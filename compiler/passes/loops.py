@@ -16,7 +16,8 @@ from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
-from staticgrad.ops.control import Body, LoopAttributes, bodies_of
+from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 

@@ -19,7 +19,8 @@ from staticgrad.compiler.regions.families import users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control import Body, LoopAttributes
+from staticgrad.ops.control.bodies import Body
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 

@@ -21,7 +21,7 @@ from staticgrad.compiler.regions.numerics import ORDERED_EFFECTS, guarded, is_or
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.ops.control import bodies_of
+from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase

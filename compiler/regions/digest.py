@@ -27,7 +27,7 @@ import numpy as np
 from staticgrad.compiler.regions.region import Region
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.control import Body
+from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.custom import CustomAttributes
 from staticgrad.ops.effects import (
     AccumulateAttributes,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
-from staticgrad.ops.control import LOOPS, Body, LoopAttributes, bodies_of, with_bodies
+from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.loops import LOOPS, LoopAttributes
 
 
 def merged(region: Region) -> Region:
@@ -32,7 +33,7 @@ def merged(region: Region) -> Region:
             if all(a is b for a, b in zip(bodies, bodies_of(node), strict=True)):
                 return None
             new = get_default_graph().clone(node, inputs)
-            new.attrs = with_bodies(node.attrs, bodies)
+            new.attrs = node.attrs.with_bodies(bodies)
             return new.outputs
         attrs: LoopAttributes = node.attrs
         family = _family(node)
@@ -40,7 +41,7 @@ def merged(region: Region) -> Region:
             bodies = [other.attrs.body for other in families[family]]
             union = _union(bodies)
             conditions = () if attrs.condition is None else (_settled(attrs.condition),)
-            whole = with_bodies(attrs, (_settled(union), *conditions))
+            whole = attrs.with_bodies((_settled(union), *conditions))
             outputs = get_default_graph().add(node.op, inputs, whole, name=node.name).outputs
             stacked = zip(union.fetches[attrs.carries :], outputs[attrs.first_result :], strict=True)
             made[family] = (dict(stacked), outputs)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control import Body, bodies_of, with_bodies
+from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER
 from staticgrad.optable import OPS
@@ -54,7 +54,7 @@ class _Guard:
         parts = bodies_of(node)
         if not parts:
             return graph.clone(node, inputs)
-        attrs = with_bodies(node.attrs, [_guarded_body(body) for body in parts])
+        attrs = node.attrs.with_bodies([_guarded_body(body) for body in parts])
         op = OPS[f"effectful_{node.op.name.removeprefix('effectful_')}"]
         new = graph.add(op, inputs, attrs, name=node.name, types=tuple(y.type for y in node.outputs))
         self.effects.append(new)

@@ -8,7 +8,6 @@ from types import ModuleType
 from staticgrad.ops import (
     checkpointing,
     contraction,
-    control,
     convolution,
     cumulative,
     custom,
@@ -23,6 +22,7 @@ from staticgrad.ops import (
     variables,
     windows,
 )
+from staticgrad.ops.control import bodies, branches, loops
 from staticgrad.ops.elementwise import (
     activations,
     arithmetic,
@@ -41,8 +41,9 @@ from staticgrad.ops.neural import attention, batch_norm, embedding, normalisatio
 from staticgrad.ops.views import broadcasting, joining, permuting, repeating, reshaping, slicing
 
 MODULES: tuple[ModuleType, ...] = (
-    checkpointing, contraction, control, convolution, cumulative, custom, effects, moments, positions, randoms,
+    checkpointing, contraction, convolution, cumulative, custom, effects, moments, positions, randoms,
     reductions, sizes, sorting, sources, variables, windows,
+    bodies, branches, loops,
     activations, arithmetic, comparison, copies, elementary, error, gamma, rounding, selection,
     gathering, labels, scattering, subscripts,
     cholesky, eigen, elimination, matrices, orthogonal, singular, triangular,

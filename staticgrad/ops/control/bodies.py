@@ -1,0 +1,221 @@
+"""Bodies: the graphs that loops and branches hold as attributes.
+
+    Body ::= graph, feeds, fetches, effects
+
+What a user's function declares goes into a ``BodyGraph``, in which every tensor from outside becomes a parameter the
+first time it is used (it is *captured*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from staticgrad.errors import GraphError, at_source
+from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
+from staticgrad.lifting import lift
+from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.types import Symbol, TensorType, bind, bool_, is_weak, require_number
+
+CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # effects that a body has once a turn, used or not
+STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
+
+
+class BodyGraph(Derivation):
+    """The graph of a body while it is written: what it reads of the graphs around it becomes a parameter."""
+
+    def __init__(self, outer: Graph, base: Graph | None = None) -> None:
+        super().__init__(Graph() if base is None else base)
+        self.outer = outer
+        known = isinstance(base, BodyGraph)
+        self.captured: dict[Tensor, Tensor] = dict(base.captured) if isinstance(base, BodyGraph) else {}
+        self.turn: Tensor | None = base.turn if isinstance(base, BodyGraph) else None
+        self.first_capture = len(self.captured) if known else 0
+
+    def continues(self, graph: Graph) -> bool:
+        outer = self.outer
+        return super().continues(graph) or outer is graph or (isinstance(outer, Derivation) and outer.continues(graph))
+
+    def parameter(self, type_: TensorType, name: str) -> Tensor:
+        """A new tensor that a turn is given."""
+        attrs = SourceAttributes(type_.shape, type_.dtype)
+        node = Node(self, PLACEHOLDER, (), attrs, (type_,), self.unique_name(name), (), None, False)
+        self.nodes.append(node)
+        return node.outputs[0]
+
+    def adopt(self, x: Tensor, what: str) -> Tensor:
+        if self.holds(x):
+            return x
+        known = self.captured.get(x)
+        if known is None:
+            outside = self.outer.adopt(x, what)
+            known = self.captured.get(outside)
+            if known is None:
+                known = self.parameter(outside.type, outside.op.name)
+                known.requires_grad = outside.requires_grad
+                self.captured[outside] = known
+        return known
+
+    def take_place(self) -> int:
+        return self.outer.take_place()
+
+    def loop_indices(self) -> tuple[Tensor, ...]:
+        around = tuple(self.adopt(x, "random") for x in self.outer.loop_indices())
+        return around if self.turn is None else (*around, self.turn)
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A finished body, in the form of a region. ``origin`` is the body whose results these fetches begin with: the same
+    computation handing out more of its values."""
+
+    graph: Graph
+    feeds: tuple[Tensor, ...]
+    fetches: tuple[Tensor, ...]
+    effects: tuple[Node, ...] = ()
+    origin: Body | None = None
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False)  # what was derived from it
+
+    def __repr__(self) -> str:
+        return f"<body of {len(self.graph.nodes)} ops>"
+
+    @property
+    def root(self) -> Body:
+        return self if self.origin is None else self.origin.root
+
+    def bind_sizes(self, bindings: Mapping[Symbol, int]) -> Body:
+        """The body with every size a number."""
+        key = ("sizes", tuple(sorted((s.serial, n) for s, n in bindings.items())))
+        if key not in self.memo:
+            self.memo[key] = _bound(self, bindings, self.root.memo.setdefault(("nodes", *key), {}))
+        made: Body = self.memo[key]
+        return made
+
+
+def _bound(body: Body, bindings: Mapping[Symbol, int], nodes: dict[Node, Node]) -> Body:
+    """``nodes`` are those that were bound before, for another body with the same root."""
+    attributes = {node: bind(node.attrs, bindings) for node in body.graph.nodes}
+    if all(y.type.static for n in body.graph.nodes for y in n.outputs) and all(
+        attrs == node.attrs for node, attrs in attributes.items()
+    ):
+        return body
+    graph = Graph()
+    tensors: dict[Tensor, Tensor] = {}
+    for node in body.graph.nodes:
+        if node in nodes:
+            graph.nodes.append(nodes[node])
+            tensors.update(zip(node.outputs, nodes[node].outputs, strict=True))
+            continue
+        attrs, inputs = attributes[node], tuple(tensors[x] for x in node.inputs)
+        with at_source(node.source):
+            inferred = node.op.infer(attrs, *(x.type for x in inputs))
+        types = inferred if isinstance(inferred, tuple) else (inferred,)
+        control = tuple(nodes[n] for n in node.control)
+        new = Node(graph, node.op, inputs, attrs, types, node.name, control, node.source, node.blocked)
+        graph.nodes.append(new)
+        nodes[node] = new
+        tensors.update(zip(node.outputs, new.outputs, strict=True))
+    return Body(
+        graph,
+        tuple(tensors[x] for x in body.feeds),
+        tuple(tensors[x] for x in body.fetches),
+        tuple(nodes[n] for n in body.effects),
+        None if body.origin is None else body.origin.bind_sizes(bindings),
+    )
+
+
+def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], what: str) -> Body:
+    """Finish a body: its effects are found and put in order.
+
+    Raises:
+        GraphError: it has state of its own or writes some.
+    """
+    last: Node | None = None
+    ordered = []
+    for node in graph.nodes:
+        if node.op.name in STATEFUL:
+            raise GraphError(f"{what}: variables are declared and written outside of a body, not {node.name!r}")
+        if node.op.name in CARRIED_OUT or (node.op.effect and bodies_of(node)):
+            if last is not None:
+                node.control = tuple(dict.fromkeys((*node.control, last)))
+            last = node
+            ordered.append(node)
+    graph.finalized = True
+    return Body(graph, tuple(feeds), tuple(fetches), effects_of(graph.nodes, fetches, ordered))
+
+
+def effects_of(nodes: Sequence[Node], fetches: Sequence[Tensor], always: Sequence[Node] = ()) -> tuple[Node, ...]:
+    """The effects that ``fetches`` need, and those that happen ``always``."""
+    needed = needed_nodes(fetches, always)
+    return tuple(node for node in nodes if node in needed and node.op.effect)
+
+
+class Bodied:
+    """Attributes that hold bodies."""
+
+    __slots__ = ()
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        raise NotImplementedError
+
+    def with_bodies(self, bodies: Sequence[Body]) -> Self:
+        """The same over other bodies, in their order."""
+        raise NotImplementedError
+
+
+def bodies_of(node: Node) -> tuple[Body, ...]:
+    """The bodies that a node runs."""
+    return node.attrs.bodies if isinstance(node.attrs, Bodied) else ()
+
+
+RunBody = Callable[[Body, Sequence[Array]], Sequence[Array]]
+
+
+def run_alone(body: Body, arrays: Sequence[Array]) -> Sequence[Array]:
+    from staticgrad.interpreter import evaluate
+
+    def no_variable(attrs: Any) -> Array:
+        raise GraphError(f"a body reads variable {attrs.key!r}")
+
+    return evaluate(body, arrays, no_variable, np.zeros(2, np.int64)).values
+
+
+def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tensor:
+    """A leaf of the next carry; numbers and arrays take the dtype of their place."""
+    if isinstance(value, (Tensor, Node)):
+        x = graph.adopt(lift(value, graph), what)
+    elif is_weak(value) or isinstance(value, (np.ndarray, np.generic)):
+        x = literal(f"{what}: the carry", value, type_.dtype)
+    else:
+        raise GraphError(f"{what}: {value!r} in the carry cannot be used as a tensor")
+    same = len(x.shape) == len(type_.shape) and all(
+        m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in zip(x.shape, type_.shape, strict=True)
+    )
+    if not same or x.dtype != type_.dtype:
+        raise GraphError(f"{what}: the carry keeps its types\n  expected {type_}\n  actual   {x.type}")
+    return x
+
+
+def literal(what: str, value: Any, dtype: np.dtype) -> Tensor:
+    """A number or array in the dtype of its place.
+
+    Raises:
+        GraphError: that would change what kind of number it is, or its value.
+    """
+    if is_weak(value):
+        require_number(value, dtype, what)
+    elif not np.can_cast(value.dtype, dtype, "same_kind"):
+        raise GraphError(f"{what}: expected {dtype.name}, actual {value!r}")
+    return FUNCTIONS.constant(np.asarray(value).astype(dtype))
+
+
+def predicate_of(what: str, graph: Graph, value: Any) -> Tensor:
+    x = graph.adopt(lift(value, graph), what)
+    if x.dtype != bool_ or x.shape != ():
+        raise GraphError(f"{what}: expected a condition of type bool[], actual {x.type}")
+    return x

@@ -1,0 +1,114 @@
+"""Branches: ``cond`` runs one of two bodies.
+
+operands   predicate, captured                           results  results of the branch that ran
+branch     captured  ->  results
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from staticgrad import nest
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Node, Tensor, get_default_graph, in_body
+from staticgrad.lifting import graph_of, lift
+from staticgrad.ops.control.bodies import Bodied, Body, BodyGraph, RunBody, close, literal, predicate_of, run_alone
+from staticgrad.optable import Array, Op, public, register
+from staticgrad.types import is_weak
+
+
+@frozen
+class CondAttributes(Bodied):
+    """The branch for true and the one for false."""
+
+    then: Body
+    otherwise: Body
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        return self.then, self.otherwise
+
+    def with_bodies(self, bodies: Sequence[Body]) -> CondAttributes:
+        return replace(self, then=bodies[0], otherwise=bodies[1])
+
+
+def run_cond(attrs: CondAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
+    """What a cond means."""
+    return list(run(attrs.then if inputs[0] else attrs.otherwise, inputs[1:]))
+
+
+def _cond(name: str, doc: str, effect: bool) -> Op:
+    return register(
+        Op(
+            name,
+            doc,
+            infer=lambda attrs, *types: tuple(x.type for x in attrs.then.fetches),
+            reference=lambda attrs, *inputs: tuple(run_cond(attrs, inputs, run_alone)),
+            effect=effect,
+            grad_name="Cond",
+            tags=frozenset({"primitive", "loop"}),
+        )
+    )
+
+
+COND = _cond("cond", "One of two bodies.", False)
+EFFECTFUL_COND = _cond("effectful_cond", "A cond whose branches have effects.", True)
+CONDS = frozenset({"cond", "effectful_cond"})
+
+
+@public
+def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> Any:
+    """``then_fn()`` where ``pred`` holds, else ``else_fn()``; only that branch runs.
+
+    Args:
+        pred: a bool of shape ().
+        then_fn: gives a nest of tensors; it may use any tensor from outside, and gradients flow to them.
+        else_fn: gives a nest of equal structure, shapes and dtypes.
+
+    Raises:
+        GraphError: the branches differ, or the predicate is no bool of shape ().
+    """
+    outer = graph_of((pred,)) if isinstance(pred, (Tensor, Node)) else get_default_graph()
+    with outer:
+        predicate = predicate_of("cond", outer, lift(bool(pred) if isinstance(pred, np.bool_) else pred, outer))
+    graphs = (BodyGraph(outer), BodyGraph(outer))
+    answers = []
+    for graph, fn in zip(graphs, (then_fn, else_fn), strict=True):
+        with graph, in_body():
+            answers.append(fn())
+    results = _branches(graphs, answers)
+    captured = list(dict.fromkeys(x for graph in graphs for x in graph.captured))
+    bodies = []
+    for graph, leaves in zip(graphs, results, strict=True):
+        bodies.append(close(graph, [graph.adopt(x, "cond") for x in captured], leaves, "cond"))
+    op = EFFECTFUL_COND if any(body.effects for body in bodies) else COND
+    node = outer.add(op, [predicate, *captured], CondAttributes(*bodies))
+    return nest.pack(answers[0], node.outputs)
+
+
+def _branches(graphs: Sequence[BodyGraph], answers: Sequence[Any]) -> list[list[Tensor]]:
+    """The leaves of both branches, of equal types; numbers and arrays take the dtype of the other branch's tensor."""
+    pairs: list[tuple[Any, Any]] = []
+    try:
+        nest.map(lambda a, b: pairs.append((a, b)), *answers)
+        if any(b is None or nest.children(b) is not None for _, b in pairs):
+            raise GraphError(f"expected the structure of {answers[0]!r}, actual {answers[1]!r}")
+    except GraphError as error:
+        raise GraphError(f"cond: the branches differ in structure: {error}") from None
+    results: list[list[Tensor]] = [[], []]
+    for pair in pairs:
+        typed = sorted((v for v in pair if hasattr(v, "dtype")), key=lambda v: not isinstance(v, Tensor))
+        for graph, value, found in zip(graphs, pair, results, strict=True):
+            with graph, in_body():
+                fits = typed and (is_weak(value) or isinstance(value, (np.ndarray, np.generic)))
+                x = literal("cond: a branch", value, typed[0].dtype) if fits else lift(value, graph)
+                found.append(graph.adopt(x, "cond"))
+        a, b = found_types = results[0][-1].type, results[1][-1].type
+        if a.dtype != b.dtype or a.ndim != b.ndim or (a.static and b.static and a != b):
+            raise GraphError(f"cond: the branches differ in a type\n  expected {found_types[0]}\n  actual   {b}")
+    return results

@@ -1,0 +1,263 @@
+"""Loops: ``scan``, ``map`` and ``while_loop`` run a body once for each turn.
+
+    operands   [count], carries, sequences, captured         results  carries, [count], stacked results
+    body       turn, carries, rows, captured  ->  carries, rows of the results
+    condition  turn, carries, rows, captured  ->  bool
+
+``turn`` is the number of the row, int64. A loop takes ``length`` turns, or as many as its operand ``count`` says
+(``counted``), or as long as its condition holds; then it says how many it took. Derivatives are written by
+``staticgrad.compiler.autodiff.loops``, as loops again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from staticgrad import nest
+from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor, in_body
+from staticgrad.lifting import graph_of, lift
+from staticgrad.ops.control.bodies import Bodied, Body, BodyGraph, RunBody, close, fitted, predicate_of, run_alone
+from staticgrad.optable import FUNCTIONS, Array, Op, public, register
+from staticgrad.types import Size, TensorType, bind_size, int64, is_floating
+
+
+@frozen
+class LoopAttributes(Bodied):
+    """A loop of ``length`` turns at most (None: no bound); ``carries`` and ``sequences`` count operands."""
+
+    body: Body
+    condition: Body | None
+    carries: int
+    sequences: int
+    length: Size | None
+    reverse: bool = False
+    counted: bool = False
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        return (self.body,) if self.condition is None else (self.body, self.condition)
+
+    def with_bodies(self, bodies: Sequence[Body]) -> LoopAttributes:
+        return replace(self, body=bodies[0], condition=bodies[1] if len(bodies) > 1 else None)
+
+    @property
+    def first_result(self) -> int:
+        """The number of the first stacked result."""
+        return self.carries + (self.condition is not None)
+
+
+def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, ...]:
+    carries = types[attrs.counted : attrs.counted + attrs.carries]
+    rows = [x.type for x in attrs.body.fetches[attrs.carries :]]
+    count = (TensorType((), int64),) if attrs.condition is not None else ()
+    stacked = () if attrs.length is None else tuple(TensorType((attrs.length, *t.shape), t.dtype) for t in rows)
+    return (*carries, *count, *stacked)
+
+
+def run_loop(attrs: LoopAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
+    """What a loop means. Rows of stacked results that no turn writes are zero."""
+    most = None if attrs.length is None else bind_size(attrs.length, {})
+    if attrs.counted:
+        most, inputs = int(inputs[0]), inputs[1:]
+    carries = list(inputs[: attrs.carries])
+    sequences = inputs[attrs.carries : attrs.carries + attrs.sequences]
+    captured = inputs[attrs.carries + attrs.sequences :]
+    rows = [x.type for x in attrs.body.fetches[attrs.carries :]]
+    length = () if attrs.length is None else (attrs.length,)
+    stacked = [np.zeros((*length, *t.shape), t.dtype) for t in rows] if length else []
+    taken = 0
+    while most is None or taken < most:
+        turn = most - 1 - taken if attrs.reverse and most is not None else taken
+        operands = [np.asarray(turn, np.int64), *carries, *(x[turn] for x in sequences), *captured]
+        if attrs.condition is not None and not run(attrs.condition, operands)[0]:
+            break
+        results = run(attrs.body, operands)
+        carries = list(results[: attrs.carries])
+        for stack, row in zip(stacked, results[attrs.carries :], strict=False):
+            stack[turn] = row
+        taken += 1
+    count = [np.asarray(taken, np.int64)] if attrs.condition is not None else []
+    return [*carries, *count, *stacked]
+
+
+def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
+    return register(
+        Op(
+            name,
+            doc,
+            infer=_loop_types,
+            reference=lambda attrs, *inputs: tuple(run_loop(attrs, inputs, run_alone)),
+            effect=effect,
+            grad_name=grad_name,
+            tags=frozenset({"primitive", "loop"}),
+        )
+    )
+
+
+SCAN = _loop("scan", "Turns of a body that carries values and reads and writes rows.", False, "Scan")
+WHILE = _loop("while_loop", "Turns of a body as long as a condition holds.", False, "WhileLoop")
+EFFECTFUL_SCAN = _loop("effectful_scan", "A scan whose body has effects.", True, "Scan")
+EFFECTFUL_WHILE = _loop("effectful_while_loop", "A while_loop whose body has effects.", True, "WhileLoop")
+
+
+@public
+def scan(
+    fn: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
+    *,
+    length: Size | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """``carry, y = fn(carry, x)`` for each row x of ``xs``, inside the compiled program.
+
+    ``fn`` is called once, with tensors that stand for the values of one turn. It may use any tensor or variable from
+    outside, and gradients flow to them.
+
+    Args:
+        fn: gets the carry and a row (None where ``xs`` is None); returns the next carry, of equal structure, shapes and
+            dtypes, and what is stacked.
+        init: a nest, the carry before the first turn.
+        xs: a nest of tensors of one length along axis 0.
+        length: how many turns; needed where ``xs`` is None.
+        reverse: from the last row to the first; stacked results keep the order of the rows.
+
+    Returns:
+        The last carry (``init`` where there is no turn) and the nest of the ys, stacked along axis 0.
+
+    Raises:
+        GraphError: the carry changes its structure or a type, lengths differ, or a variable is written in ``fn``.
+    """
+    leaves, rows = nest.flatten(init), nest.flatten(xs)
+    outer = graph_of([*leaves, *rows])
+    with outer:
+        carries = [lift(x, outer) for x in leaves]
+        sequences = [lift(x, outer) for x in rows]
+    turns = _length(sequences, length)
+    graph = BodyGraph(outer)
+    with graph, in_body():
+        turn = _turn(graph)
+        old = [_carried(graph, x) for x in carries]
+        row = [_row(graph, x) for x in sequences]
+        answer = fn(nest.pack(init, old), nest.pack(xs, row))
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise GraphError(f"scan: expected the function to return (carry, y), actual {answer!r}")
+        new = next_carry("scan", graph, init, answer[0], carries)
+        ys = [graph.adopt(lift(y, graph), "scan") for y in nest.flatten(answer[1])]
+    body = close(graph, [turn, *old, *row, *graph.captured.values()], [*new, *ys], "scan")
+    attrs = LoopAttributes(body, None, len(carries), len(sequences), turns, bool(reverse))
+    op = EFFECTFUL_SCAN if body.effects else SCAN
+    node = outer.add(op, [*carries, *sequences, *graph.captured], attrs)
+    last, stacked = node.outputs[: len(carries)], node.outputs[len(carries) :]
+    return nest.pack(init, last), nest.pack(answer[1], stacked)
+
+
+def map_(fn: Callable[[Any], Any], xs: Any) -> Any:
+    """``fn`` of each row of ``xs``, stacked: a scan that carries nothing.
+
+    Raises:
+        GraphError: as ``scan``.
+    """
+    _, ys = scan(lambda carry, x: (carry, fn(x)), (), xs)
+    return ys
+
+
+map_.__name__ = map_.__qualname__ = "map"
+FUNCTIONS.register(map_, "map")
+
+
+@public
+def while_loop(
+    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any, *, max_steps: int | None = None
+) -> Any:
+    """``state = body_fn(state)`` as long as ``cond_fn(state)`` holds, inside the compiled program.
+
+    Args:
+        cond_fn: gives a bool of shape ().
+        body_fn: the next state, of equal structure, shapes and dtypes.
+        init: a nest, the first state.
+        max_steps: after so many steps the loop stops; gradients in reverse need this bound.
+
+    Returns:
+        The last state.
+
+    Raises:
+        GraphError: the state changes its structure or a type, or the condition is no bool of shape ().
+    """
+    if max_steps is not None and (not isinstance(max_steps, (int, np.integer)) or max_steps < 0):
+        raise GraphError(f"while_loop: max_steps={max_steps!r}: expected a number of steps")
+    leaves = nest.flatten(init)
+    outer = graph_of(leaves)
+    with outer:
+        carries = [lift(x, outer) for x in leaves]
+    graphs = (BodyGraph(outer), BodyGraph(outer))
+    parts: list[tuple[list[Tensor], list[Tensor]]] = []
+    for graph in graphs:
+        with graph, in_body():
+            turn = _turn(graph)
+            old = [_carried(graph, x) for x in carries]
+            state = nest.pack(init, old)
+            if graph is graphs[0]:
+                results = next_carry("while_loop", graph, init, body_fn(state), carries)
+            else:
+                results = [predicate_of("while_loop", graph, cond_fn(state))]
+            parts.append(([turn, *old], results))
+    captured = list(dict.fromkeys(x for graph in graphs for x in graph.captured))
+    bodies = []
+    for graph, (feeds, results) in zip(graphs, parts, strict=True):
+        params = [graph.adopt(x, "while_loop") for x in captured]
+        bodies.append(close(graph, [*feeds, *params], results, "while_loop"))
+    attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, None if max_steps is None else int(max_steps))
+    op = EFFECTFUL_WHILE if any(body.effects for body in bodies) else WHILE
+    node = outer.add(op, [*carries, *captured], attrs)
+    return nest.pack(init, node.outputs[: len(carries)])
+
+
+def _length(sequences: Sequence[Tensor], length: Size | None) -> Size:
+    for x in sequences:
+        if x.ndim == 0:
+            raise GraphError(f"scan: xs are read row by row, but {x.name!r} has no axis", source=x.source)
+    found = [x.shape[0] for x in sequences] + ([] if length is None else [length])
+    if not found:
+        raise GraphError("scan: without xs, length= says how many turns there are")
+    known = [size for size in found if isinstance(size, int)]
+    if len(set(known)) > 1 or any(size < 0 for size in known):
+        raise GraphError(f"scan: expected one length, actual {', '.join(map(str, found))}")
+    return known[0] if known else found[0]
+
+
+def _turn(graph: BodyGraph) -> Tensor:
+    graph.turn = graph.parameter(TensorType((), int64), "turn")
+    return graph.turn
+
+
+def _carried(graph: BodyGraph, x: Tensor) -> Tensor:
+    parameter = graph.parameter(x.type, x.op.name)
+    parameter.requires_grad = is_floating(x.dtype)
+    return parameter
+
+
+def _row(graph: BodyGraph, x: Tensor) -> Tensor:
+    parameter = graph.parameter(TensorType(x.shape[1:], x.dtype), x.op.name)
+    parameter.requires_grad = x.requires_grad
+    return parameter
+
+
+def next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Sequence[Tensor]) -> list[Tensor]:
+    try:
+        leaves: list[Any] = []
+        nest.map(lambda _, new: leaves.append(new), init, answer)
+        if any(new is None or nest.children(new) is not None for new in leaves):
+            raise GraphError(f"expected the structure of {init!r}, actual {answer!r}")
+    except GraphError as error:
+        raise GraphError(f"{what}: the carry changes its structure: {error}") from None
+    return [fitted(what, graph, new, x.type) for new, x in zip(leaves, carries, strict=True)]
+
+
+LOOPS = frozenset({"scan", "effectful_scan", "while_loop", "effectful_while_loop"})
