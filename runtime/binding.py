@@ -22,7 +22,7 @@ _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may bec
 def ready(array: Array, dtype: np.dtype) -> bool:
     """Whether compiled code can read the array as it is."""
     flags = array.flags
-    return array.dtype == dtype and array.dtype.isnative and flags.c_contiguous and flags.aligned
+    return array.dtype is dtype and flags.c_contiguous and flags.aligned
 
 
 def as_array(x: Tensor, value: Any) -> Array:
@@ -74,7 +74,7 @@ def _import(x: Tensor, value: Any) -> Array:
 
 def _cast(x: Tensor, array: Array) -> Array:
     if array.dtype == x.dtype:
-        return array
+        return array if array.dtype is x.dtype else array.view(x.dtype)
     if not np.can_cast(array.dtype, x.dtype, "safe"):
         raise FeedError(
             f"feed of {x.name!r}: wrong dtype\n  expected {x.dtype}\n  actual   {array.dtype}, which does not cast"
@@ -93,7 +93,8 @@ def _from_python(x: Tensor, value: Any) -> Array:
             raise FeedError(
                 f"feed of {x.name!r}: expected {x.dtype}, actual {raw.dtype if known else repr(value)}", source=x.source
             )
-        return np.asarray(value, x.dtype)
+        same = raw.dtype == x.dtype or kind == x.dtype.kind == "f"
+        return raw.astype(x.dtype, copy=False) if same else np.asarray(value, x.dtype)
     except (ValueError, OverflowError, TypeError) as error:
         if isinstance(error, FeedError):
             raise
@@ -101,8 +102,9 @@ def _from_python(x: Tensor, value: Any) -> Array:
 
 
 def _check_shape(x: Tensor, array: Array) -> None:
-    fits = array.ndim == x.ndim and all(
-        not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True)
+    fits = array.shape == x.type.shape or (
+        array.ndim == x.ndim
+        and all(not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True))
     )
     if not fits:
         raise FeedError(

@@ -7,7 +7,9 @@ the same nest of arrays. For each new combination of sizes it asks the session f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -15,7 +17,7 @@ from staticgrad import config, nest
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, types_of
+from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.types import Shape, TensorType, sizes
@@ -105,28 +107,20 @@ class Executable:
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, *arrays: Any, out: Any = None) -> Any:
+    def call(self, *values: Any, out: Any = None) -> Any:
         """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
-        if out is None:
-            values = self.call_flat(arrays)
-            if self._single:
-                return values[0]
-            return self._pack(values)
-        self.call_flat(arrays, [out] if self._single else flatten_like(self.fetches, out, "out"))
-        return out
-
-    def call_flat(self, values: Sequence[Any], outs: Sequence[Any] | None = None) -> list[Array | None]:
-        """Run on fed values; gives a result for each leaf of the fetches."""
         arrays = self._given(values)
-        shapes = tuple([array.shape for array in arrays])
-        runner = self._runner(shapes)
-        if outs is None:
-            results: Sequence[Array] = runner.run(arrays)
-        else:
-            results = self._run_out(runner, arrays, outs)
-        if self._plain:
-            return list(results)
-        return self._spread(results, outs)
+        runner = self._runner(tuple([array.shape for array in arrays]))
+        converted = any(map(operator.is_not, arrays, values))
+        if converted and all(ready(array, x.dtype) for array, x in zip(arrays, self.feeds, strict=True)):
+            # Now they may be what the fast entry knows; if not, it comes back with arrays that need no conversion.
+            return self.__call__(*arrays) if out is None else self.__call__(*arrays, out=out)
+        if out is None:
+            results = self._spread(runner.run(arrays), None)
+            return results[0] if self._single else self._pack(results)
+        outs = [out] if self._single else flatten_like(self.fetches, out, "out")
+        self._spread(self._run_out(runner, arrays, outs), outs)
+        return out
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
@@ -159,6 +153,8 @@ class Executable:
 
     def _spread(self, results: Sequence[Array], outs: Sequence[Any] | None) -> list[Array | None]:
         """A result for each leaf: None for ops, an array of its own for each mention of a tensor."""
+        if self._plain:
+            return list(results)
         spread: list[Array | None] = []
         used: set[int] = set()
         for leaf, place in enumerate(self._places):
@@ -206,18 +202,20 @@ class Executable:
             return self.call
         if self._single or self._list:
             return native.entry(types, self._places, self._single, self.call) or self.call
-        entry = native.entry(types, self._places, False, self._call_list)
-        pack, call = self._pack, self.call
+        missed = object()
+        entry = native.entry(types, self._places, False, lambda *arrays, out=None: missed)
+        if entry is None:
+            return self.call
+        fetches, pack, call = self.fetches, self._pack, self.call
 
         def packed(*arrays: Any, out: Any = None) -> Any:
-            if out is not None or entry is None:
-                return call(*arrays, out=out)
-            return pack(entry(*arrays))
+            if out is None:
+                results = entry(*arrays)
+                return call(*arrays) if results is missed else pack(results)
+            results = entry(*arrays, out=flatten_like(fetches, out, "out"))
+            return call(*arrays, out=out) if results is missed else out
 
         return packed
-
-    def _call_list(self, *arrays: Any) -> list[Array | None]:
-        return self.call_flat(arrays)
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
@@ -342,19 +340,23 @@ def structure_of(fetches: Any) -> Any:
 
 def packer(fetches: Any) -> Callable[[Sequence[Any]], Any]:
     """A function that puts a flat sequence of results into the nest of ``fetches``."""
-    if isinstance(fetches, (list, tuple, dict)) and type(fetches) in (list, tuple, dict):
-        parts = list(fetches.values()) if isinstance(fetches, dict) else list(fetches)
-        if all(isinstance(part, (Tensor, Node)) for part in parts):
-            if isinstance(fetches, dict):
-                keys = tuple(fetches)
-                return lambda values: dict(zip(keys, values, strict=True))
-            return type(fetches)
+    kind, parts = type(fetches), nest.children(fetches) or ()
+    if all(isinstance(part, (Tensor, Node)) for part in parts):
+        if kind is dict:
+            keys = tuple(fetches)
+            return lambda values: dict(zip(keys, values, strict=True))
+        if kind in (list, tuple):
+            return kind
+    return _part_packer(fetches, itertools.count())
 
-    def pack(values: Sequence[Any]) -> Any:
-        rest = iter(values)
-        return nest.map(lambda _: next(rest), fetches)
 
-    return pack
+def _part_packer(fetches: Any, numbers: Iterator[int]) -> Callable[[Sequence[Any]], Any]:
+    """The same for a part of a nest, whose results are the next of ``numbers``."""
+    parts = nest.children(fetches)
+    if parts is None:
+        return operator.itemgetter(next(numbers))
+    packers = [_part_packer(part, numbers) for part in parts]
+    return lambda values: nest.rebuild(fetches, [pack(values) for pack in packers])
 
 
 def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
@@ -368,8 +370,8 @@ def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
     if isinstance(structure, (Tensor, Node)):
         return [values]
     pairs: list[tuple[Any, Any]]
-    if isinstance(structure, Mapping):
-        same = isinstance(values, Mapping) and values.keys() == structure.keys()
+    if isinstance(structure, (dict, Mapping)):
+        same = isinstance(values, (dict, Mapping)) and values.keys() == structure.keys()
         pairs = [(structure[k], values[k]) for k in structure] if same else []
     elif isinstance(structure, (list, tuple)):
         same = isinstance(values, (list, tuple)) and len(values) == len(structure)

@@ -18,10 +18,10 @@ def children(nest: Any) -> Sequence[Any] | None:
     """The parts of a nest in order; None for a leaf."""
     if nest is None:
         return ()
-    if isinstance(nest, Mapping):
-        return tuple(nest.values())
     if isinstance(nest, (tuple, list)):
         return tuple(nest)
+    if isinstance(nest, (dict, Mapping)):
+        return tuple(nest.values())
     if is_dataclass(nest) and not isinstance(nest, type):
         return tuple(getattr(nest, f.name) for f in fields(nest) if f.init)
     return None
@@ -31,13 +31,13 @@ def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
     """The same kind of nest over other parts."""
     if nest is None:
         return None
-    if isinstance(nest, Mapping):
-        mapping: Any = type(nest)
-        return mapping(zip(nest, parts, strict=True))
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
         return type(nest)(*parts)
     if isinstance(nest, (tuple, list)):
         return type(nest)(parts)
+    if isinstance(nest, (dict, Mapping)):
+        mapping: Any = type(nest)
+        return mapping(zip(nest, parts, strict=True))
     names = [f.name for f in fields(nest) if f.init]
     return replace(nest, **dict(zip(names, parts, strict=True)))
 

@@ -34,14 +34,15 @@ DTypeLike = npt.DTypeLike
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype:
-    """The dtype that ``np.dtype`` understands, in the machine's order of bytes, if programs can hold it."""
+    """The one of ``DTYPES`` that ``np.dtype`` understands, whatever its order of bytes. There may be several equal
+    objects (``pickle`` makes others); arrays that have this very one are recognised at once."""
     try:
         result = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
         raise GraphError(f"{dtype!r} is not a dtype") from error
     if result not in DTYPES:
         raise GraphError(f"dtype {result} is not supported: expected one of {', '.join(d.name for d in DTYPES)}")
-    return result
+    return DTYPES[DTYPES.index(result)]
 
 
 def is_floating(dtype: np.dtype) -> bool:

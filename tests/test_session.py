@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import gc
+import pickle
 import sys
 import weakref
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import staticgrad as sg
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.runtime import entry
 from staticgrad.runtime.entry import layout_is_known
+from staticgrad.runtime.native import NativeRunner
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -316,6 +318,43 @@ def test_programs_are_called_in_machine_code(g: sg.Graph, backend: str, monkeypa
     for _ in range(100):
         exe(np.ones(2, np.float32))
     assert sys.getrefcount(sg.float32) < before + 50  # of 200 results, none has left a reference
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[1, 2], [3, 4]],
+        [[1.0, 2.0], [3.0, 4.0]],
+        ((True, 2), (3, 4.0)),
+        np.array([[1, 3], [2, 4]], np.float32).T,
+        np.array([[1, 0, 2], [3, 0, 4]], np.float32)[:, ::2],
+        np.array([[1, 2], [3, 4]], np.int16),
+        np.array([[1, 2], [3, 4]], ">f4"),
+        pickle.loads(pickle.dumps(np.array([[1, 2], [3, 4]], np.float32))),  # its dtype is another object
+        memoryview(np.array([[1, 2], [3, 4]], np.float32)),
+    ],
+    ids=repr,
+)
+def test_what_is_converted_is_called_in_machine_code(
+    g: sg.Graph, backend: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STATICGRAD_MEMORY", raising=False)  # a poisoned arena is filled by Python
+    x = sg.placeholder((2, 2))
+    sess = sg.Session(g)
+    y, z = x + 1, x * 2
+    nests = [y, [y, z], {"y": y, "more": (z, [y - 1, None])}]
+    steps = [sess.compile(nest, x) for nest in nests]
+    if backend == "compiled" and layout_is_known():
+        monkeypatch.setattr(NativeRunner, "run", None)
+    want = np.array([[2, 3], [4, 5]])
+    for step, nest in zip(steps, nests, strict=True):
+        got = sg.nest.flatten(step(value))
+        outs = sg.nest.map(lambda leaf: np.empty((2, 2), np.float32), nest)
+        assert step(value, out=outs) is outs
+        for values in (got, sg.nest.flatten(outs)):
+            assert len(values) == len(sg.nest.flatten(nest))
+            for actual, expected in zip(values, (want, 2 * (want - 1), want - 1), strict=False):
+                np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("field", ["TYPE", "DATA", "NDIM", "DIMS", "DTYPE", "FLAGS", "TUPLE_ITEM", "LIST_ITEMS"])
