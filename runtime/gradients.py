@@ -13,8 +13,8 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.executable import Runner
 from staticgrad.runtime.kept import Kept
+from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import Store
 
 SOURCE = "accumulated_grad"

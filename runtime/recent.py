@@ -6,6 +6,8 @@ import threading
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+KEPT_PROGRAMS = 256  # by a session, and by an executable whose sizes change
+
 V = TypeVar("V")
 
 

@@ -18,9 +18,11 @@ from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, types_of
-from staticgrad.runtime.executable import KEPT_PROGRAMS, Executable, Runner, leaves_of, structure_of
-from staticgrad.runtime.recent import Recent
+from staticgrad.runtime.executable import Executable
+from staticgrad.runtime.fetches import leaves_of, structure_of
+from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
+from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 

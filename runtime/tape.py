@@ -29,11 +29,11 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array
-from staticgrad.runtime.executable import KEPT_PROGRAMS, Runner
 from staticgrad.runtime.kept import Blocks, Kept
-from staticgrad.runtime.recent import Recent
+from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.reports import SavedBuffer, TapeMemory
+from staticgrad.runtime.runner import Runner
 
 if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
