@@ -54,6 +54,7 @@ PAGE = 4096
 LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
 LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
 NEAR_BYTES = 2 << 20  # of all images
+ENOUGH_UNITS = 8  # so that threads have work of their own: for more of them outputs are not cut in parts
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
 LEAST_PART_GATHERED = 256  # where each part gathers them, too
 
@@ -272,7 +273,8 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
     apart = kernel.batch * groups * blocks
-    parts = max(1, min(-(-wanted // apart), outputs // (LEAST_PART if planes is None else LEAST_PART_GATHERED)))
+    least = LEAST_PART if planes is None else LEAST_PART_GATHERED
+    parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // apart), outputs // least))
     part_panels = -(-tiling.row_panels // parts)
     parts = -(-tiling.row_panels // part_panels)
     layout: Layout = "rows" if weights.input == 1 else "columns"
