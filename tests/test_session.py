@@ -333,7 +333,7 @@ def test_programs_are_called_in_machine_code(g: sg.Graph, backend: str, monkeypa
         pickle.loads(pickle.dumps(np.array([[1, 2], [3, 4]], np.float32))),  # its dtype is another object
         memoryview(np.array([[1, 2], [3, 4]], np.float32)),
     ],
-    ids=repr,
+    ids=["ints", "floats", "mixed", "transposed", "strided", "int16", "big-endian", "unpickled", "memoryview"],
 )
 def test_what_is_converted_is_called_in_machine_code(
     g: sg.Graph, backend: str, value: Any, monkeypatch: pytest.MonkeyPatch
