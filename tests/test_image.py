@@ -120,18 +120,25 @@ def behaviour(loaded: native.Loaded) -> list[object]:
     ]
 
 
+def in_fresh_process(what: Callable[[], None]) -> str:
+    """What a function of this module prints. LLVM's loader ends a process in whose memory it finds no room for all
+    sections of an object within two GB of each other, which happens after many tests."""
+    code = f"import test_image; test_image.{what.__name__}()"
+    child = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=120
+    )
+    return child.stdout
+
+
 def print_what_llvm_s_loader_makes() -> None:
     print(behaviour(LoadedObject(*object_of(TEXT))))
 
 
-def what_llvm_s_loader_makes() -> object:
-    """In a fresh process: LLVM's loader ends one in whose memory it finds no room for all sections of an object within
-    two GB of each other, which happens after many tests."""
-    code = f"from test_image import *; {print_what_llvm_s_loader_makes.__name__}()"
-    child = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=120
-    )
-    return ast.literal_eval(child.stdout)
+def print_a_choice_of_an_object() -> None:
+    image.loads_here = lambda: False
+    code = machine_code(TEXT, GENERIC)
+    assert isinstance(code, RelocatableObject)
+    print(function(load_code(code), "choose", ctypes.c_int64, ctypes.c_int64)(3))
 
 
 @needs_images
@@ -140,7 +147,7 @@ def test_an_image_does_what_llvm_s_loader_makes_of_the_object() -> None:
     made = link.link(code)
     assert sorted(name for name, _ in made.exports) == sorted(exports)
     mapped = behaviour(LoadedImage(made))
-    assert mapped == what_llvm_s_loader_makes()
+    assert mapped == ast.literal_eval(in_fresh_process(print_what_llvm_s_loader_makes))
     assert mapped[:3] == [[14, 49], [1.5, 2.5, 3.5, 4.5], [-1, 13, 8, 100, 5, 77, -1]]
     assert mapped[3:] == [[41, 83, 85], 5, b"\x07" * 5 + b"\0" * 3]
 
@@ -190,10 +197,8 @@ def test_thread_local_data_is_refused() -> None:
 
 
 def test_objects_load_where_images_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_fresh_process(print_a_choice_of_an_object) == "5\n"
     monkeypatch.setattr(image, "loads_here", lambda: False)
-    code = machine_code(TEXT, GENERIC)
-    assert isinstance(code, RelocatableObject)
-    assert function(load_code(code), "choose", ctypes.c_int64, ctypes.c_int64)(3) == 5
     with pytest.raises(ImageError, match="x86_64"):
         LoadedImage(Image(b"", 8, image.PAGE, (), (), ()))
 
