@@ -138,7 +138,8 @@ def print_a_choice_of_an_object() -> None:
     image.loads_here = lambda: False
     code = machine_code(TEXT, GENERIC)
     assert isinstance(code, RelocatableObject)
-    print(function(load_code(code), "choose", ctypes.c_int64, ctypes.c_int64)(3))
+    loaded = load_code(code)  # the code lives as long as this
+    print(function(loaded, "choose", ctypes.c_int64, ctypes.c_int64)(3))
 
 
 @needs_images
