@@ -21,7 +21,7 @@ from itertools import product
 import numpy as np
 
 from staticgrad.compiler.emit.entry import raw_strides
-from staticgrad.compiler.emit.nest.facts import analyse, closure, cost_of, dtype_of
+from staticgrad.compiler.emit.nest.facts import Facts, analyse, closure, cost_of, dtype_of
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
@@ -62,8 +62,11 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
             found.extend(small.step for small in run)
         run.clear()
 
-    for step in steps:
-        small = _small(step, target)
+    candidates = [_candidate(step, target) for step in steps]
+    beside = [None, *candidates, None]
+    for number, (step, candidate) in enumerate(zip(steps, candidates, strict=True)):
+        alone = beside[number] is None and beside[number + 2] is None
+        small = None if candidate is None or alone else _small(step, *candidate)
         if small is None or not _fits(run, small):
             close()
         if small is None:
@@ -80,8 +83,11 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
 # -- one step -------------------------------------------------------------------------------------------------------
 
 
-def _small(step: Step, target: Target) -> _Small | None:
-    """The step if its elements may as well be computed one by one."""
+Parts = Sequence[tuple[Nest, Sequence[Operand]]]
+
+
+def _candidate(step: Step, target: Target) -> tuple[Parts, int] | None:
+    """The nests that a step stands for and what they cost as they are, if their elements could be written down."""
     if isinstance(step.kernel, Nest):
         parts: Parts = [(step.kernel, step.operands)]
         cost = 0
@@ -91,13 +97,20 @@ def _small(step: Step, target: Target) -> _Small | None:
     else:
         return None
     for nest, _ in parts:
-        needed = analyse(nest).needed
-        if not 0 < math.prod(nest.dims) * len(needed) <= MOST_INSTRUCTIONS:
+        facts = analyse(nest)
+        if not 0 < math.prod(nest.dims) * len(facts.needed) <= MOST_INSTRUCTIONS:
             return None
         known = _known(nest)
-        if not all(_is_plain(nest, number, known) for number in needed):
+        if not all(_is_plain(nest, number, known) for number in facts.needed):
             return None
-        cost += _cost(nest, needed - known)
+        cost += _cost(nest, facts.needed - known)
+        if _least(nest, facts, known) > MOST_EXTRA + cost:
+            return None
+    return parts, cost
+
+
+def _small(step: Step, parts: Parts, cost: int) -> _Small | None:
+    """The step if its elements may as well be computed one by one."""
     operands = tuple(dict.fromkeys(operand for _, given in parts for operand in given))
     apart = _written(parts, operands, passing={o.memory for o in operands} - {o.memory for o in step.operands})
     return _Small(step, apart, operands) if _cost(apart, range(len(apart.body))) - cost <= MOST_EXTRA else None
@@ -106,9 +119,6 @@ def _small(step: Step, target: Target) -> _Small | None:
 def _is_plain_product(kernel: Contraction) -> bool:
     """Without a batch whose points take turns in scratch memory, and whose operands are where others see them."""
     return kernel.dtype.kind == "f" and kernel.packed is None and (kernel.store_raw or not kernel.batch)
-
-
-Parts = Sequence[tuple[Nest, Sequence[Operand]]]
 
 
 def _product(step: Step, kernel: Contraction, target: Target) -> Parts:
@@ -175,6 +185,12 @@ def _is_plain(nest: Nest, number: int, known: set[int]) -> bool:
             return kind in STEP_OF and dtype_of(nest, arg) == dtype
         case _:
             return True
+
+
+def _least(nest: Nest, facts: Facts, known: set[int]) -> int:
+    """The fewest instructions that the elements can take: a store each, of something that is loaded or computed."""
+    stores = [(n, i) for n in facts.needed if isinstance(i := nest.body[n], Store) and i.guard is None]
+    return sum((2 - (i.value in known)) * math.prod(nest.dims[d] for d in facts.depends[n]) for n, i in stores)
 
 
 def _cost(nest: Nest, numbers: Iterable[int]) -> int:
