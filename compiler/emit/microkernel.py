@@ -480,6 +480,21 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
         yield loop.index
 
 
+def by_width(f: Function, tiling: Tiling, panel: Index, columns: int, write: Callable[[int], None]) -> None:
+    """Have ``write`` written down for the columns that a panel has of ``columns`` in all: the last may have fewer."""
+    width, ragged = tiling.width, columns % tiling.width
+    if ragged == 0:
+        write(width)
+    elif isinstance(panel, int):
+        write(ragged)
+    else:
+        last = integer(tiling.column_panels - 1)
+        with f.when(f.compare("icmp slt", panel, last)):
+            write(width)
+        with f.when(f.compare("icmp eq", panel, last)):
+            write(ragged)
+
+
 # -- copies -----------------------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -344,11 +344,8 @@ class DepthwiseWeights(ByUnits):
 
     def _add_parts(self, writer: Writer) -> None:
         """Add what the chunks have found to what the first one has, in their order."""
-        if self.units.chunks == 1:
-            return
-        f, first = writer.f, writer.area(0)
-        with span(f, 1, self.units.chunks) as number:
-            add_arrays(writer, first, writer.area(f.mul(number, self.part_bytes)), self.part)
+        if self.units.chunks > 1:
+            add_up(writer, 0, self.part_bytes, self.part, self.units.chunks)
 
     def _finish(self, writer: Writer) -> None:
         """Store the weights where the result wants them, and call the epilogue."""

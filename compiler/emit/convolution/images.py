@@ -311,8 +311,17 @@ class ByUnits(abc.ABC):
         self.complete(chunks.own)
 
 
-def add_arrays(writer: Writer, to: Value, source: Value, count: int) -> None:
-    """``to[k] += source[k]``, of floats."""
+def add_up(writer: Writer, at: int, nbytes: int, count: int, arrays: int) -> Value:
+    """Add arrays of ``count`` floats in scratch memory, ``nbytes`` apart, to the first of them, in their order; that
+    lies at byte ``at``."""
+    f, first = writer.f, writer.area(at)
+    with span(f, 1, arrays) as number:
+        _add_array(writer, first, writer.area(f.add(at, f.mul(number, nbytes))), count)
+    return first
+
+
+def _add_array(writer: Writer, to: Value, source: Value, count: int) -> None:
+    """``to[k] += source[k]``."""
     f = writer.f
     lanes = tile_lanes(f.target, writer.dtype)
     whole = count - count % lanes

@@ -24,7 +24,7 @@ from staticgrad.compiler.emit.convolution.images import (
     Chunks,
     Image,
     Writer,
-    add_arrays,
+    add_up,
     is_run,
     seconds_of,
     x_image,
@@ -220,10 +220,7 @@ def _sum_parts(chunks: Chunks, plan: WeightGrad) -> None:
         _copy_image(writer, plan, frame, y_copy, start, images)
         _add_blocks(writer, plan, result, frame, y_copy, images, low)
     chunks.run(f.finish(), plan.parts)
-    first = chunks.own.area(0)
-    with span(chunks.f, 1, plan.parts) as number:
-        source = chunks.own.area(chunks.f.mul(number, plan.result_bytes))
-        add_arrays(chunks.own, first, source, plan.result_bytes // writer.dtype.itemsize)
+    add_up(chunks.own, 0, plan.result_bytes, plan.result_bytes // writer.dtype.itemsize, plan.parts)
     _finish_weights(chunks.own, plan)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
@@ -192,11 +192,8 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
     segments = chunk_range(f, f.index(number), plan.part, plan.segments.number)
     _add_unit(writer, plan, unit, segments, (sums, row_major_weights(writer.kernel)), _own(writer, plan, part.worker))
     chunks.run(f.finish(), plan.units * plan.parts)
-    own, first = chunks.own, chunks.own.area(0)
-    with span(chunks.f, 1, plan.parts) as later:
-        source = own.area(chunks.f.mul(later, plan.sum_bytes))
-        add_arrays(own, first, source, plan.sum_bytes // own.dtype.itemsize)
-    kernel = chunks.kernel
+    own, kernel = chunks.own, chunks.kernel
+    first = add_up(own, 0, plan.sum_bytes, plan.sum_bytes // own.dtype.itemsize, plan.parts)
     if own.result is not None:
         copy_weights(own, (own.result, kernel.w_strides), (first, row_major_weights(kernel)))
     ranges: list[Range] = [(0, kernel.filters), (0, plan.channels.count), *((0, taps) for taps in kernel.kernel)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -29,6 +29,7 @@ from staticgrad.compiler.emit.microkernel import (
     TileOperands,
     Tiling,
     aligned_bytes,
+    by_width,
     call_tile,
     choose_tiling,
     fill_zero,
@@ -221,11 +222,8 @@ def _sum_parts(chunks: Chunks, plan: PlaneWeights) -> None:
         _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
         _add_tiles(writer, plan, x, y, sums, f.sub(number, low), segment, (0, plan.units))
     chunks.run(f.finish(), plan.parts)
-    first = chunks.own.area(plan.raw_bytes)
-    with span(chunks.f, 1, plan.parts) as number:
-        source = chunks.own.area(chunks.f.add(plan.raw_bytes, chunks.f.mul(number, plan.sum_bytes)))
-        add_arrays(chunks.own, first, source, plan.sum_bytes // writer.dtype.itemsize)
-    _finish(chunks.own, plan, first)
+    count = plan.sum_bytes // writer.dtype.itemsize
+    _finish(chunks.own, plan, add_up(chunks.own, plan.raw_bytes, plan.sum_bytes, count, plan.parts))
 
 
 def _share_panels(chunks: Chunks, plan: PlaneWeights, share: int) -> None:
@@ -280,21 +278,11 @@ def _pack(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, panel
     if plan.y_in_place:
         return
     f, tiling = writer.f, plan.tiling
-    ragged = plan.filters % tiling.width
     with span(f, *panels) as number:
         group, panel = divide(f, number, tiling.column_panels)
         at = writer.at(to, (number, plan.y_panel))
         first = f.add(f.mul(group, plan.filters), f.mul(panel, tiling.width))
-        if ragged == 0:
-            _pack_panel(writer, plan, at, segment, first, tiling.width)
-        elif isinstance(panel, int):
-            _pack_panel(writer, plan, at, segment, first, ragged)
-        else:
-            last = integer(tiling.column_panels - 1)
-            with f.when(f.compare("icmp slt", panel, last)):
-                _pack_panel(writer, plan, at, segment, first, tiling.width)
-            with f.when(f.compare("icmp eq", panel, last)):
-                _pack_panel(writer, plan, at, segment, first, ragged)
+        by_width(f, tiling, panel, plan.filters, functools.partial(_pack_panel, writer, plan, at, segment, first))
 
 
 def _pack_panel(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, first: Index, count: int) -> None:
@@ -410,19 +398,9 @@ def _call_epilogue(writer: Writer, plan: PlaneWeights, group: Index, rows: Range
 
 def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
     """Copy the sums of some rows of tiles, in one panel of filters, to the weights."""
-    f, width = writer.f, plan.tiling.width
-    ragged = plan.filters % width
-    first = f.add(f.mul(group, plan.filters), f.mul(panel, width))
-    if ragged == 0:
-        _store_panel(writer, plan, sums, first, rows, width)
-    elif isinstance(panel, int):
-        _store_panel(writer, plan, sums, first, rows, ragged)
-    else:
-        last = integer(plan.tiling.column_panels - 1)
-        with f.when(f.compare("icmp slt", panel, last)):
-            _store_panel(writer, plan, sums, first, rows, width)
-        with f.when(f.compare("icmp eq", panel, last)):
-            _store_panel(writer, plan, sums, first, rows, ragged)
+    f = writer.f
+    first = f.add(f.mul(group, plan.filters), f.mul(panel, plan.tiling.width))
+    by_width(f, plan.tiling, panel, plan.filters, functools.partial(_store_panel, writer, plan, sums, first, rows))
 
 
 def _spacing(writer: Writer) -> int | None:

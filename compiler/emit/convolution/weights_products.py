@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_arrays, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -26,6 +26,7 @@ from staticgrad.compiler.emit.microkernel import (
     TileOperands,
     Tiling,
     aligned_bytes,
+    by_width,
     call_tile,
     choose_tiling,
     prefetch,
@@ -213,10 +214,7 @@ def _sum_parts(chunks: Chunks, plan: WeightProducts) -> None:
     with span(f, low, high) as number:
         _Segment(writer, plan, own, sums, number, f.sub(number, low)).add((0, plan.units))
     chunks.run(f.finish(), plan.parts)
-    first = chunks.own.area(0)
-    with span(chunks.f, 1, plan.parts) as number:
-        source = chunks.own.area(chunks.f.mul(number, plan.sum_bytes))
-        add_arrays(chunks.own, first, source, plan.sum_bytes // writer.dtype.itemsize)
+    first = add_up(chunks.own, 0, plan.sum_bytes, plan.sum_bytes // writer.dtype.itemsize, plan.parts)
     _finish(chunks.own, plan, first, (0, chunks.kernel.filters), (0, plan.channels))
 
 
@@ -301,18 +299,8 @@ class _Segment:
     def _pack(self, panel: Value, group: Index, column: Index) -> None:
         """Transpose the pixels of a panel of columns."""
         f, tiling = self.writer.f, self.plan.tiling
-        ragged = tiling.n % tiling.width
         first = f.mul(column, tiling.width)
-        if ragged == 0:
-            self._pack_some(panel, group, first, tiling.width)
-        elif isinstance(column, int):
-            self._pack_some(panel, group, first, ragged)
-        else:
-            last = integer(tiling.column_panels - 1)
-            with f.when(f.compare("icmp slt", column, last)):
-                self._pack_some(panel, group, first, tiling.width)
-            with f.when(f.compare("icmp eq", column, last)):
-                self._pack_some(panel, group, first, ragged)
+        by_width(f, tiling, column, tiling.n, functools.partial(self._pack_some, panel, group, first))
 
     def _pack_some(self, panel: Value, group: Index, first: Index, count: int) -> None:
         """Transpose the pixels of ``count`` planes from number ``first`` of a group on."""
