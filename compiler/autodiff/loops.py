@@ -146,13 +146,11 @@ class _Extraction:
     def thinned(self, stacked_anyway: set[Tensor]) -> dict[Tensor, bool]:
         """Which values between the body's parameters and what is stacked now had better be computed again, for fewest
         bytes in all."""
-        edges: dict[Tensor, tuple[Tensor, ...]] = {}
-        stack = list(self.stacked)
-        while stack:
-            x = stack.pop()
-            if x not in edges:
-                edges[x] = tuple(y for y in x.op.inputs if not self._is_free(y)) if self._is_cheap(x.op) else ()
-                stack.extend(edges[x])
+
+        def operands(x: Tensor) -> tuple[Tensor, ...]:
+            return tuple(y for y in x.op.inputs if not self._is_free(y)) if self._is_cheap(x.op) else ()
+
+        edges = {x: operands(x) for x in sorted(reach(self.stacked, operands), key=lambda x: (x.op.serial, x.index))}
         sources = {x for x in edges if not self._is_cheap(x.op)}
         cost = {x: 0 if x in stacked_anyway else x.type.nbytes for x in edges}
         kept = minimum_cut(edges, sources, set(self.stacked), cost)
@@ -205,7 +203,8 @@ def _forward(body: Body, derivation: BodyGraph, stacked: Sequence[Tensor]) -> Bo
 def _outgrows(parts: _Parts, stacked: Iterable[Tensor]) -> bool:
     """Whether stacks do not stay in the caches; sizes that only feeds bind are taken for small."""
     length = parts.attrs.length
-    added = [x for x in stacked if x not in set(parts.results)]
+    anyway = set(parts.results)
+    added = [x for x in stacked if x not in anyway]
     if not isinstance(length, int) or not all(x.type.static for x in added):
         return False
     return length * sum(x.type.nbytes for x in added) > NEAR_BYTES
@@ -228,10 +227,11 @@ def _finish(
     body = parts.attrs.body
     known = (parts.turn, *parts.rows, *parts.shared)
     every = [x for group in results for x in group]
-    found = _Extraction(derivation, known, [x for group in seeds for x in group])
+    given = [x for group in seeds for x in group]
+    found = _Extraction(derivation, known, given)
     found.find(every)
     if _outgrows(parts, found.stacked):
-        found = _Extraction(derivation, known, [x for group in seeds for x in group], found.thinned(set(parts.results)))
+        found = _Extraction(derivation, known, given, found.thinned(set(parts.results)))
         found.find(every)
     read_rows = tuple(i for i, x in enumerate(parts.rows) if x in found.parameters)
     read_shared = tuple(i for i, x in enumerate(parts.shared) if x in found.parameters)

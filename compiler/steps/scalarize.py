@@ -144,7 +144,7 @@ def _product(step: Step, kernel: Contraction, target: Target) -> Parts:
     return [(nest, (a, b, c))] + ([] if kernel.epilogue is None else [(kernel.epilogue, (c, *rest))])
 
 
-def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory] = ()) -> Nest:
+def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory]) -> Nest:
     """Nests whose accesses are all plain as one, with every element written down. What hangs on indices alone is a
     number; ``passing`` are memories that are not stored."""
     dtypes = _dtypes(parts)
