@@ -1,7 +1,7 @@
 """Contraction and convolution kernels against NumPy in float64, on every target that this machine runs.
 
-All kernels of a target are compiled as one module, which is how programs use them; scratch memory is filled with NaN
-patterns first, so that a kernel that reads what it has not written is found out.
+All kernels of a group and a target are compiled as one module, which is how programs use them; scratch memory is filled
+with NaN patterns first, so that a kernel that reads what it has not written is found out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -134,25 +134,27 @@ def conv_reference(x: np.ndarray, w: np.ndarray, kernel: Convolution) -> np.ndar
     return y.reshape(x.shape[0], w.shape[0], height, width)
 
 
-def conv_gradients(x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolution) -> tuple[np.ndarray, np.ndarray]:
-    """Both transposes of the bilinear map, one tap at a time."""
-    dx = np.zeros((*x.shape[:2], *(s + 64 for s in x.shape[2:])))
-    dw = np.zeros(w.shape)
+def conv_gradient(which: Direction, x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolution) -> np.ndarray:
+    """A transpose of the bilinear map, by data or by weights, one tap at a time."""
     groups, (top, left) = kernel.groups, kernel.padding
-    wide = np.zeros_like(dx)
-    wide[:, :, top : top + x.shape[2], left : left + x.shape[3]] = x
-    weights, back = (
-        w.reshape(groups, -1, *w.shape[1:]),
-        y.reshape(y.shape[0], groups, w.shape[0] // groups, *y.shape[2:]),
-    )
+    wide = np.zeros((*x.shape[:2], *(s + 64 for s in x.shape[2:])))
+    inside = np.s_[:, :, top : top + x.shape[2], left : left + x.shape[3]]
+    if which == "weight_grad":
+        wide[inside] = x
+    dw = np.zeros(w.shape)
+    weights = w.reshape(groups, -1, *w.shape[1:])
+    back = y.reshape(y.shape[0], groups, w.shape[0] // groups, *y.shape[2:])
     for i, j in itertools.product(*map(range, kernel.kernel)):
         rows = i * kernel.dilation[0] + kernel.stride[0] * np.arange(kernel.out_height)
         columns = j * kernel.dilation[1] + kernel.stride[1] * np.arange(kernel.out_width)
         at = np.ix_(np.arange(x.shape[0]), np.arange(x.shape[1]), rows, columns)
-        view = wide[at].reshape(x.shape[0], groups, w.shape[1], len(rows), len(columns))
-        dw[:, :, i, j] = np.einsum("ngcpq,ngopq->goc", view, back).reshape(w.shape[:2])
-        dx[at] += np.einsum("ngopq,goc->ngcpq", back, weights[..., i, j]).reshape(dx[at].shape)
-    return dx[:, :, top : top + x.shape[2], left : left + x.shape[3]], dw
+        if which == "weight_grad":
+            view = wide[at].reshape(x.shape[0], groups, w.shape[1], len(rows), len(columns))
+            dw[:, :, i, j] = np.einsum("ngcpq,ngopq->goc", view, back).reshape(w.shape[:2])
+        else:
+            terms = np.einsum("ngopq,goc->ngcpq", back, weights[..., i, j])
+            wide[at] += terms.reshape(*x.shape[:2], len(rows), len(columns))
+    return dw if which == "weight_grad" else wide[inside]
 
 
 IMAGE_ORDERS = {"NCHW": (0, 1, 2, 3), "NHWC": (0, 2, 3, 1), "CHWN": (1, 2, 3, 0)}
@@ -180,9 +182,7 @@ def convolution_case(
     if direction == "forward":
         expected, magnitude = (conv_reference(v[0], v[1], kernel) for v in (exact, sizes))
     else:
-        which = direction == "weight_grad"
-        expected = conv_gradients(exact[0], exact[1], exact[2], kernel)[which]
-        magnitude = conv_gradients(sizes[0], sizes[1], sizes[2], kernel)[which]
+        expected, magnitude = (conv_gradient(direction, v[0], v[1], v[2], kernel) for v in (exact, sizes))
     label = (f"{direction} {batch} {channels} {size} {filters} {taps} s{stride} p{padding} d{dilation} g{groups} "
              f"{images} {outputs or images} {weights} {dtype} epilogue{epilogue:d} raw{store_raw:d}")  # fmt: skip
     result = np.zeros_like(result)
@@ -543,50 +543,57 @@ def plane_weight_product_cases() -> list[Case]:
     ]
 
 
-def convolution_cases() -> list[Case]:
+def layout_cases(direction: Direction) -> list[Case]:
+    """Every order of images and weights: ragged sizes, strides, dilations, groups."""
     cases = []
-    for direction in DIRECTIONS:
-        for images, weights in (("NCHW", "OIHW"), ("NHWC", "HWIO"), ("NHWC", "OHWI"), ("CHWN", "OIHW")):
-            case = functools.partial(convolution_case, direction, images=images, weights=weights)
-            cases += [
-                case(2, 5, (9, 11), 7, (3, 3), padding=(1, 1)),
-                case(2, 6, (9, 11), 8, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
-                case(1, 8, (10, 9), 20, (3, 3), padding=(1, 1), epilogue=True),
-                case(2, 8, (10, 9), 20, (3, 3), padding=(1, 1), stride=(2, 2), epilogue=True, store_raw=False),
-                case(1, 40, (45, 41), 40, (3, 3), padding=(1, 1), stride=(2, 2)),
-            ]
-        case = functools.partial(convolution_case, direction)
+    for images, weights in (("NCHW", "OIHW"), ("NHWC", "HWIO"), ("NHWC", "OHWI"), ("CHWN", "OIHW")):
+        case = functools.partial(convolution_case, direction, images=images, weights=weights)
         cases += [
-            case(1, 3, (8, 8), 4, (1, 1), images="NHWC"),
-            case(2, 4, (7, 6), 6, (1, 1), images="NHWC", epilogue=True, store_raw=False),
-            case(2, 4, (7, 6), 6, (1, 1), stride=(2, 3)),
-            case(1, 4, (9, 8), 6, (1, 1), stride=(2, 2), images="NHWC"),
-            case(1, 6, (9, 10), 6, (3, 3), padding=(1, 1), groups=6),
-            case(2, 37, (9, 10), 37, (3, 3), padding=(1, 1), groups=37, images="NHWC", epilogue=True),
-            case(2, 6, (9, 11), 6, (3, 2), stride=(2, 3), dilation=(1, 2), groups=6, epilogue=True, store_raw=False),
-            case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
-            case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
-            *depthwise_cases(direction),
-            *depthwise_plane_cases(direction),
-            *few_channel_cases(direction),
-            *first_layer_cases(direction),
-            *strip_cases(direction),
-            *packed_pixel_cases(direction),
-            *plane_product_cases(direction),
-            case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
-            case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
-            case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps
-            case(1, 512, (4, 5), 9, (2, 2), padding=(1, 0)),  # pixels kept apart
-            case(2, 40, (20, 30), 40, (3, 3), padding=(1, 1), images="NHWC"),
-            case(2, 24, (60, 50), 24, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
-            case(1, 24, (61, 51), 24, (3, 3), stride=(2, 3), epilogue=True, store_raw=False, images="NHWC"),
-            case(2, 3, (6, 6), 4, (3, 3), padding=(1, 1), dtype=np.dtype("int32")),
-            case(1, 4, (6, 6), 4, (3, 3), padding=(1, 1), dilation=(2, 2), images="NHWC"),
+            case(2, 5, (9, 11), 7, (3, 3), padding=(1, 1)),
+            case(2, 6, (9, 11), 8, (3, 2), stride=(2, 1), padding=(0, 1), dilation=(1, 2), groups=2),
+            case(1, 8, (10, 9), 20, (3, 3), padding=(1, 1), epilogue=True),
+            case(2, 8, (10, 9), 20, (3, 3), padding=(1, 1), stride=(2, 2), epilogue=True, store_raw=False),
+            case(1, 40, (45, 41), 40, (3, 3), padding=(1, 1), stride=(2, 2)),
         ]
     return cases
 
 
-CASES = contraction_cases() + narrow_cases() + convolution_cases() + plane_cases() + plane_weight_product_cases()
+def other_cases(direction: Direction) -> list[Case]:
+    """One tap, a group for each channel, taps at a distance and far outside, other dtypes."""
+    case = functools.partial(convolution_case, direction)
+    return [
+        case(1, 3, (8, 8), 4, (1, 1), images="NHWC"),
+        case(2, 4, (7, 6), 6, (1, 1), images="NHWC", epilogue=True, store_raw=False),
+        case(2, 4, (7, 6), 6, (1, 1), stride=(2, 3)),
+        case(1, 4, (9, 8), 6, (1, 1), stride=(2, 2), images="NHWC"),
+        case(1, 6, (9, 10), 6, (3, 3), padding=(1, 1), groups=6),
+        case(2, 37, (9, 10), 37, (3, 3), padding=(1, 1), groups=37, images="NHWC", epilogue=True),
+        case(2, 6, (9, 11), 6, (3, 2), stride=(2, 3), dilation=(1, 2), groups=6, epilogue=True, store_raw=False),
+        case(1, 21, (5, 6), 21, (2, 2), groups=21, images="NHWC", weights="HWIO"),
+        case(1, 4, (9, 10), 8, (3, 3), padding=(1, 1), groups=4, images="NHWC"),
+        case(1, 6, (12, 10), 10, (5, 3), stride=(3, 2), padding=(2, 0), dtype=F64),
+        case(1, 4, (15, 16), 5, (3, 4), stride=(4, 2), padding=(1, 2), dilation=(2, 4)),  # strides meet dilations
+        case(1, 2, (5, 5), 3, (2, 2), padding=(3, 2)),  # more padding than taps
+        case(1, 512, (4, 5), 9, (2, 2), padding=(1, 0)),  # pixels kept apart
+        case(2, 40, (20, 30), 40, (3, 3), padding=(1, 1), images="NHWC"),
+        case(2, 24, (60, 50), 24, (3, 3), padding=(1, 1), epilogue=True, store_raw=False),
+        case(1, 24, (61, 51), 24, (3, 3), stride=(2, 3), epilogue=True, store_raw=False, images="NHWC"),
+        case(2, 3, (6, 6), 4, (3, 3), padding=(1, 1), dtype=np.dtype("int32")),
+        case(1, 4, (6, 6), 4, (3, 3), padding=(1, 1), dilation=(2, 2), images="NHWC"),
+    ]
+
+
+EVERY_DIRECTION = (
+    layout_cases, other_cases, depthwise_cases, depthwise_plane_cases, few_channel_cases, first_layer_cases,
+    strip_cases, packed_pixel_cases, plane_product_cases,
+)  # fmt: skip
+GROUPS: dict[str, Callable[[], list[Case]]] = {
+    make.__name__: make for make in (contraction_cases, narrow_cases, plane_cases, plane_weight_product_cases)
+} | {
+    f"{make.__name__}-{direction}": functools.partial(make, direction)
+    for make in EVERY_DIRECTION
+    for direction in DIRECTIONS
+}  # made when they are tested: the arrays of all together are many
 
 
 # -- one module a target ----------------------------------------------------------------------------------------
@@ -651,22 +658,22 @@ def emit_case(module: Module, case: Case, number: int) -> None:
 HERE = [name for name in TARGETS if runs_here(TARGETS[name])]
 
 
-@pytest.fixture(scope="module", params=HERE)
-def native(request: pytest.FixtureRequest) -> NativeModule:
-    module = Module(TARGETS[request.param])
-    for number, case in enumerate(CASES):
+def compiled(cases: list[Case], target: Target) -> NativeModule:
+    """All kernels as one module, with functions ``run0``, ``run1``, …"""
+    module = Module(target)
+    for number, case in enumerate(cases):
         emit_case(module, case, number)
-    return NativeModule(module.text(), module.target)
+    return NativeModule(module.text(), target)
 
 
-def run_case(native: NativeModule, number: int) -> np.ndarray:
+def run_case(native: NativeModule, case: Case, number: int) -> np.ndarray:
     """Call the kernel; returns the epilogue's output where there is one, else the result."""
-    case = CASES[number]
     size = scratch_bytes(case.kernel, native.target)
     assert size % 64 == 0
     memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
     scratch = -(-memory.ctypes.data // 64) * 64
-    out = np.zeros(case.expected.shape, case.kernel.dtype)
+    case.result.fill(99)
+    out = np.full(case.expected.shape, 99, case.kernel.dtype)
     pointers = [operand.ctypes.data for operand in case.operands]
     if case.kernel.store_raw:
         pointers.append(case.result.ctypes.data)
@@ -677,26 +684,32 @@ def run_case(native: NativeModule, number: int) -> np.ndarray:
     signature(native.address(f"run{number}"))(*pointers)
     start = scratch - memory.ctypes.data
     assert (memory[:start] == 0xFF).all()
-    assert (memory[start + size :] == 0xFF).all(), "wrote behind its scratch memory"
+    assert (memory[start + size :] == 0xFF).all(), f"{case.label}: wrote behind its scratch memory"
     return out if case.has_epilogue else case.result
 
 
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.label for case in CASES])
-def test_kernel_matches_numpy(native: NativeModule, number: int) -> None:
-    case = CASES[number]
-    got, expected = run_case(native, number), case.expected
-    dtype = case.kernel.dtype
+def check_case(native: NativeModule, case: Case, number: int) -> None:
+    got, expected = run_case(native, case, number), case.expected
+    dtype, what = case.kernel.dtype, f"{native.target.name}: {case.label}"
     tolerance = case.magnitude * 20 * (np.finfo(dtype).eps if dtype.kind == "f" else 0)
     if case.has_epilogue:
         shift = case.bias.astype(F64).reshape(-1, *[1] * (expected.ndim - 1))
         expected, tolerance = 2 * expected + shift, 3 * tolerance + 1e-5
-    assert got.shape == expected.shape
-    excess = np.abs(got.astype(F64) - expected.astype(F64)) - tolerance
-    assert (excess <= 0).all(), (
-        f"error {np.max(excess + tolerance)} at {np.unravel_index(np.argmax(excess), got.shape)}"
-    )
+    assert got.shape == expected.shape, what
+    error = np.abs(got.astype(F64) - expected.astype(F64))
+    at = np.unravel_index(np.argmax(error - tolerance), got.shape) if got.size else ()
+    assert (error <= tolerance).all(), f"{what}: error {error[at]} at {at}"
     if case.has_epilogue and case.kernel.store_raw:
-        assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3)
+        assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3), what
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_kernels_match_numpy(group: str) -> None:
+    cases = GROUPS[group]()
+    for name in HERE:
+        native = compiled(cases, TARGETS[name])
+        for number, case in enumerate(cases):
+            check_case(native, case, number)
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -741,32 +754,35 @@ def many_weights_cases() -> list[Case]:
     ]  # fmt: skip
 
 
-PACKED = packed_pixel_cases("weight_grad") + many_weights_cases() + plane_cases() + plane_weight_product_cases()
+PACKED = (functools.partial(packed_pixel_cases, "weight_grad"), many_weights_cases, plane_cases,
+          plane_weight_product_cases)  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PACKED, ids=[case.label for case in PACKED])
-def test_packing_by_threads_gives_the_same_bits_for_any_number(case: Case) -> None:
+@pytest.mark.parametrize("make", PACKED, ids=("packed_pixels", "many_weights", "planes", "plane_products"))
+def test_packing_by_threads_gives_the_same_bits_for_any_number(make: Callable[[], list[Case]]) -> None:
     """Blocks of pixels, panels of weights or of filters are packed by several threads; sums are those of one."""
-    target = current_target()
-    kernel = replace(case.kernel, epilogue=None, store_raw=True)
-    assert isinstance(kernel, Convolution)
-    shared = convolution.is_shared(kernel, target)
+    target, cases = current_target(), make()
+    kernels = [cast(Convolution, replace(case.kernel, epilogue=None, store_raw=True)) for case in cases]
+    shared = [convolution.is_shared(kernel, target) for kernel in kernels]
     module = Module(target)
-    convolution.emit_convolution(module, kernel, "kernel", None, shared)
-    f = module.function("run", ["ptr"] * (4 + shared), internal=False)
-    f.call("kernel", "void", *f.params)
-    f.finish()
-    native, found = NativeModule(module.text(), target), []
-    for threads in (1, 2, 3):
-        memory = np.full(convolution.scratch_bytes(kernel, target, threads) + 64, 0xFF, np.uint8)
-        result = np.zeros_like(case.result)
-        pointers = [*(operand.ctypes.data for operand in case.operands), result.ctypes.data]
-        pointers += [-(-memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]
-        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address("run"))(*pointers)
-        found.append(result)
-    assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-2)
-    for result in found[1:]:
-        np.testing.assert_array_equal(result, found[0])
+    for number, kernel in enumerate(kernels):
+        convolution.emit_convolution(module, kernel, f"kernel{number}", None, shared[number])
+        f = module.function(f"run{number}", ["ptr"] * (4 + shared[number]), internal=False)
+        f.call(f"kernel{number}", "void", *f.params)
+        f.finish()
+    native = NativeModule(module.text(), target)
+    for number, (case, kernel) in enumerate(zip(cases, kernels, strict=True)):
+        found = []
+        for threads in (1, 2, 3):
+            memory = np.full(convolution.scratch_bytes(kernel, target, threads) + 64, 0xFF, np.uint8)
+            result = np.zeros_like(case.result)
+            pointers = [*(operand.ctypes.data for operand in case.operands), result.ctypes.data]
+            pointers += [-(-memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared[number]]
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
+            found.append(result)
+        assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-2), case.label
+        for result in found[1:]:
+            np.testing.assert_array_equal(result, found[0], err_msg=case.label)
 
 
 def test_microkernels_are_shared() -> None:
