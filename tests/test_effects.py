@@ -11,16 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.concurrency import in_threads
+from support.declaring import f32
 
 import staticgrad as sg
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 Array = np.ndarray[Any, Any]
-
-
-def f32(*values: float) -> Array:
-    return np.array(values, np.float32)
 
 
 class Log:

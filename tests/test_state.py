@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.declaring import f32
 
 import staticgrad as sg
 from staticgrad.graph import Tensor
@@ -19,10 +20,6 @@ from staticgrad.optable import Array
 pytestmark = pytest.mark.usefixtures("backend")
 
 BACKENDS = ("reference", "compiled")
-
-
-def f32(*values: float) -> Array:
-    return np.array(values, np.float32)
 
 
 # -- variables --------------------------------------------------------------------------------------------------------

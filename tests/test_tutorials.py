@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
+from support.declaring import leaf
 
 import staticgrad as sg
 
 pytestmark = pytest.mark.usefixtures("backend")
 
 AGAIN = "Trying to backward through the graph a second time"
-
-
-def leaf(*shape: Any, name: str | None = None) -> sg.Tensor:
-    x: sg.Tensor = sg.placeholder(shape, name=name, requires_grad=True)
-    return x
 
 
 # -- retain_graph -----------------------------------------------------------------------------------------------------

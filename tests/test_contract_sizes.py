@@ -1,0 +1,113 @@
+"""The public contract of sizes that feeds bind, and of views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from support.declaring import f32
+
+import staticgrad as sg
+
+pytestmark = pytest.mark.usefixtures("g")
+
+
+def test_sizes_that_feeds_bind(backend: str) -> None:
+    x = sg.placeholder((None, 3), name="x")
+    n = x.shape[0]
+    flat = x.reshape(-1)
+    doubled = sg.concat([x, x])
+    assert doubled.shape == (n + n, 3)
+    assert doubled.shape == (2 * n, 3)
+    assert flat.shape == (3 * n,)
+    outputs = {
+        "flat": flat, "doubled": doubled, "back": flat.reshape((n, 3)), "zeros": sg.zeros((n, 2)),
+        "shape": sg.shape(x), "mean": x.mean(0), "wide": sg.broadcast_to(sg.sum(x, 1, keepdims=True), (n, 4)),
+        "pairs": x.reshape((n, 3, 1)) - x.reshape((n, 1, 3)),
+    }  # fmt: skip
+    sess = sg.Session(x.graph)
+    for rows in (4, 1, 2, 4):
+        a = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+        out = sess.run(outputs, {x: a})
+        np.testing.assert_array_equal(out["flat"], a.reshape(-1))
+        np.testing.assert_array_equal(out["doubled"], np.concatenate([a, a]))
+        np.testing.assert_array_equal(out["back"], a)
+        assert out["zeros"].shape == (rows, 2)
+        assert out["shape"].tolist() == [rows, 3]
+        assert out["shape"].dtype == np.int64
+        np.testing.assert_allclose(out["mean"], a.mean(0), rtol=1e-6)
+        np.testing.assert_array_equal(out["wide"], np.repeat(a.sum(1, keepdims=True), 4, 1))
+        np.testing.assert_array_equal(out["pairs"], a[:, :, None] - a[:, None, :])
+    assert sess.compile_count == 3
+
+
+def test_a_free_size_never_broadcasts(backend: str) -> None:
+    x, y, row = sg.placeholder((None,), name="x"), sg.placeholder((None,), name="y"), sg.placeholder((1,))
+    total, wide = x + y, x + row
+    sess = sg.Session(x.graph)
+    assert sess.run(total, {x: f32(1, 2), y: f32(3, 4)}).tolist() == [4, 6]
+    assert sess.run(wide, {x: f32(1, 2), row: f32(3)}).tolist() == [4, 5]
+    for a, b in ((f32(1), f32(1, 2)), (f32(1, 2), f32(1)), (f32(1, 2), f32(1, 2, 3))):
+        with pytest.raises(sg.StaticGradError):
+            sess.run(total, {x: a, y: b})
+
+
+def test_a_size_that_several_share(backend: str) -> None:
+    batch = sg.dim("batch")
+    x, t = sg.placeholder((batch, 2), name="x"), sg.placeholder((batch,), name="t")
+    assert x.shape[0] == t.shape[0]
+    y = x @ sg.ones((2,)) - t
+    z = sg.placeholder((batch + 1,))
+    sess = sg.Session(x.graph)
+    assert sess.run(y, {x: np.ones((3, 2), np.float32), t: f32(1, 2, 3)}).tolist() == [1, 0, -1]
+    with pytest.raises(sg.FeedError, match="batch"):
+        sess.run(y, {x: np.ones((3, 2), np.float32), t: f32(1, 2)})
+    assert sess.run([y, z], {x: np.ones((1, 2), np.float32), t: f32(1), z: f32(1, 2)})[1].shape == (2,)
+    with pytest.raises(sg.FeedError):
+        sess.run([y, z], {x: np.ones((1, 2), np.float32), t: f32(1), z: f32(1, 2, 3)})
+
+
+def test_compiling_for_sizes(backend: str) -> None:
+    x = sg.placeholder((None, 2))
+    y = sg.sum(x, 1)
+    sess = sg.Session(x.graph)
+    exe = sess.compile(y, {x: (3, 2)})
+    assert sess.compile_count == 1
+    assert exe(np.ones((3, 2), np.float32)).tolist() == [2, 2, 2]
+    assert sess.compile_count == 1
+    assert exe(np.ones((1, 2), np.float32)).tolist() == [2]
+    assert sess.run(y, {x: np.ones((0, 2), np.float32)}).tolist() == []
+    assert sess.compile_count == 3
+
+
+def test_views_of_views_of_views(backend: str) -> None:
+    x = sg.placeholder((4, 6), sg.float64)
+    a = np.arange(24.0).reshape(4, 6)
+    rng = np.random.default_rng(0)
+    steps: list[Callable[[Any, Any], Any]] = [
+        lambda m, v: m.reshape(v, (6, 4)) if v.shape == (4, 6) else m.reshape(v, (4, 6)),
+        lambda m, v: v.T,
+        lambda m, v: m.reshape(v.T, v.shape),
+        lambda m, v: m.flip(v, axis=1),
+        lambda m, v: m.roll(v, 1, axis=0),
+        lambda m, v: m.concat([v, v])[v.shape[0] // 2 : -(v.shape[0] // 2)],
+        lambda m, v: m.reshape(m.reshape(v, (2, 2, 6)).T, v.shape),
+        lambda m, v: m.reshape(m.broadcast_to(v[None], (2, *v.shape)), (-1, v.shape[1]))[3 : 3 + v.shape[0]],
+        lambda m, v: v[::-1, ::-1],
+    ]  # fmt: skip
+    chains = [rng.integers(0, len(steps), 5) for _ in range(60)]
+    views, wanted = [], []
+    for chain in chains:
+        view, expected = x, a
+        for number in chain:
+            view, expected = steps[number](sg, view), steps[number](np, expected)
+        views.append(view)
+        wanted.append(expected)
+    sess = sg.Session(x.graph)
+    values = sess.run([*views, *(sg.mean(v) for v in views), *(v @ v.T for v in views)], {x: a})
+    for got, mean, product, expected in zip(values[:60], values[60:120], values[120:], wanted, strict=True):
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_allclose(mean, expected.mean(), rtol=1e-12)
+        np.testing.assert_allclose(product, expected @ expected.T, rtol=1e-12)
