@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -228,6 +229,56 @@ def test_rows_far_apart_are_prefetched_and_near_ones_are_not() -> None:
     assert "llvm.prefetch" in text(4096, 2048)
     assert "llvm.prefetch" not in text(64, 2048)  # the second cache holds it
     assert "llvm.prefetch" not in text(100_000, 8)  # the next row is on the same page
+
+
+def middle_sum(parts: int, rows: int, columns: int, kind: Any = "sum", dtype: np.dtype = F32) -> Nest:
+    load = Load(Access(0, 0, (rows * columns, 1, columns)), dtype)
+    store = Store(Access(1, 0, (columns, 1, 0)), 1)
+    return Nest((parts, columns), (rows,), (dtype, dtype), (load, Reduce(kind, 0, dtype), store))
+
+
+def is_in_panels(nest: Nest, target: Target) -> bool:
+    plan = plan_nest(nest, target)
+    return plan is not None and plan.panel is not None
+
+
+@pytest.mark.parametrize("rows", [9, 16, 23])
+@pytest.mark.parametrize("columns", [2048, 2500, 2051])
+def test_far_rows_are_reduced_panel_by_panel(rows: int, columns: int) -> None:
+    cases = [("sum", F32), ("max", F32), ("max", F64), ("sum", I64), ("min", I32), ("prod", F64)]
+    cases += [("any", B), ("all", B)] if columns > 2048 else []
+    nests = [middle_sum(72 // dtype.itemsize, rows, columns, kind, dtype) for kind, dtype in cases]
+    assert all(is_in_panels(nest, target) for nest in nests for target in HERE)
+    rng = np.random.default_rng(rows)
+    data = []
+    for nest, (_, dtype) in zip(nests, cases, strict=True):
+        values = rng.integers(0, 2, math.prod(nest.dims)) if dtype == B else rng.integers(-2, 3, math.prod(nest.dims))
+        data.append([values.astype(dtype), np.zeros(math.prod(nest.outer), dtype)])
+    check(nests, data)
+
+
+def test_what_a_panel_computes_with_is_loaded_and_stored_where_it_belongs() -> None:
+    """Values of columns before and after the reductions, elements that are stored, a result over what was loaded."""
+    parts, rows, columns = 16, 19, 2055
+    element, column, result = (rows * columns, 1, columns), (0, 1, 0), (columns, 1, 0)
+    body: tuple[Instr, ...] = (
+        Load(Access(0, 0, element), F32),
+        Load(Access(1, 0, column), F32),
+        op("subtract", 0, 1),
+        op("multiply", 2, 2),
+        Reduce("sum", 3, F32),
+        Reduce("max", 2, F32),
+        Store(Access(2, 0, element), 2),
+        Load(Access(3, 0, result), F32),
+        op("multiply", 4, 1),
+        op("add", 8, 7),
+        op("add", 9, 5),
+        Store(Access(3, 0, result), 10),
+    )
+    nest = Nest((parts, columns), (rows,), (F32,) * 4, body)
+    assert all(is_in_panels(nest, target) for target in HERE)
+    x, m = normal(parts, rows, columns), normal(columns)
+    check([nest], [[x, m, np.zeros_like(x), normal(parts, columns)]], rtol=1e-5, atol=1e-5)
 
 
 def test_empty_reductions_give_identities() -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from staticgrad.compiler.emit.nest.facts import Facts, analyse, operands, simplify
-from staticgrad.compiler.emit.nest.plan import plan_nest, seconds_of
+from staticgrad.compiler.emit.nest.plan import NestPlan, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
@@ -58,7 +58,7 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
     if simple is None or not simple.inner or wanted_chunks(seconds_of(simple, target)) < FEWEST_PARTS:
         return None
     plan = plan_nest(nest, target)
-    if plan is None or (plan.share is not None and plan.share.chunks >= FEWEST_PARTS):
+    if plan is None or _is_shared_well(plan):
         return None
     facts = analyse(simple)
     if not _is_one_sweep(simple, facts):
@@ -66,6 +66,13 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
     dim = max(range(len(simple.outer), len(simple.dims)), key=lambda d: simple.dims[d])
     parts, size = _cut(simple.dims[dim])
     return _Splitter(simple, facts, dim, parts, size).split() if parts else None
+
+
+def _is_shared_well(plan: NestPlan) -> bool:
+    """Whether there are chunks enough, and none that takes a few columns of each of many rows far apart: parts of rows
+    can be read as they lie in memory, panel by panel."""
+    enough = plan.share is not None and plan.share.chunks >= FEWEST_PARTS
+    return enough and (plan.panel is not None or not plan.reads_far_rows)
 
 
 def _cut(size: int) -> tuple[int, int]:

@@ -23,10 +23,22 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, value_type, vector
+from staticgrad.compiler.emit.llvm import (
+    Function,
+    Index,
+    Module,
+    Value,
+    integer,
+    lanes_of,
+    memory_type,
+    value_type,
+    vector,
+)
 from staticgrad.compiler.emit.nest.facts import access_of, dtype_of, lane_operands, literals_of
-from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, leading_lanes
+from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, from_memory, leading_lanes, to_memory
 from staticgrad.compiler.emit.nest.plan import (
+    AHEAD,
+    LONGEST_CHAIN,
     NARROWEST_TILE,
     NestPlan,
     Share,
@@ -52,8 +64,6 @@ from staticgrad.optable import OPS
 
 __all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
 
-# An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
-LONGEST_CHAIN = 256
 SHORTEST_BLOCK = 128
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -150,6 +160,7 @@ class _Emitter:
         self._absorbed = frozenset(plan.contracted.values())
         self._scalars: dict[int, Scalars] = {}
         self._sweep: Sweep | None = None
+        self._panel: tuple[Index, Index] | None = None  # the rows of the one that is open
         self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
 
     def run(self) -> None:
@@ -178,12 +189,17 @@ class _Emitter:
 
             if level == self.rows - 1 and self.plan.group > 1:
                 self._grouped(scope, level, inside)
+            elif level == self.rows - 1 and self.plan.panel is not None:
+                self._panels(scope, level, inside)
             else:
                 self._loop(scope, level, [], inside)
 
     def _row(self, scope: Scope) -> None:
         """All sweeps over the inner dimensions; row values follow the reductions they need; row stores come last,
         when everything is loaded."""
+        if self._panel is not None:
+            self._save_panel(scope, self._gather(scope, self.plan.sweeps[0]))
+            return
         self.memory.take_rows(scope)
         for number, sweep in enumerate(self.plan.sweeps):
             self._reductions(scope, sweep)
@@ -192,6 +208,17 @@ class _Emitter:
         stores = [n for n in self._active() if isinstance(self.body[n], Store) and not self.plan.facts.element[n]]
         self._instructions(scope, stores)
         self.memory.give_rows(scope)
+
+    def _panels(self, scope: Scope, level: int, columns: Body) -> None:
+        """The loop over the columns once for each panel of rows, and at last for what follows the reductions."""
+        size = self.nest.dims[self.plan.order[-1]]
+        self._panel = (0, AHEAD)
+        self._loop(scope, level, [], columns)
+        with self.f.loop(AHEAD, size, AHEAD) as loop:
+            self._panel = (loop.index, self.f.min(self.f.add(loop.index, AHEAD), size))
+            self._loop(scope.nested(), level, [], columns)
+        self._panel = None
+        self._loop(scope, level, [], columns)
 
     def _grouped(self, scope: Scope, level: int, one: Body) -> None:
         """The loop over rows: by groups, and ``one`` by one where less than a group is left."""
@@ -334,6 +361,8 @@ class _Emitter:
         dim = self.plan.order[level]
         if self.window is not None and dim == self.window.share.dim:
             return self._in_window(scope, self.window, span, body)
+        if self._panel is not None and dim == self.plan.order[-1]:
+            return self._counted(scope, dim, *self._panel, 1, accumulators, body)
         if span.turns == 1:
             inner = scope.nested()
             inner.index[dim] = span.start
@@ -593,7 +622,8 @@ class _Emitter:
 
     def _reductions(self, scope: Scope, sweep: Sweep) -> None:
         """Run one sweep; its reductions become row values."""
-        for number, found in self._gather(scope, sweep).items():
+        gathered = self._gather(scope, sweep) if self.plan.panel is None else self._load_panels(scope, sweep)
+        for number, found in gathered.items():
             kind, _, dtype = self._reduce(number)
             if self.plan.vector_is_inner:
                 vectors = [value for value in found if value.type.startswith("<")]
@@ -602,6 +632,35 @@ class _Emitter:
                 found = [combine_all(self.f, kind, dtype, [total, *scalars])]
             wanted = dtype_of(self.nest, number)
             scope.values[number] = [self._as(Lane(value, dtype), wanted) for value in found]
+
+    def _save_panel(self, scope: Scope, gathered: dict[int, list[Value]]) -> None:
+        """Combine what a panel gave with what the panels before have left in scratch memory."""
+        assert self._panel is not None
+        for number, values in gathered.items():
+            kind, _, dtype = self._reduce(number)
+            for copy, value in enumerate(values):
+                if self._panel[0] != 0:
+                    value = combine(self.f, kind, dtype, self._saved(scope, number, copy, value.type), value)
+                self.f.store(to_memory(self.f, value), self._saved_at(scope, number, copy))
+
+    def _load_panels(self, scope: Scope, sweep: Sweep) -> dict[int, list[Value]]:
+        """As ``_gather``: what all panels have left in scratch memory."""
+        types = {number: self._slot_types(scope, sweep, number) for number in sweep.reductions}
+        return {n: [self._saved(scope, n, copy, type_) for copy, type_ in enumerate(types[n])] for n in types}
+
+    def _saved(self, scope: Scope, number: int, copy: int, type_: str) -> Value:
+        dtype = self._reduce(number)[2]
+        found = self.f.load(vector(memory_type(dtype), lanes_of(type_)), self._saved_at(scope, number, copy))
+        return from_memory(self.f, found, dtype).value
+
+    def _saved_at(self, scope: Scope, number: int, copy: int) -> Value:
+        """Where in scratch memory an accumulator is between two panels."""
+        assert self.plan.panel is not None
+        assert self.plan.vector is not None
+        column = self.f.add(scope.index[self.plan.vector], copy * scope.block.lanes)
+        return self.f.offset(
+            self.memory.roots[self.plan.panel[number].arg], column, memory_type(self._reduce(number)[2])
+        )
 
     def _slot_types(self, scope: Scope, sweep: Sweep, number: int) -> list[str]:
         """The accumulators of one reduction: a vector for each copy, a scalar for a tail without masks."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import prefetch
-from staticgrad.compiler.emit.nest.plan import AHEAD, FAR_BYTES, NestPlan, is_near, is_turned
+from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
@@ -224,11 +224,10 @@ class Memory:
 
     def _prefetch(self, access: Access, dtype: np.dtype, address: Value) -> None:
         """Ask for what a later turn loads, where that is too far away for the machine to foresee."""
-        if self.plan.ahead is None or access.arg < 0:
-            return
-        step = access.strides[self.plan.ahead]
-        if abs(step) * dtype.itemsize > FAR_BYTES:
-            prefetch(self.f, self.f.offset(address, AHEAD * step, memory_type(dtype)))
+        ahead = self.plan.ahead
+        if ahead is not None and access.arg >= 0 and is_far(self.plan.nest, access, ahead):
+            place = self.f.offset(address, AHEAD * access.strides[ahead], memory_type(dtype))
+            prefetch(self.f, place, near=self.plan.panel is None)
 
     def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
         """All copies of a load that is contiguous across the vectors: rows of a tile, turned in registers. None where

@@ -55,10 +55,16 @@ ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
 # (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
 VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
-# Rows of more bytes than FAR_BYTES are asked for so many turns ahead, where all together are more than a core's own
-# cache holds: no prefetcher follows from page to page.
+# Rows of FAR_BYTES and more are asked for so many turns ahead, where all together are more than a core's own cache
+# holds: no prefetcher follows from page to page.
 AHEAD = 8
 FAR_BYTES = 2048
+# Where other loops give threads so many chunks, such rows are read in panels of AHEAD rows, all columns of one before
+# the next, with so many vectors side by side: each row is then a stream, and memory gives as much as it can.
+PANEL_CHUNKS = 8
+PANEL_VECTORS = 4
+# An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
+LONGEST_CHAIN = 256
 OWN_CACHE_BYTES = 1 << 20
 # Transposed loads are turned in registers, at least so many vectors at a time.
 NARROWEST_TILE = 4
@@ -382,7 +388,8 @@ class NestPlan:
     vectors, the axis ``across`` is cut in square tiles. ``contracted`` names the product that a sum takes in. ``group``
     rows, neighbours along the last outer loop, are run sweep by sweep. Loads whose turns along the dimension ``ahead``
     are far apart are prefetched. ``staged`` says where in scratch memory short rows are while a block of them is
-    worked on, column by column."""
+    worked on, column by column. With ``panel`` all columns of a few rows are gathered from before the next rows are:
+    it says where in scratch memory a reduction's accumulators are in between."""
 
     nest: Nest
     facts: Facts
@@ -401,6 +408,13 @@ class NestPlan:
     share: Share | None = None
     group: int = 1
     ahead: int | None = None
+    panel: dict[int, Access] | None = None
+
+    @property
+    def reads_far_rows(self) -> bool:
+        """Whether each turn of the innermost loop loads from a row of memory that is far away."""
+        ahead = self.ahead
+        return ahead is not None and any(is_far(self.nest, access, ahead) for access in self.loaded)
 
     @property
     def loaded(self) -> frozenset[Access]:
@@ -427,6 +441,11 @@ class NestPlan:
     def varies(self, number: int) -> bool:
         """Whether the lanes of a vector hold different values of it."""
         return self.vector in self.facts.depends[number]
+
+
+def is_far(nest: Nest, access: Access, dim: int) -> bool:
+    """Whether a step along ``dim`` leads to a row of memory that is far away."""
+    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= FAR_BYTES
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
@@ -518,13 +537,15 @@ class _Planner:
 
     def plan(self) -> NestPlan:
         parts = self._parts()
+        in_panels = self._is_in_panels(parts)
         spans: tuple[Span, ...] = ()
         if self.vector is not None and not self.inner_vector:
-            spans = self._spans_of_rows(parts)
+            spans = self._spans_of_rows(parts, in_panels)
             self.width = max(span.step for span in spans)
             self._stage()
         sweeps = self._sweeps(parts)
         group = self._group(sweeps)
+        panel = self._panel(sweeps[0]) if in_panels else None
         return NestPlan(
             nest=self.nest,
             facts=self.facts,
@@ -540,9 +561,10 @@ class _Planner:
             contracted=contractions(self.nest, self.facts),
             staged=self.staged,
             across=tiled_axis(self.nest, self.facts, self.vector, self.lanes),
-            share=self._share(spans, group),
+            share=self._share(self._shareable(in_panels), spans, group),
             group=group,
             ahead=self._ahead(len(sweeps)),
+            panel=panel,
         )
 
     def _ahead(self, sweeps: int) -> int | None:
@@ -550,6 +572,29 @@ class _Planner:
         if self.inner_vector or self.vector is None or sweeps != 1:
             return None
         return self.order[-1] if self._moved() > OWN_CACHE_BYTES and self.nest.dims[self.order[-1]] > AHEAD else None
+
+    def _is_in_panels(self, parts: Sequence[Part]) -> bool:
+        """Whether the rows that the innermost loop visits are far apart, and threads have other loops to share: then
+        all columns of a few rows are read before the next rows."""
+        dim = self._ahead(len(parts))
+        if dim is None or len(self.nest.inner) != 1 or self.nest.dims[dim] > AHEAD * LONGEST_CHAIN:
+            return False
+        loads = [i for n in parts[0].members if isinstance(i := self.nest.body[n], Load)]
+        if not any(is_far(self.nest, load.access, dim) for load in loads) or self._rows_meet():
+            return False
+        share = self._share(self._shareable(True), (), 1)
+        return share is not None and share.chunks >= PANEL_CHUNKS
+
+    def _panel(self, sweep: Sweep) -> dict[int, Access]:
+        """Scratch memory for the accumulators of all columns."""
+        columns = -(-self.nest.dims[self._vector] // self.width) * self.width
+        nbytes = {n: columns * dtype_of(self.nest, n).itemsize for n in sweep.reductions}
+        return {n: self._scratch((), size) for n, size in nbytes.items()}
+
+    def _shareable(self, in_panels: bool) -> list[int]:
+        """The outer loops that may be cut in chunks; not the columns of panels."""
+        dims = self.order[: len(self.nest.outer)]
+        return [d for d in dims if is_divisible(self.nest, d) and not (in_panels and d == self.vector)]
 
     def _group(self, sweeps: tuple[Sweep, ...]) -> int:
         """How many rows are run together."""
@@ -567,16 +612,14 @@ class _Planner:
         accesses = [x for i in self.nest.body if (x := access_of(i))]
         return any(s.mode == "add" or any(x.arg == s.access.arg and x != s.access for x in accesses) for s in stores)
 
-    def _share(self, spans: tuple[Span, ...], group: int) -> Share | None:
-        """The outermost loop that can be cut in enough chunks, else the one that gives most."""
+    def _share(self, dims: Sequence[int], spans: tuple[Span, ...], group: int) -> Share | None:
+        """The outermost of the loops ``dims`` that can be cut in enough chunks, else the one that gives most."""
         wanted = wanted_chunks(self.seconds())
         if wanted == 1:
             return None
         best: Share | None = None
         across = transposed_axis(self.nest, self.facts, self.vector)
-        for dim in self.order[: len(self.nest.outer)]:
-            if not is_divisible(self.nest, dim):
-                continue
+        for dim in dims:
             grain = max((span.step for span in spans), default=1) if dim == self.vector else 1
             grain = self.lanes if dim == across else grain
             grain = group if dim == self.order[len(self.nest.outer) - 1] and group > 1 else grain
@@ -623,7 +666,7 @@ class _Planner:
             copies //= 2
         return copies
 
-    def _spans_of_rows(self, parts: Sequence[Part]) -> tuple[Span, ...]:
+    def _spans_of_rows(self, parts: Sequence[Part], in_panels: bool) -> tuple[Span, ...]:
         """The spans where lanes are rows: they are the same for all sweeps."""
         size = self.nest.dims[self._vector]
         if not parts:
@@ -637,6 +680,8 @@ class _Planner:
         copies, ratio = next((c, r) for most, c, r in VISITED if cost <= most)
         if self.target.registers < 32:
             copies = min(copies, 4)
+        if in_panels:
+            copies = min(copies, PANEL_VECTORS)
         return spans_of(size, self.lanes, self._fitting(copies), self.target, cost, ratio)
 
     def _visits_rows(self, number: int) -> bool:
