@@ -37,13 +37,13 @@ def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Se
     def expand(o: Namespace, node: Primal[ArgAttributes]) -> Sequence[Tensor]:
         x, axis = node.inputs[0], node.attrs.axis
         best = FUNCTIONS.__getattr__(extreme)(x, axis=axis, keepdims=True)
-        hit = o.equal(x, best)
-        if is_floating(x.dtype):
-            hit = o.logical_or(hit, o.isnan(x))
+        other = o.not_equal(x, best)
+        if is_floating(x.dtype):  # what is left where one comparison holds is compared again: one instruction
+            other = o.logical_and(other, o.equal(x, x))
         # places of half the width where they fit: twice as many go in a register
         width = int32 if sizes(x.shape)[axis] <= np.iinfo(np.int32).max else int64
         places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
-        first = o.min(o.where(hit, places, int(np.iinfo(width).max)), axis=axis, keepdims=True)
+        first = o.min(o.where(other, int(np.iinfo(width).max), places), axis=axis, keepdims=True)
         found = o.astype(first, int64)
         return [found if node.attrs.keepdims else o.squeeze(found, axis)]
 
