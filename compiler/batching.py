@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from staticgrad import nest
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
@@ -83,8 +85,8 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
 
 def _spread(axis: Any, arg: Any, leaves: Sequence[Any]) -> list[int | None]:
     """The axis of each leaf of an argument."""
-    if axis is None or isinstance(axis, int):
-        return [axis] * len(leaves)
+    if axis is None or isinstance(axis, int | np.integer):
+        return [None if axis is None else int(axis)] * len(leaves)
     found: list[int | None] = []
     nest.map(lambda _, place: found.append(place), arg, axis)
     return found
@@ -111,7 +113,7 @@ def _map(
     with graph:
         known = {a: _Value(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
         made = _Batcher(trace, size, known).results(answers)
-        axes = [out] * len(made) if isinstance(out, int) else nest.flatten(out)
+        axes = [out] * len(made) if isinstance(out, int | np.integer) else nest.flatten(out)
         if len(axes) != len(made):
             raise GraphError(f"vmap: expected one of out_axes for each result: {len(made)}, actual {len(axes)}")
         return nest.pack(

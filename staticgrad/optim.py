@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 from staticgrad import init
@@ -65,7 +66,7 @@ class Optimizer:
 
     def __init__(self, lr: float | Tensor) -> None:
         if not isinstance(lr, Tensor):
-            _check(isinstance(lr, (int, float)) and lr >= 0, self.name, "lr", lr, "a number of at least 0, or a tensor")
+            _check(isinstance(lr, Real) and lr >= 0, self.name, "lr", lr, "a number of at least 0, or a tensor")
         self._given_lr = lr
         self._lr: Tensor | None = None
         self._prefix = ""

@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from operator import index
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -362,19 +363,23 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
     return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
 
 
+def integers(values: int | Iterable[int]) -> tuple[int, ...]:
+    """One integer or several, of Python or of NumPy, as Python's."""
+    return tuple(index(value) for value in ((values,) if isinstance(values, int | np.integer) else values))
+
+
 def normalize_axis(axis: int, ndim: int, what: str) -> int:
     """An axis in [0, ndim), from one that may count from the end."""
     if not -ndim <= axis < ndim:
         raise GraphError(f"{what}: axis {axis} is out of range for a tensor of {ndim} dimensions")
-    return axis % ndim
+    return index(axis) % ndim
 
 
 def normalize_axes(axis: int | tuple[int, ...] | None, ndim: int, what: str) -> tuple[int, ...]:
     """Sorted distinct axes in [0, ndim); None means all."""
     if axis is None:
         return tuple(range(ndim))
-    axes = (axis,) if isinstance(axis, (int, np.integer)) else tuple(axis)
-    result = tuple(sorted(normalize_axis(int(a), ndim, what) for a in axes))
+    result = tuple(sorted(normalize_axis(a, ndim, what) for a in integers(axis)))
     if len(set(result)) != len(result):
         raise GraphError(f"{what}: repeated axis in {axis}")
     return result

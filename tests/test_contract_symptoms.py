@@ -57,6 +57,68 @@ def test_arrays_of_the_other_byte_order_are_lifted(dtype: str) -> None:
     assert [y.tolist() for y in got] == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 4, 6], [0, 0, 0, 0]]
 
 
+INTEGERS: dict[str, Callable[[sg.Tensor, Callable[[int], Any]], sg.Tensor]] = {
+    "roll": lambda x, i: sg.roll(x, i(1), i(0)),
+    "several rolls": lambda x, i: sg.roll(x, np.array([1, 2]), (i(0), i(1))),
+    "reshape": lambda x, i: sg.reshape(x, np.array([i(8), i(-1)])),
+    "expand_dims": lambda x, i: sg.expand_dims(x, i(0)),
+    "stack": lambda x, i: sg.stack([x, x], axis=i(1)),
+    "sort": lambda x, i: sg.sort(x, i(0)),
+    "moveaxis": lambda x, i: sg.moveaxis(x, i(0), i(-1)),
+    "tensordot": lambda x, i: sg.tensordot(x, x.T, axes=i(1)),
+    "one_hot": lambda x, i: sg.nn.one_hot([0, 1], i(3)),
+    "convolution": lambda x, i: sg.nn.conv2d(x, np.ones((2, 1, 2, 2)), None, i(1), i(1), i(1), i(2)),
+    "pooling": lambda x, i: sg.nn.adaptive_avg_pool2d(x, i(2)),
+    "layer_norm": lambda x, i: sg.nn.layer_norm(x, i(5)),
+    "layer": lambda x, i: sg.nn.LayerNorm(i(5), dtype=np.float64)(x),
+    "scan": lambda x, i: sg.scan(lambda c, _: (c, c), sg.zeros(()), None, length=i(3))[1],
+    "vmap": lambda x, i: sg.vmap(lambda y: y, in_axes=i(1), out_axes=i(0))(x),
+    "polygamma": lambda x, i: sg.polygamma(i(1), x * x + 1),
+}
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_numpy_integers_serve_wherever_an_int_does(name: str, kind: Callable[[int], Any]) -> None:
+    a = normal(2, 2, 4, 5)
+    x = sg.placeholder(a.shape, sg.float64)
+    got, want = run([INTEGERS[name](x, kind), INTEGERS[name](x, int)], {x: a})
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_numpy_floats_serve_wherever_a_float_does(kind: Callable[[float], Any]) -> None:
+    x = sg.placeholder((1, 2, 4, 5))
+    v = sg.Variable(np.ones(3), name="v")
+    steps = [sg.optim.SGD(kind(0.5)).minimize((v * v).sum()), sg.optim.Adam(lr=kind(0.5)).minimize((v * v).sum())]
+    larger = sg.nn.interpolate(x, scale_factor=np.array([2, 3], kind))
+    assert sg.nn.dropout(x, kind(0.25)).shape == x.shape
+    with sg.Session(sg.get_default_graph()) as sess:
+        assert sess.run(larger, {x: np.ones(x.shape, np.float32)}).shape == (1, 2, 8, 15)
+        sess.run(steps[0])
+        np.testing.assert_array_equal(sess.get(v), 0)
+        sess.set(v, np.ones(3))
+        sess.run(steps[1])
+        np.testing.assert_allclose(sess.get(v), 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [lambda: sg.arange(0, 5, 0), lambda: sg.linspace(0, 1, -3), lambda: sg.eye(-1), lambda: sg.zeros(1.5)],
+    ids=["arange", "linspace", "eye", "zeros"],
+)
+def test_factories_say_where_a_size_is_wrong(declare: Callable[[], sg.Tensor]) -> None:
+    with pytest.raises(sg.GraphError, match=__file__):
+        declare()
+
+
+def test_ranges_from_a_size_that_feeds_bind() -> None:
+    x = sg.placeholder((None,))
+    got = run([sg.arange(x.shape[0], 10), sg.arange(1, x.shape[0] * 2, 2)], {x: np.ones(7, np.float32)})
+    np.testing.assert_array_equal(got[0], [7, 8, 9])
+    np.testing.assert_array_equal(got[1], [1, 3, 5, 7, 9, 11, 13])
+
+
 def test_repeat_takes_a_count_for_each_element() -> None:
     a = normal(3, 4)
     x = sg.placeholder((3, 4), sg.float64)
@@ -388,6 +450,22 @@ def test_a_size_that_feeds_bind_is_an_int_beside_a_tensor() -> None:
     for wrong in (lambda: n * 1.5, lambda: n + "1", lambda: n / 2):
         with pytest.raises(TypeError, match="unsupported operand"):
             wrong()
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(("kernel", "stride", "dilation"), [((1, 4), 3, 1), ((1, 1), 3, (2, 1)), ((2, 1), (5, 2), 1)])
+def test_few_lines_to_ask_for_in_more_parts_than_there_are(
+    target: str, kernel: tuple[int, int], stride: Any, dilation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last parts are empty: an empty loop was written, which is refused."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    x, w = normal(2, 2, 3, 3), normal(2, 3, *kernel, seed=1)
+    image = sg.placeholder(x.shape, sg.float64)
+    y = sg.nn.conv_transpose2d(image, w, None, stride, 0, 0, 1, dilation)
+    (back,) = sg.gradients(y, image)
+    got, slopes = run([y, back], {image: x})
+    np.testing.assert_allclose(got.sum(), np.einsum("nchw,coij->", x, w), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(slopes[0, :, 0, 0], w.sum((1, 2, 3)), rtol=1e-10, atol=1e-12)
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

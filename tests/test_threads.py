@@ -350,6 +350,23 @@ def test_the_switch_sets_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sg.Session(graph).num_threads >= 1
 
 
+@pytest.mark.parametrize(
+    "function", [lambda x: sg.sort(x, axis=1), lambda x: sg.nn.softmax(sg.sin(x), 1)], ids=["routines", "nest"]
+)
+def test_fewer_chunks_than_threads_do_not_share_scratch_memory(function: Callable[[Tensor], Tensor]) -> None:
+    """Any worker may take a chunk, also the one with the highest number: it wrote behind the arena."""
+
+    def scratch(count: int) -> int:
+        with sg.Graph() as g:
+            x = sg.placeholder((7, 1003 * 3))
+            y = function(x)
+        with sg.Session(g, num_threads=count) as sess:
+            memory = sess.compile(y, [x]).memory
+        return sum(buffer.nbytes for buffer in memory.buffers if "scratch" in buffer.reason)
+
+    assert scratch(16) == 16 * scratch(1) > 0
+
+
 def test_small_programs_are_not_shared() -> None:
     with Graph() as graph:
         x = sg.placeholder((64, 64))

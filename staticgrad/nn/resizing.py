@@ -74,7 +74,7 @@ def _resized(
         new = [int(size)] * rank if isinstance(size, (int, np.integer)) else [int(s) for s in size]
         factors: list[float | None] = [None] * rank
     else:
-        given = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * rank
+        given = list(scale_factor) if np.iterable(scale_factor) else [scale_factor] * rank
         factors = [float(f) for f in given if f is not None]
         new = [math.floor(s * f) for s, f in zip(old, factors, strict=True) if isinstance(s, int) and f is not None]
     if len(new) != rank or min(new) < 1:

@@ -332,7 +332,7 @@ def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int]
     """
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="tensordot")
-    if isinstance(axes, int):
+    if isinstance(axes, int | np.integer):
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise GraphError(f"tensordot: axes={axes} for tensors of {a.ndim} and {b.ndim} dimensions")
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))

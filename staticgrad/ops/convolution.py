@@ -384,9 +384,10 @@ def _unbatched(y: Tensor, added: bool) -> Tensor:
     return FUNCTIONS.reshape(y, y.shape[1:]) if added else y
 
 
-def _check_groups(groups: int, what: str) -> None:
+def _groups(groups: int, what: str) -> int:
     if groups < 1:
         raise GraphError(f"{what}: groups={groups}: expected at least 1")
+    return int(groups)
 
 
 @public
@@ -415,7 +416,7 @@ def conv2d(
     """
     what = "conv2d"
     x, w, given, added = _operands(what, 4, input, weight, bias)
-    _check_groups(groups, what)
+    groups = _groups(groups, what)
     steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
     kernel = (w.shape[2], w.shape[3])
     attrs = ConvolutionAttributes(
@@ -451,7 +452,7 @@ def conv_transpose2d(
     """
     what = "conv_transpose2d"
     y, w, given, added = _operands(what, 4, input, weight, bias)
-    _check_groups(groups, what)
+    groups = _groups(groups, what)
     steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
     zeros, extra = pair(padding, f"{what}: padding"), pair(output_padding, f"{what}: output_padding")
     if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):

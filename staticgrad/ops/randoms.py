@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 
 import numpy as np
 import numpy.typing as npt
@@ -422,7 +423,7 @@ def dropout(input: TensorLike, p: float = 0.5, training: bool = True, *, seed: i
         GraphError: ``p`` is no probability, or the input is not floating.
     """
     x = lift(input)
-    if not (is_weak(p) and 0 <= p <= 1):
+    if not (isinstance(p, Real) and 0 <= p <= 1):
         raise GraphError(f"dropout: p={p!r}: expected a probability")
     if not is_floating(x.dtype):
         raise GraphError(f"dropout: expected a floating tensor, actual {x.type}")

@@ -59,7 +59,7 @@ PLACEHOLDER = register(
 
 def as_shape(shape: ShapeLike, what: str, *, free: bool = False) -> Shape:
     """A tuple of sizes from an int, a Dim or a sequence. With ``free``, each None becomes a new symbol."""
-    items = (shape,) if isinstance(shape, Size | np.integer) or shape is None else tuple(shape)
+    items = tuple(shape) if np.iterable(shape) else (shape,)
     result: list[Size] = []
     for position, item in enumerate(items):
         if item is None and free:
@@ -368,8 +368,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
     """
     if stop is None:
         start, stop = 0, start
-    is_known = isinstance(stop, (int, float, np.generic))
-    if not is_known:
+    if step == 0:
+        raise GraphError("arange: the step is 0")
+    if any(isinstance(value, Dim) for value in (start, stop, step)):
         span = stop - start
         kind = int64 if dtype is None else dtype_of(dtype)
         count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
@@ -384,6 +385,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out."""
     if not isinstance(num, Dim):
+        (num,) = sizes(as_shape(num, "linspace"))
         return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
     o = FUNCTIONS
     place, last = iota(num, dtype="float64"), o.size_value(num - 1 if endpoint else num, float64)
@@ -394,7 +396,8 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32
 @public
 def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
     """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default."""
-    if not isinstance(n_rows, Dim) and not isinstance(n_cols, Dim):
-        return constant(np.eye(n_rows, n_cols, k).astype(dtype_of(dtype)))
-    shape = (n_rows, n_rows if n_cols is None else n_cols)
+    shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    if not any(isinstance(size, Dim) for size in shape):
+        rows, columns = sizes(shape)
+        return constant(np.eye(rows, columns, k).astype(dtype_of(dtype)))
     return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), dtype)

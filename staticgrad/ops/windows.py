@@ -422,7 +422,7 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
     """
     o, what = FUNCTIONS, "adaptive_avg_pool2d"
     x = lift(input)
-    given = (output_size,) * 2 if output_size is None or isinstance(output_size, int) else tuple(output_size)
+    given = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
     height, width = x.shape[-2:]
     if given == (1, 1):
         return o.mean(x, axis=(-2, -1), keepdims=True)

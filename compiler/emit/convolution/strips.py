@@ -164,6 +164,8 @@ class Lines:
         total = self.count * groups
         share = -(-total // parts)
         low = f.mul(part, share)
+        if isinstance(low, int) and low >= total:
+            return  # shares are rounded up, so that the last parts may be empty
         with f.loop(low, f.min(f.add(low, share), total)) as loop:
             piece, group = divide(f, loop.index, groups)
             at = f.offset(self.base, f.mul(piece, self.stride), element)

@@ -498,7 +498,7 @@ def scratch_bytes(nest: Nest, target: Target, workers: int = 1) -> int:
     plan = plan_nest(nest, target)
     if plan is None:
         return 0
-    return plan.scratch_bytes * (min(workers, plan.share.chunks) if plan.share is not None else 1)
+    return plan.scratch_bytes * (workers if plan.share is not None else 1)
 
 
 def _levels(nest: Nest, facts: Facts, order: tuple[int, ...]) -> tuple[int, ...]:

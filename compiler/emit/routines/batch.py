@@ -70,7 +70,7 @@ def _own_bytes(batch: Batch, target: Target) -> int:
 
 def scratch_bytes(batch: Batch, target: Target, workers: int) -> int:
     """Memory that the batch needs while so many workers run it."""
-    return 0 if batch.is_empty else _own_bytes(batch, target) * min(workers, _chunks(batch)[1])
+    return 0 if batch.is_empty else _own_bytes(batch, target) * (workers if is_shared(batch, target) else 1)
 
 
 def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:

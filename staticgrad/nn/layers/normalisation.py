@@ -10,7 +10,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, float32, int64
+from staticgrad.types import DTypeLike, float32, int64, integers
 
 
 class _BatchNorm(Module):
@@ -81,10 +81,6 @@ class BatchNorm2d(_BatchNorm):
     ranks = (4,)
 
 
-def _shape_of(sizes: Sizes) -> tuple[int, ...]:
-    return (sizes,) if isinstance(sizes, int) else tuple(sizes)
-
-
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes (Ba, Kiros, Hinton 2016), then ``weight`` and ``bias``.
 
@@ -100,7 +96,7 @@ class LayerNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = _shape_of(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape)
         self.eps = eps
         scope = Scope("layernorm")
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
@@ -124,7 +120,7 @@ class RMSNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = _shape_of(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape)
         self.eps = eps
         self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
 

@@ -23,6 +23,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, in_body
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import Bodied, Body, BodyGraph, RunBody, close, fitted, predicate_of, run_alone
+from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import Size, TensorType, bind_size, int64, is_floating
 
@@ -223,11 +224,11 @@ def _length(sequences: Sequence[Tensor], length: Size | None) -> Size:
     for x in sequences:
         if x.ndim == 0:
             raise GraphError(f"scan: xs are read row by row, but {x.name!r} has no axis", source=x.source)
-    found = [x.shape[0] for x in sequences] + ([] if length is None else [length])
+    found = [x.shape[0] for x in sequences] + ([] if length is None else list(as_shape(length, "scan")))
     if not found:
         raise GraphError("scan: without xs, length= says how many turns there are")
     known = [size for size in found if isinstance(size, int)]
-    if len(set(known)) > 1 or any(size < 0 for size in known):
+    if len(set(known)) > 1:
         raise GraphError(f"scan: expected one length, actual {', '.join(map(str, found))}")
     return known[0] if known else found[0]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Generic
 
 import numpy as np
@@ -302,8 +303,8 @@ def polygamma(n: int, x: TensorLike) -> Tensor:
     Raises:
         GraphError: n is negative or no integer.
     """
-    if not isinstance(n, int) or n < 0:
+    if not isinstance(n, Integral) or n < 0:
         raise GraphError(f"polygamma: expected an order that is a whole number, actual {n!r}")
     if n == 0:
         return digamma(x)
-    return declare(POLYGAMMA, accepted("polygamma", FLOAT, x), PolygammaAttributes(n))
+    return declare(POLYGAMMA, accepted("polygamma", FLOAT, x), PolygammaAttributes(int(n)))

@@ -13,6 +13,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.indexing.scattering import all_values
+from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float32, int32, int64, is_integer
 
@@ -119,6 +120,7 @@ def one_hot(input: TensorLike, num_classes: Size = -1, *, dtype: DTypeLike = int
         if known is None:
             raise GraphError("one_hot: num_classes must be given for labels that are not constant")
         num_classes = int(known.max(initial=-1)) + 1
+    (num_classes,) = as_shape(num_classes, "one_hot")
     attrs = OneHotAttributes(num_classes, dtype_of(dtype))
     if known is not None and isinstance(num_classes, int) and is_integer(labels.dtype):
         _check_labels(attrs, known, user_source())

@@ -12,8 +12,9 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Shape, Size, TensorType
+from staticgrad.types import Shape, Size, TensorType
 
 
 @frozen
@@ -312,7 +313,7 @@ def rms_norm(
 
 
 def _check_normalized(what: str, x: Tensor, normalized_shape: int | Sequence[Size]) -> int:
-    sizes = (normalized_shape,) if isinstance(normalized_shape, (int, Dim)) else tuple(normalized_shape)
+    sizes = as_shape(normalized_shape, what)
     if not 1 <= len(sizes) <= x.ndim:
         raise GraphError(f"{what}: normalized_shape {sizes} for an input {x.type}")
     for wanted, got in zip(sizes, x.shape[x.ndim - len(sizes) :], strict=True):

@@ -15,7 +15,7 @@ from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Size, TensorType, is_floating, normalize_axis
+from staticgrad.types import DTYPES, Dim, Size, TensorType, integers, is_floating, normalize_axis
 
 
 @frozen
@@ -204,8 +204,9 @@ def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...
     x = y = lift(x)
     if axis is None:
         return reshape(roll(reshape(y, -1), shift, 0), y.shape)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    shifts = (shift,) * len(axes) if isinstance(shift, int) else tuple(shift)
+    axes, shifts = integers(axis), integers(shift)
+    if len(shifts) == 1:
+        shifts *= len(axes)
     if len(shifts) != len(axes):
         raise GraphError(f"roll: expected a shift for each axis, actual {shift} and {axis}")
     for amount, place in zip(shifts, axes, strict=True):

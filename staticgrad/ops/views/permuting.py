@@ -12,7 +12,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
-from staticgrad.types import DTYPES, Size, TensorType, normalize_axis
+from staticgrad.types import DTYPES, Size, TensorType, integers, normalize_axis
 
 
 @frozen
@@ -114,8 +114,7 @@ def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tu
         GraphError: an axis that is out of range or given twice, or another number of places than of axes.
     """
     x = lift(x)
-    sources = (source,) if isinstance(source, int) else tuple(source)
-    places = (destination,) if isinstance(destination, int) else tuple(destination)
+    sources, places = integers(source), integers(destination)
     from_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in sources]
     to_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in places]
     if len(set(from_axes)) != len(from_axes) or len(set(to_axes)) != len(from_axes):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
@@ -11,7 +13,18 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
-from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, Size, TensorType, normalize_axes, normalize_axis, product
+from staticgrad.types import (
+    DTYPES,
+    Dim,
+    Shape,
+    ShapeLike,
+    Size,
+    TensorType,
+    integers,
+    normalize_axes,
+    normalize_axis,
+    product,
+)
 
 
 @frozen
@@ -62,7 +75,7 @@ def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
         GraphError: the shape has another number of elements, or -1 twice.
     """
     x = lift(x)
-    wanted: list[Any] = list(shape) if isinstance(shape, tuple | list) else [shape]
+    wanted: list[Any] = list(shape) if np.iterable(shape) else [shape]
     free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
     if len(free) > 1:
         raise GraphError(f"reshape: only one size can be -1, not {tuple(wanted)}")
@@ -108,7 +121,7 @@ def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
         GraphError: an axis that is out of range or given twice.
     """
     x = lift(x)
-    many = (axis,) if isinstance(axis, int) else tuple(axis)
+    many = integers(axis)
     axes = normalize_axes(many, x.ndim + len(many), "expand_dims")
     rest = iter(x.shape)
     return reshape(x, tuple(1 if i in axes else next(rest) for i in range(x.ndim + len(axes))))
