@@ -468,6 +468,69 @@ def test_few_lines_to_ask_for_in_more_parts_than_there_are(
     np.testing.assert_allclose(slopes[0, :, 0, 0], w.sum((1, 2, 3)), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("mode", ["set", "max", "min"])
+@pytest.mark.parametrize("shape", [(3000,), (700, 3), (2, 90, 4)])
+def test_scatter_at_many_fed_indices_costs_no_pairs_of_them(mode: str, shape: tuple[int, ...], backend: str) -> None:
+    """Every index was compared with every other one: 100,000 took seconds, and gigabytes with max and min."""
+    rng = np.random.default_rng(0)
+    axis = int(np.argmax(shape))
+    size, count = shape[axis] // 3, shape[axis]
+    key: list[Any] = [slice(None)] * len(shape)
+    base = [*shape]
+    base[axis] = size
+    x, index = sg.placeholder(tuple(base), sg.float64), sg.placeholder((None,), sg.int64)
+    updates = sg.placeholder((*shape[:axis], index.shape[0], *shape[axis + 1 :]), sg.float64)
+    key[axis] = index
+    y = sg.scatter(x, tuple(key), updates, mode=mode)
+    feeds = {x: rng.normal(size=base), updates: rng.normal(size=shape), index: rng.integers(-size, size, count)}
+    want = feeds[x].copy()
+    key[axis] = feeds[index]
+    if mode == "set":
+        want[tuple(key)] = feeds[updates]
+    else:
+        (np.maximum if mode == "max" else np.minimum).at(want, tuple(key), feeds[updates])
+    executable = sg.Session(sg.get_default_graph()).compile(y, [x, updates, index])
+    np.testing.assert_array_equal(executable(*feeds.values()), want)
+    if backend == "compiled":
+        assert executable.memory.arena_bytes < 100 * int(np.prod(shape)) + 10_000
+    none = {index: np.zeros(0, np.int64), updates: np.zeros([*shape[:axis], 0, *shape[axis + 1 :]])}
+    np.testing.assert_array_equal(run(y, feeds | none), feeds[x])
+
+
+def test_what_stands_beside_a_lone_tensor_is_a_value_or_a_list_of_one() -> None:
+    x = sg.placeholder((1, 2), sg.float64)
+    y, total = x * x, (x * x).sum()
+    beside = [np.array([[1.0, 2.0]]), [np.array([[1.0, 2.0]])], [[1.0, 2.0]], [sg.constant([[1.0, 2.0]])]]
+    results = [sg.jvp(y, x, t) + sg.gradients(y, x, grad_ys=t) for t in beside]
+    for got in run(results, {x: [[3.0, 5.0]]}):
+        np.testing.assert_array_equal(got, [[[6, 20]]] * 2)
+    scaled = [sg.gradients(total, x, grad_ys=weight)[0] for weight in (2.0, [2.0])]
+    np.testing.assert_array_equal(run(scaled, {x: [[3.0, 5.0]]}), [[[12, 20]]] * 2)
+
+
+def test_ties_of_scattered_updates_share_the_gradient() -> None:
+    x, index = sg.placeholder((3,), sg.float64), sg.placeholder((5,), sg.int64)
+    updates = sg.placeholder((5,), sg.float64)
+    y = sg.scatter(x, index, updates, mode="max")
+    slopes = sg.gradients(y, [x, updates], grad_ys=np.array([6.0, 12.0, 24.0]))
+    (tangent,) = sg.jvp(y, updates, [np.arange(5.0)])
+    feeds = {x: np.array([1.0, 2.0, 3.0]), index: np.array([0, 0, 1, 0, 1]), updates: np.array([5.0, 5, 1, 4, 0])}
+    (dx, du), t = run([slopes, tangent], feeds)
+    np.testing.assert_array_equal(dx, [0, 12, 24])
+    np.testing.assert_array_equal(du, [3, 3, 0, 0, 0])
+    np.testing.assert_array_equal(t, [0.5, 0, 0])
+
+
+@pytest.mark.parametrize("mode", ["set", "max"])
+def test_a_scattered_index_out_of_range_is_named_as_it_was_fed(mode: str) -> None:
+    x, i, j = sg.placeholder((4, 3)), sg.placeholder((2,), sg.int64), sg.placeholder((2,), sg.int64)
+    y = sg.scatter(x, (i, j), np.ones(2, np.float32), mode=mode)
+    (slope,) = sg.gradients(y, x)
+    for wrong in (7, -9):
+        with pytest.raises(sg.BoundsError, match=rf"axis 0.*{wrong}\b|{wrong}.*axis 0"):
+            run([y, slope], {x: np.ones((4, 3), np.float32), i: [0, wrong], j: [0, 2]})
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from staticgrad.compiler.autodiff.reverse import (
     compatible,
     gradients,
     one_graph,
+    parallel_list,
     passes_gradients,
     primal_of,
     pull_back,
@@ -49,9 +50,7 @@ def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
         GraphError: tensors of different graphs, tangents that don't fit.
     """
     outputs, inputs = tensor_list(ys, "ys"), tensor_list(xs, "xs")
-    directions = list(tangents) if isinstance(tangents, (list, tuple)) and isinstance(xs, (list, tuple)) else [tangents]
-    if len(directions) != len(inputs):
-        raise GraphError(f"tangents: expected one for each x: {len(inputs)}, actual {len(directions)}")
+    directions = parallel_list(tangents, inputs, isinstance(xs, (list, tuple)), "tangents", "x")
     graph = one_graph([*outputs, *inputs], "jvp")
     outputs, inputs = ([graph.adopt(x, "jvp") for x in group] for group in (outputs, inputs))
     with graph, isolated():

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
+
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
@@ -61,7 +63,10 @@ def gradients(
     graph = one_graph([*outputs, *targets], "gradients")
     outputs, targets = ([graph.adopt(x, "gradients") for x in group] for group in (outputs, targets))
     with graph, isolated():
-        seeds = seed_cotangents(graph, outputs, grad_ys)
+        weights: Sequence[Any] = [None] * len(outputs)
+        if grad_ys is not None:
+            weights = parallel_list(grad_ys, outputs, isinstance(ys, (list, tuple)), "grad_ys", "y")
+        seeds = seed_cotangents(graph, outputs, weights)
         found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph))
         return [_connected(x, found.get(x), seeds, unconnected_gradients) for x in targets]
 
@@ -108,14 +113,23 @@ def one_graph(tensors: Sequence[Tensor], what: str) -> Graph:
     return graph
 
 
-def seed_cotangents(graph: Graph, ys: Sequence[Tensor], grad_ys: Any) -> dict[Tensor, Tensor]:
-    """What the walk starts from: ones, or the weights that were given."""
-    if grad_ys is None:
-        weights: list[Any] = [None] * len(ys)
-    else:
-        weights = list(grad_ys) if isinstance(grad_ys, (list, tuple)) else [grad_ys]
-    if len(weights) != len(ys):
-        raise GraphError(f"grad_ys: expected one for each y: {len(ys)}, actual {len(weights)}")
+def parallel_list(values: Any, tensors: Sequence[Tensor], listed: bool, what: str, each: str) -> list[Any]:
+    """The values that stand beside tensors. One that was not ``listed`` may have a list of numbers as its value.
+
+    Raises:
+        GraphError: they are more or fewer.
+    """
+    several = isinstance(values, (list, tuple))
+    if several and not listed:
+        several = len(values) == 1 and (values[0] is None or np.ndim(values[0]) == tensors[0].ndim)
+    items = list(values) if several else [values]
+    if len(items) != len(tensors):
+        raise GraphError(f"{what}: expected one for each {each}: {len(tensors)}, actual {len(items)}")
+    return items
+
+
+def seed_cotangents(graph: Graph, ys: Sequence[Tensor], weights: Sequence[Any]) -> dict[Tensor, Tensor]:
+    """What the walk starts from: the weights that were given, or ones."""
     seeds: dict[Tensor, Tensor] = {}
     for y, weight in zip(ys, weights, strict=True):
         ct = FUNCTIONS.ones_like(y) if weight is None else as_type_of(graph, weight, y, "grad_ys")

@@ -34,7 +34,7 @@ from staticgrad.ops.elementwise import (
     rounding,
     selection,
 )
-from staticgrad.ops.indexing import gathering, labels, scattering, subscripts
+from staticgrad.ops.indexing import gathering, labels, meetings, scattering, subscripts
 from staticgrad.ops.linalg import cholesky, eigen, elimination, matrices, orthogonal, singular, triangular
 from staticgrad.ops.losses import classes, probabilities, regression
 from staticgrad.ops.neural import attention, batch_norm, embedding, normalisation, softmax
@@ -45,7 +45,7 @@ MODULES: tuple[ModuleType, ...] = (
     reductions, sizes, sorting, sources, variables, windows,
     bodies, branches, loops,
     activations, arithmetic, comparison, copies, elementary, error, gamma, rounding, selection,
-    gathering, labels, scattering, subscripts,
+    gathering, labels, meetings, scattering, subscripts,
     cholesky, eigen, elimination, matrices, orthogonal, singular, triangular,
     classes, probabilities, regression,
     attention, batch_norm, embedding, normalisation, softmax,

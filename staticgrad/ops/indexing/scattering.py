@@ -1,12 +1,12 @@
 """``scatter``: a copy of a tensor in which something is written at ``x[...]``.
 
 Everything is said with ``index_add``, which adds up; so of several updates that meet in one place, the last or the
-extreme one is found before.
+extreme one is found before (``meetings.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,13 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
+from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
 from staticgrad.ops.sizes import size_value
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
 from staticgrad.optable import FUNCTIONS, Array, public
-from staticgrad.types import bool_, int32, int64, is_floating, is_weak, product, require_number
+from staticgrad.types import Size, bool_, int32, int64, is_weak, product, require_number
 
 _MODES = ("set", "add", "max", "min")
 
@@ -33,8 +34,7 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
         index: any key of ``x[...]``.
         updates: broadcasts to the shape of ``x[index]``, and is cast to the dtype of ``x`` where that is safe.
         mode: ``"set"`` (of several updates of one place the last stays), ``"add"``, ``"max"`` or ``"min"`` (with what
-            was there). Index tensors of n elements whose values are not known when declared cost n² comparisons,
-            except for ``"add"``.
+            was there).
 
     Raises:
         GraphError: another mode, updates that do not fit, a boolean mask.
@@ -89,45 +89,38 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     o, axes = FUNCTIONS, key.axes
     if mode == "add":
         return index_add(part, new, *key.indices, axes=axes)
-    count = product(key.indices[0].shape)
+    count, rest = product(key.indices[0].shape), remaining(part.type, axes)
     if count == 0:
         return part
-    rest = remaining(part.type, axes)
     new = o.reshape(new, (count, *rest))
     indices = [o.reshape(one, (count,)) for one in key.indices]
-    same, last = _meetings(part, key)
-    if same is not None and mode != "set":
-        new = _extreme_of_meeting(same, new, mode)
-    if last is not None:
-        new = o.where(o.reshape(last, (count, *(1 for _ in rest))), new, 0)
-    written = index_add(o.zeros_like(part), new, *indices, axes=axes)
-    places = o.zeros(tuple(part.shape[axis] for axis in axes), dtype=int32)
-    hit = o.greater(index_add(places, o.ones((count,), dtype=int32), *indices), 0)
+    sizes = tuple(part.shape[axis] for axis in axes)
+    hit = o.greater(index_add(o.zeros(sizes, dtype=int32), o.ones((count,), dtype=int32), *indices), 0)
     order = [axes.index(axis) for axis in sorted(axes)]
     spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
     hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
+    last = np.ones(1, np.bool_) if count == 1 else _known_last(part, key)
+    is_alone = last is not None and last.all()
+    if mode == "set" or is_alone:
+        if not is_alone:
+            chosen = last_of_place(_places(sizes, indices)) if last is None else o.constant(last)
+            new = o.where(o.reshape(chosen, (count, *(1 for _ in rest))), new, 0)
+        written = index_add(o.zeros_like(part), new, *indices, axes=axes)
+    else:
+        flat = o.reshape(new, (count, product(rest)))
+        found = extreme_of_place(flat, _places(sizes, indices), product(sizes), mode)
+        written = o.moveaxis(o.reshape(found, (*sizes, *rest)), tuple(range(len(axes))), axes)
     return o.where(hit, written if mode == "set" else _COMBINE[mode](part, written), part)
 
 
-def _meetings(part: Tensor, key: Subscript) -> tuple[Tensor | None, Tensor | None]:
-    """Which pairs of updates go to one place, and which updates are the last of their place; None: no two meet."""
+def _places(sizes: Sequence[Size], indices: Sequence[Tensor]) -> Tensor:
+    """The elements that index tensors name, numbered row by row."""
     o = FUNCTIONS
-    last = _known_last(part, key)
-    if last is not None and last.all():
-        return None, None
-    count = product(key.indices[0].shape)
     places: Tensor | int = 0
-    for one, axis in zip(key.indices, key.axes, strict=True):
-        size = part.shape[axis]
+    for line, size in zip(indices, sizes, strict=True):
         extent = size if isinstance(size, int) else size_value(size, int64)
-        line = o.reshape(one, (count,))
         places = o.add(o.multiply(places, extent), o.where(o.less(line, 0), o.add(line, extent), line))
-    same = o.equal(o.reshape(places, (count, 1)), o.reshape(places, (1, count)))
-    if last is not None:
-        return same, o.constant(last)
-    number = o.iota((count,), 0)
-    later = o.less(o.reshape(number, (count, 1)), o.reshape(number, (1, count)))
-    return same, o.logical_not(o.any(o.logical_and(same, later), axis=1))
+    return lift(places)
 
 
 def _known_last(part: Tensor, key: Subscript) -> Array | None:
@@ -152,17 +145,6 @@ def all_values(index: Tensor) -> Array | None:
     if not index.type.static or any(value is None for value in values):
         return None
     return np.asarray(index.op.op.reference(index.op.attrs, *values))
-
-
-def _extreme_of_meeting(same: Tensor, new: Tensor, mode: str) -> Tensor:
-    """For each update the extreme of all updates of its place."""
-    o = FUNCTIONS
-    others = o.reshape(new, (1, *new.shape))
-    least = -np.inf if is_floating(new.dtype) else int(np.iinfo(new.dtype).min)
-    most = np.inf if is_floating(new.dtype) else int(np.iinfo(new.dtype).max)
-    pairs = o.reshape(same, (*same.shape, *(1 for _ in new.shape[1:])))
-    chosen = o.where(pairs, others, least if mode == "max" else most)
-    return FUNCTIONS.__getattr__(mode)(chosen, axis=1)
 
 
 def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:

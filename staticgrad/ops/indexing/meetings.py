@@ -1,0 +1,123 @@
+"""Updates that meet in one place: which is the last of them, and their extreme.
+
+A stable sort makes neighbours of the updates of one place, so n updates cost a sort and not n² comparisons. Places are
+numbers, of which there are ``extent``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.frozen import frozen
+from staticgrad.graph import Tensor
+from staticgrad.ops.declare import declare
+from staticgrad.ops.indexing.gathering import SUMMABLE
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, register
+from staticgrad.types import Size, TensorType, int32, int64, is_floating
+
+
+@frozen
+class MeetingAttributes:
+    """How many places there are, and whether the largest or the smallest update of each is wanted."""
+
+    extent: Size
+    largest: bool
+
+
+def last_of_place(places: Tensor) -> Tensor:
+    """Which updates, one for each place in a line, are the last of their place."""
+    column = FUNCTIONS.expand_dims(places, 1)
+    return FUNCTIONS.squeeze(_last(column, FUNCTIONS.argsort(column, axis=0)), 1)
+
+
+def _last(places: Tensor, order: Tensor) -> Tensor:
+    """Which rows are the last of their place, column by column, where ``order`` makes neighbours of those of one."""
+    o = FUNCTIONS
+    row, column = o.iota(places.shape, 0), o.iota(places.shape, 1)
+    behind = places.shape[0] - 1
+    ordered = o.gather(places, order, column)
+    following = o.gather(ordered, o.minimum(o.add(row, 1), behind), column)
+    ends = o.logical_or(o.not_equal(ordered, following), o.equal(row, behind))
+    return o.greater(o.scatter_add(o.zeros(places.shape, dtype=int32), o.astype(ends, int32), order, column), 0)
+
+
+def _extreme_type(attrs: MeetingAttributes, updates: TensorType, places: TensorType) -> TensorType:
+    return TensorType((attrs.extent, updates.shape[1]), updates.dtype)
+
+
+def _extreme_reference(attrs: MeetingAttributes, updates: Array, places: Array) -> Array:
+    kind = updates.dtype
+    least, most = (-np.inf, np.inf) if is_floating(kind) else (np.iinfo(kind).min, np.iinfo(kind).max)
+    result = np.full((attrs.extent, updates.shape[1]), least if attrs.largest else most, kind)
+    (np.maximum if attrs.largest else np.minimum).at(result, places, updates)
+    hit = np.zeros((attrs.extent, 1), np.bool_)
+    hit[places] = True
+    return np.where(hit, result, kind.type(0))
+
+
+def _expand_extreme(o: Namespace, node: Primal[MeetingAttributes]) -> Sequence[Tensor]:
+    """Sorted by value and then by place, the last of each place is its extreme."""
+    updates, places = node.inputs
+    key = updates
+    if not node.attrs.largest:
+        key = o.negative(key) if is_floating(key.dtype) else o.bitwise_invert(key)
+    by_value = o.argsort(key, axis=0)
+    by_place = o.argsort(o.gather(places, by_value), axis=0)
+    order = o.gather(by_value, by_place, o.iota(updates.shape, 1))
+    last = _last(o.broadcast_to(o.expand_dims(places, 1), updates.shape), order)
+    return [_summed(o, node, o.where(last, updates, 0))]
+
+
+def _summed(o: Namespace, node: Primal[MeetingAttributes], updates: Tensor) -> Tensor:
+    shape = (node.attrs.extent, updates.shape[1])
+    return o.index_add(o.zeros(shape, dtype=updates.dtype), updates, node.inputs[1])
+
+
+def _winners(o: Namespace, node: Primal[MeetingAttributes]) -> tuple[Tensor, Tensor]:
+    """Which updates are the extreme of their place, and how many of them each place has, 1 at least."""
+    updates, places = node.inputs
+    wins = o.equal(updates, o.index(node.outputs[0], places))
+    return wins, o.maximum(_summed(o, node, o.astype(wins, updates.dtype)), 1)
+
+
+def _vjp_extreme(o: Namespace, node: Primal[MeetingAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    wins, ties = _winners(o, node)
+    return o.where(wins, o.index(ct / ties, node.inputs[1]), 0), None
+
+
+def _jvp_extreme(
+    o: Namespace, node: Primal[MeetingAttributes], t: Tensor | None, _: Tensor | None
+) -> Sequence[Tensor | None]:
+    if t is None:
+        return (None,)
+    wins, ties = _winners(o, node)
+    return (_summed(o, node, o.where(wins, t, 0)) / ties,)
+
+
+EXTREME_OF_PLACE = register(
+    Op(
+        "extreme_of_place",
+        "The largest or smallest of the rows that go to each place, 0 where none goes; ties share the derivative.",
+        infer=_extreme_type,
+        reference=_extreme_reference,
+        expand=_expand_extreme,
+        vjp=_vjp_extreme,
+        jvp=_jvp_extreme,
+        dtypes=SUMMABLE,
+        cases=tuple(
+            Case(
+                ((count, columns), (count,)), MeetingAttributes(extent, largest), (Range(), Range(0, extent - 1)),
+                (None, int64), distinct=True,
+            )
+            for count, columns, extent in ((7, 3, 4), (40, 1, 5), (1, 2, 3), (0, 2, 3), (5, 0, 2), (200, 2, 90))
+            for largest in (True, False)
+        ),
+    )
+)  # fmt: skip
+
+
+def extreme_of_place(updates: Tensor, places: Tensor, extent: Size, mode: str) -> Tensor:
+    """The ``"max"`` or ``"min"`` of the updates (n, c) of each place: (extent, c)."""
+    return declare(EXTREME_OF_PLACE, (updates, places), MeetingAttributes(extent, mode == "max"))
