@@ -497,6 +497,25 @@ def test_scatter_at_many_fed_indices_costs_no_pairs_of_them(mode: str, shape: tu
     np.testing.assert_array_equal(run(y, feeds | none), feeds[x])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter: NumPy's means of nothing
+def test_a_batch_of_one_or_none_leaves_running_statistics_alone() -> None:
+    """The feeds bind the batch: the variance over n - 1 was NaN, and stayed."""
+    layer = sg.nn.BatchNorm1d(2)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    x, empty = sg.placeholder((None, 2)), sg.placeholder((0, 2))
+    y, z = layer(x), layer(empty)
+    with sg.Session(sg.get_default_graph()) as sess:
+        with pytest.raises(sg.GraphError, match="more than one value"):
+            sess.run(y, {x: np.ones((1, 2), np.float32)})
+        sess.run(y, {x: np.ones((0, 2), np.float32)})
+        sess.run(z, {empty: np.ones((0, 2), np.float32)})
+        np.testing.assert_array_equal(sess.get(layer.running_mean), 0)
+        np.testing.assert_array_equal(sess.get(layer.running_var), 1)
+        sess.run(y, {x: np.array([[0, 2], [2, 4]], np.float32)})
+        np.testing.assert_allclose(sess.get(layer.running_mean), [0.1, 0.3], rtol=1e-6)
+
+
 def test_what_stands_beside_a_lone_tensor_is_a_value_or_a_list_of_one() -> None:
     x = sg.placeholder((1, 2), sg.float64)
     y, total = x * x, (x * x).sum()

@@ -22,7 +22,7 @@ from staticgrad.ops.neural.normalisation import (
 )
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import product
+from staticgrad.types import TensorType, product
 
 
 @frozen
@@ -71,11 +71,18 @@ def _batch_norm_inference_reference(attrs: BatchNormAttributes, x: Array, *param
     return affine_reference(y, affine, attrs.weight, attrs.bias)
 
 
+def _training_type(attrs: BatchNormAttributes, x: TensorType, *parameters: TensorType) -> TensorType:
+    y = per_channel_type("batch_norm")(attrs, x, *parameters)
+    if product(tuple(x.shape[axis] for axis in _channel_axes(x.ndim))) == 1:
+        raise GraphError(f"batch_norm: expected more than one value for each channel when training, actual {x}")
+    return y
+
+
 BATCH_NORM = register(
     Op(
         "batch_norm",
         "Mean 0 and variance 1 of each channel over the batch and all places, then weight and bias.",
-        infer=per_channel_type("batch_norm"),
+        infer=_training_type,
         reference=_batch_norm_reference,
         expand=_batch_norm_expand,
         dtypes=FLOATS,
@@ -118,30 +125,31 @@ def is_variable(value: object) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and value.op.op.name == "variable"
 
 
-def _update(variable: Tensor, statistic: Tensor, momentum: float | Tensor) -> Node:
+def _update(variable: Tensor, statistic: Tensor, momentum: float | Tensor, n: float | Tensor) -> Node:
     o = FUNCTIONS
     before = o.latest_value(variable)
     new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
-    return o.assign(variable, new)
+    return o.assign(variable, o.where(o.greater(n, 0), new, before) if isinstance(n, Tensor) else new)
 
 
 def _running_updates(
     x: Tensor, running_mean: TensorLike | None, running_var: TensorLike | None, momentum: float | Tensor
 ) -> list[Node]:
-    """The assignments of running statistics: (1 - momentum)·old + momentum·new, the variance with n / (n - 1)."""
+    """The assignments of running statistics: (1 - momentum)·old + momentum·new, the variance with n / (n - 1).
+    No elements leave them as they are."""
     o = FUNCTIONS
     axes = _channel_axes(x.ndim)
-    if product(tuple(x.shape[axis] for axis in axes)) == 1:
-        raise GraphError(f"batch_norm: expected more than one value for each channel when training, actual {x.type}")
-    nodes = []
+    n = count(o, x, axes)
+    nodes: list[Node] = []
+    if not isinstance(n, Tensor) and n == 0:
+        return nodes
     with no_grad():
         mean, _, variance = centered(o, x, axes)
         if is_variable(running_mean):
-            nodes.append(_update(running_mean, o.reshape(mean, running_mean.shape), momentum))
+            nodes.append(_update(running_mean, o.reshape(mean, running_mean.shape), momentum, n))
         if is_variable(running_var):
-            n = count(o, x, axes)
             unbiased = o.multiply(o.reshape(variance, running_var.shape), n / (n - 1.0))
-            nodes.append(_update(running_var, unbiased, momentum))
+            nodes.append(_update(running_var, unbiased, momentum, n))
     return nodes
 
 
@@ -179,7 +187,7 @@ def batch_norm(
             raise GraphError(f"{what}: expected running_mean and running_var, unless training")
         operands = lift_all((x, running_mean, running_var, *parameters), what=what)
         return x.graph.add(BATCH_NORM_INFERENCE, operands, attrs).outputs[0]
-    per_channel_type(what)(attrs, x.type, *(p.type for p in parameters))
+    _training_type(attrs, x.type, *(p.type for p in parameters))
     for statistic in (running_mean, running_var):
         if isinstance(statistic, Tensor):
             per_channel_type(what)(attrs, x.type, statistic.type)
