@@ -242,6 +242,60 @@ def test_interpolate(graph: Graph) -> None:
     np.testing.assert_allclose(value(sg.nn.interpolate(x, 2, mode="area")), [[[0.5, 2.5]]])
 
 
+def test_interpolate_averages_all_that_a_smaller_image_stands_for(graph: Graph) -> None:
+    """The values are PyTorch's."""
+    x = np.repeat(np.arange(7.0) ** 2, 2).reshape(1, 1, 7, 2)
+
+    def first_column(**how: Any) -> Array:
+        column: Array = value(sg.nn.interpolate(x, antialias=True, **how))[0, 0, :, 0]
+        return column
+
+    bilinear, bicubic = (first_column(size=(3, 2), mode=mode) for mode in ("bilinear", "bicubic"))
+    np.testing.assert_allclose(bilinear, [1.2857142857142858, 9.941176470588236, 27])
+    np.testing.assert_allclose(bicubic, [0.6774193548387097, 9.363858363858364, 28.06451612903226])
+    larger = first_column(scale_factor=(1.5, 1), mode="bicubic")
+    np.testing.assert_allclose(larger[[0, 3, 9]], [-0.0657894736842106, 3.361111111111111, 34.84682713347921])
+    with pytest.raises(sg.GraphError, match="antialias"):
+        sg.nn.interpolate(x, 3, antialias=True)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_lstm_with_a_projected_state(graph: Graph, reverse: bool) -> None:
+    layer = sg.nn.LSTM(3, 5, num_layers=2, bidirectional=reverse, proj_size=2, dtype=np.float64)
+    names = [name for name, _ in layer.named_parameters()]
+    assert names[:5] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0"]
+    x, directions = rng().normal(size=(4, 6, 3)), 1 + reverse
+    first = [rng(i).normal(size=(2 * directions, 6, size)) for i, size in ((1, 2), (2, 5))]
+    sess = sg.Session(graph)
+    y, (h, c) = sess.run(layer(x, (first[0], first[1])))
+    p = layer.state_dict(sess)
+
+    def sigmoid(z: Array) -> Array:
+        return 1 / (1 + np.exp(-z))
+
+    rows, last = x, []
+    for number in range(2):
+        outputs = []
+        for direction in range(directions):
+            suffix = f"_l{number}" + "_reverse" * direction
+            hidden, cell = (state[number * directions + direction] for state in first)
+            states = []
+            for row in rows[::-1] if direction else rows:
+                gates = row @ p["weight_ih" + suffix].T + p["bias_ih" + suffix]
+                i, f, g, o = np.split(gates + hidden @ p["weight_hh" + suffix].T + p["bias_hh" + suffix], 4, axis=-1)
+                cell = sigmoid(f) * cell + sigmoid(i) * np.tanh(g)
+                hidden = (sigmoid(o) * np.tanh(cell)) @ p["weight_hr" + suffix].T
+                states.append(hidden)
+            outputs.append(np.stack(states[::-1] if direction else states))
+            last.append((hidden, cell))
+        rows = np.concatenate(outputs, axis=-1)
+    np.testing.assert_allclose(y, rows, rtol=1e-10)
+    np.testing.assert_allclose(h, np.stack([hidden for hidden, _ in last]), rtol=1e-10)
+    np.testing.assert_allclose(c, np.stack([cell for _, cell in last]), rtol=1e-10)
+    with pytest.raises(sg.GraphError, match="proj_size"):
+        sg.nn.LSTM(3, 5, proj_size=5)
+
+
 def test_dropout_uses_one_mask_for_value_and_gradient(graph: Graph) -> None:
     x = sg.constant(np.ones((100, 50)))
     y = sg.nn.dropout(x, 0.3)
@@ -421,6 +475,30 @@ def test_multihead_attention(graph: Graph, batch_first: bool) -> None:
     only, none = layer(x, x, x, key_padding_mask=hidden, need_weights=False)
     assert none is None
     np.testing.assert_allclose(sess.run(only), attended, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("bias", "zero"), [(True, False), (False, True), (True, True)])
+def test_attention_to_keys_that_all_examples_share(graph: Graph, bias: bool, zero: bool) -> None:
+    """They stand behind the others, and no mask hides them."""
+    layer = sg.nn.MultiheadAttention(4, 2, add_bias_kv=bias, add_zero_attn=zero, batch_first=True, dtype=np.float64)
+    assert [name for name, _ in layer.named_parameters()][2:-2] == ["bias_k", "bias_v"] * bias
+    x, hidden = rng().normal(size=(3, 5, 4)), rng(1).random((3, 5)) < 0.5
+    hidden[0] = True
+    sess = sg.Session(graph)
+    y, weights = sess.run(layer(x, x, x, hidden, attn_mask=~np.tri(5, dtype=bool), average_attn_weights=False))
+    p = layer.state_dict(sess)
+    q, k, v = np.split(x @ p["in_proj_weight"].T + p["in_proj_bias"], 3, axis=-1)
+    more = [(p.get("bias_k"), p.get("bias_v"))] * bias + [(np.zeros((1, 1, 4)), np.zeros((1, 1, 4)))] * zero
+    for key, other in more:
+        k, v = (np.concatenate([a, np.broadcast_to(b, (3, 1, 4))], axis=1) for a, b in ((k, key), (v, other)))
+    q, k, v = (np.moveaxis(a.reshape(3, -1, 2, 2), 2, 1) for a in (q, k, v))
+    mask = np.pad(hidden[:, None, None] | ~np.tri(5, dtype=bool), [(0, 0)] * 3 + [(0, len(more))])
+    scores = np.where(mask, -np.inf, q @ np.swapaxes(k, -1, -2) / math.sqrt(2))
+    shares = np.exp(scores - scores.max(-1, keepdims=True))
+    shares /= shares.sum(-1, keepdims=True)
+    joined = np.moveaxis(shares @ v, 1, 2).reshape(3, 5, 4)
+    np.testing.assert_allclose(weights, shares, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(y, joined @ p["out_proj.weight"].T + p["out_proj.bias"], rtol=1e-10, atol=1e-12)
 
 
 # -- initial values -------------------------------------------------------------------------------------------------

@@ -27,16 +27,20 @@ def _source_places(size: int, count: int, align_corners: bool, scale: float | No
     return (np.arange(count) + 0.5) * (size / count if scale is None else 1 / scale) - 0.5
 
 
+def _cubic(t: Array, a: float) -> Array:
+    """Cubic convolution (Keys 1981) at the distances ``t``."""
+    near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
+    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+
+
 def _cubic_weights(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
-    """(count, size) weights of cubic convolution (Keys 1981), a = -3/4; what lies outside is the nearest element."""
-    a = -0.75
+    """(count, size) weights of cubic convolution, a = -3/4; what lies outside is the nearest element."""
     source = _source_places(size, count, align_corners, scale)
     low = np.floor(source).astype(int)
     weights = np.zeros((count, size))
     for neighbour in range(-1, 3):
-        t = np.abs(source - low - neighbour)
-        near, far = ((a + 2) * t - (a + 3)) * t * t + 1, a * (((t - 5) * t + 8) * t - 4)
-        np.add.at(weights, (np.arange(count), np.clip(low + neighbour, 0, size - 1)), np.where(t <= 1, near, far))
+        value = _cubic(np.abs(source - low - neighbour), -0.75)
+        np.add.at(weights, (np.arange(count), np.clip(low + neighbour, 0, size - 1)), value)
     return weights
 
 
@@ -50,6 +54,23 @@ def _linear_weights(size: int, count: int, align_corners: bool, scale: float | N
     weights = np.zeros((count, size))
     np.add.at(weights, (places, low), 1 - fraction)
     np.add.at(weights, (places, high), fraction)
+    return weights
+
+
+def _smooth_weights(size: int, count: int, align_corners: bool, scale: float | None, cubic: bool) -> Array:
+    """(count, size) weights of a triangle, or of cubic convolution with a = -1/2, that is as wide as what one element
+    of a smaller result stands for; what lies outside has no weight."""
+    ratio = size / count if scale is None else 1 / scale
+    if align_corners:
+        ratio = (size - 1) / (count - 1) if count > 1 else 0.0
+    width = max(ratio, 1.0)
+    centre, reach = (np.arange(count)[:, None] + 0.5) * ratio, width * (2 if cubic else 1)
+    place = np.arange(size)
+    distance = np.abs(place + 0.5 - centre) / width
+    weights = _cubic(distance, -0.5) if cubic else np.maximum(1 - distance, 0)
+    inside = (place >= np.trunc(centre - reach + 0.5)) & (place < np.trunc(centre + reach + 0.5))
+    weights = np.where(inside, weights, 0)
+    weights /= weights.sum(1, keepdims=True)
     return weights
 
 
@@ -89,6 +110,7 @@ def interpolate(
     mode: InterpolationMode = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Tensor:
     """Resize the axes behind the second.
 
@@ -100,6 +122,7 @@ def interpolate(
             ``"bicubic"`` (of images) or ``"area"``.
         align_corners: for linear and cubic modes: the centres of the corner elements stay where they are.
         recompute_scale_factor: with ``scale_factor``: coordinates are scaled as if the new sizes had been given.
+        antialias: with ``"bilinear"`` and ``"bicubic"``: a smaller image averages all that it stands for.
 
     Raises:
         GraphError: sizes that are not known or empty, or an unknown mode.
@@ -113,6 +136,8 @@ def interpolate(
         raise GraphError(f"interpolate: mode={mode!r} for an input of {x.ndim} dimensions")
     if align_corners is not None and mode in ("nearest", "nearest-exact", "area"):
         raise GraphError(f"interpolate: align_corners has no meaning with mode={mode!r}")
+    if antialias and mode not in ("bilinear", "bicubic"):
+        raise GraphError(f"interpolate: antialias has no meaning with mode={mode!r}")
     for axis, (count, factor) in enumerate(zip(new, factors, strict=True), 2):
         old = int(x.shape[axis])
         if old == count and factor in (None, 1.0):
@@ -123,6 +148,8 @@ def interpolate(
             x = take(x, np.minimum(np.floor(places).astype(np.int64), old - 1), axis=axis)
         elif mode == "area":
             x = _along(x, axis, averaging_matrix(old, count))
+        elif antialias:
+            x = _along(x, axis, _smooth_weights(old, count, bool(align_corners), factor, mode == "bicubic"))
         else:
             weights = _cubic_weights if mode == "bicubic" else _linear_weights
             x = _along(x, axis, weights(old, count, bool(align_corners), factor))

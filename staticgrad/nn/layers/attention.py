@@ -24,6 +24,8 @@ class MultiheadAttention(Module):
         embed_dim: E, the features of queries, keys and values.
         num_heads: divides E.
         dropout: probability that a weight is dropped in training.
+        add_bias_kv: a key and a value that are learned follow those of each example.
+        add_zero_attn: a key and a value of zeros follow all others.
         kdim: the features of keys, if they have others.
         vdim: the features of values, likewise.
         batch_first: operands (N, L, E) instead of (L, N, E).
@@ -38,10 +40,12 @@ class MultiheadAttention(Module):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
-        *,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
+        *,
         dtype: DTypeLike = float32,
     ) -> None:
         if num_heads < 1 or embed_dim % num_heads:
@@ -56,8 +60,13 @@ class MultiheadAttention(Module):
                 scope.variable(f"{name}_proj_weight", first, (embed_dim, size), dtype)
                 for name, size in zip("qkv", sizes, strict=True)
             )
+        self.add_zero_attn = add_zero_attn
         self.in_proj_bias = scope.variable("in_proj_bias", init.zeros(), (rows,), dtype) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, first_bias=init.zeros())
+        self.bias_k, self.bias_v = (
+            scope.variable(f"bias_{name}", init.xavier_normal(), (1, 1, embed_dim), dtype) if add_bias_kv else None
+            for name in "kv"
+        )
 
     def forward(
         self,
@@ -100,6 +109,7 @@ class MultiheadAttention(Module):
         with graph:
             q, k, v = (self._heads(x, i) for i, x in enumerate(operands))
             mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal)
+            k, v, mask = self._with_shared(k, v, mask)
             weights = _attention_weights(q, k, mask) if need_weights or (self.dropout and self.training) else None
             if weights is not None and self.dropout and self.training:
                 attended = o.matmul(F.dropout(weights, self.dropout), v)
@@ -125,6 +135,22 @@ class MultiheadAttention(Module):
         n, length, _ = y.shape
         split = o.reshape(y, (n, length, self.num_heads, self.embed_dim // self.num_heads))
         return o.permute_dims(split, (0, 2, 1, 3))
+
+    def _with_shared(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys and values with those behind them that all examples share, which no mask hides."""
+        o = FUNCTIONS
+        n, heads, _, size = k.shape
+
+        def extended(x: Tensor, bias: Tensor | None) -> Tensor:
+            shared = [] if bias is None else [o.reshape(bias, (1, heads, 1, size))]
+            if self.add_zero_attn:
+                shared.append(o.zeros((1, heads, 1, size), dtype=x.dtype))
+            return o.concat([x, *(o.broadcast_to(row, (n, heads, 1, size)) for row in shared)], axis=2)
+
+        count = (self.bias_k is not None) + self.add_zero_attn
+        if count == 0:
+            return k, v, mask
+        return extended(k, self.bias_k), extended(v, self.bias_v), None if mask is None else F.pad(mask, (0, count))
 
     def _mask(
         self, q: Tensor, k: Tensor, key_padding: TensorLike | None, attn_mask: TensorLike | None, causal: bool

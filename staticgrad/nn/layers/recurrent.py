@@ -22,10 +22,10 @@ State = tuple[Tensor, ...]
 
 class _Recurrent(Module):
     """Layers and directions of one kind of cell. Parameters are named ``weight_ih_l0``, ``weight_hh_l0``,
-    ``bias_ih_l0``, ``bias_hh_l0``, …, with ``_reverse`` for the direction back."""
+    ``bias_ih_l0``, ``bias_hh_l0``, ``weight_hr_l0``, …, with ``_reverse`` for the direction back."""
 
     gates = 1  # how many blocks of hidden_size the weights have
-    states = 1  # how many tensors a state is
+    proj_size = 0  # to what h is projected, 0 where it is not
 
     def __init__(
         self,
@@ -46,19 +46,26 @@ class _Recurrent(Module):
         bound = 1 / math.sqrt(hidden_size)
         first = init.uniform(-bound, bound)
         scope = Scope(type(self).__name__.lower())
-        rows = self.gates * hidden_size
+        rows, size = self.gates * hidden_size, self.state_sizes[0]
         for layer in range(num_layers):
-            columns = input_size if layer == 0 else hidden_size * self.directions
+            columns = input_size if layer == 0 else size * self.directions
             for suffix in self._suffixes(layer):
-                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, columns), "weight_hh": (rows, hidden_size)}
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, columns), "weight_hh": (rows, size)}
                 if bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                if self.proj_size:
+                    shapes["weight_hr"] = (size, hidden_size)
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, scope.variable(name + suffix, first, shape, dtype))
 
     @property
     def directions(self) -> int:
         return 2 if self.bidirectional else 1
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        """How many features the tensors have that a state is; h is the first."""
+        return (self.hidden_size,)
 
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
@@ -86,21 +93,21 @@ class _Recurrent(Module):
                 outputs.append(hidden)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else o.concat(outputs, axis=-1)
-        ends = tuple(o.stack([state[i] for state in last]) for i in range(self.states))
+        ends = tuple(o.stack([state[i] for state in last]) for i in range(len(self.state_sizes)))
         if not batched:
             return o.squeeze(x, axis=1), tuple(o.squeeze(s, axis=1) for s in ends)
         return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
 
     def _initial(self, x: Tensor, initial: Sequence[TensorLike] | None, batched: bool) -> State:
-        """The first states, (layers · directions, batch, hidden_size) each; zeros by default."""
+        """The first states, (layers · directions, batch, features) each; zeros by default."""
         o = FUNCTIONS
-        shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
+        shapes = [(self.num_layers * self.directions, x.shape[1], size) for size in self.state_sizes]
         if initial is None:
-            return tuple(o.zeros(shape, dtype=x.dtype) for _ in range(self.states))
+            return tuple(o.zeros(shape, dtype=x.dtype) for shape in shapes)
         given = tuple(lift(s, x.graph) for s in initial)
         if not batched:
             given = tuple(o.expand_dims(s, axis=1) for s in given)
-        for s in given:
+        for s, shape in zip(given, shapes, strict=True):
             if s.ndim != 3 or (s.shape[0], s.shape[2]) != (shape[0], shape[2]):
                 raise GraphError(f"{type(self).__name__}: expected a first state {shape}, actual {s.shape}")
         return given
@@ -122,15 +129,36 @@ class LSTM(_Recurrent):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997, with forget gates), as ``torch.nn.LSTM``.
 
     i, f, g, o = σ, σ, tanh, σ of ``x W_ihᵀ + b_ih + h W_hhᵀ + b_hh`` in this order; ``c' = f·c + i·g``,
-    ``h' = o·tanh(c')``.
+    ``h' = o·tanh(c')``, or with ``proj_size`` that many features ``W_hr`` of it (Sak, Senior, Beaufays 2014).
 
     Called with an input (steps, batch, input_size), or (batch, steps, input_size) with ``batch_first``, or without the
-    batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size). Gives the last layer's h
-    at each step and the last ``(h, c)``.
+    batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size), h of ``proj_size``
+    where it is projected. Gives the last layer's h at each step and the last ``(h, c)``.
     """
 
     gates = 4
-    states = 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        dtype: DTypeLike = float32,
+    ) -> None:
+        if not 0 <= proj_size < max(hidden_size, 1):
+            raise GraphError(f"LSTM: proj_size={proj_size}: expected less than hidden_size={hidden_size}, 0 for none")
+        self.proj_size = proj_size
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)
+
+    @property
+    def state_sizes(self) -> tuple[int, ...]:
+        return self.proj_size or self.hidden_size, self.hidden_size
 
     def forward(
         self, input: TensorLike, hx: tuple[TensorLike, TensorLike] | None = None
@@ -142,12 +170,15 @@ class LSTM(_Recurrent):
         w, u, b, d = self._parameters(suffix)
         bias = None if b is None or d is None else b + d
         projected = _projected(x, w, bias)
+        r = getattr(self, "weight_hr" + suffix, None)
 
         def step(state: State, row: Tensor) -> tuple[State, Tensor]:
             h, c = state
             i, f, g, o = _split(row + F.linear(h, u), 4)
             c = F.sigmoid(f) * c + F.sigmoid(i) * FUNCTIONS.tanh(g)
             h = F.sigmoid(o) * FUNCTIONS.tanh(c)
+            if r is not None:
+                h = F.linear(h, r)
             return (h, c), h
 
         return FUNCTIONS.scan(step, first, projected, reverse=reverse)
@@ -161,7 +192,6 @@ class GRU(_Recurrent):
     """
 
     gates = 3
-    states = 1
 
     def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Tensor]:
         output, (h,) = self._run(input, None if hx is None else (hx,))
