@@ -364,12 +364,21 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
 
 
 def integers(values: int | Iterable[int]) -> tuple[int, ...]:
-    """One integer or several, of Python or of NumPy, as Python's."""
-    return tuple(index(value) for value in ((values,) if isinstance(values, int | np.integer) else values))
+    """One integer or several, of Python or of NumPy, as Python's.
+
+    Raises:
+        GraphError: they are something else.
+    """
+    try:
+        return tuple(index(value) for value in ((values,) if isinstance(values, int | np.integer) else values))
+    except TypeError:
+        raise GraphError(f"expected an integer or several, actual {values!r}") from None
 
 
 def normalize_axis(axis: int, ndim: int, what: str) -> int:
     """An axis in [0, ndim), from one that may count from the end."""
+    if not isinstance(axis, int | np.integer):
+        raise GraphError(f"{what}: expected an integer as axis, actual {axis!r}")
     if not -ndim <= axis < ndim:
         raise GraphError(f"{what}: axis {axis} is out of range for a tensor of {ndim} dimensions")
     return index(axis) % ndim

@@ -86,6 +86,20 @@ def test_numpy_integers_serve_wherever_an_int_does(name: str, kind: Callable[[in
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda x: sg.sum(x, 1.5), lambda x: sg.argmax(x, axis="a"), lambda x: sg.nn.softmax(x, (1,)),
+        lambda x: sg.roll(x, x.shape[0], 0), lambda x: sg.expand_dims(x, None),
+    ],
+    ids=["sum", "argmax", "softmax", "roll", "expand_dims"],
+)  # fmt: skip
+def test_what_is_no_axis_is_refused_with_its_line(declare: Callable[[sg.Tensor], sg.Tensor]) -> None:
+    x = sg.placeholder((None, 3))
+    with pytest.raises(sg.GraphError, match=__file__):
+        declare(x)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_numpy_floats_serve_wherever_a_float_does(kind: Callable[[float], Any]) -> None:
     x = sg.placeholder((1, 2, 4, 5))
