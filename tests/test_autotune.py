@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.selection import every_pair
 
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
@@ -94,9 +95,7 @@ PRODUCTS: dict[str, tuple[Shapes, Callable[[sg.Tensor, sg.Tensor], sg.Tensor]]] 
 }
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
-@pytest.mark.parametrize("name", PRODUCTS)
-@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize(("target", "name", "dtype"), every_pair(HERE, list(PRODUCTS), ["float32", "float64", "int32"]))
 def test_every_blocking_gives_the_same_bits(
     g: sg.Graph, monkeypatch: pytest.MonkeyPatch, target: str, name: str, dtype: str
 ) -> None:

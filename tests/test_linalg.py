@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.selection import every_pair
 
 import staticgrad as sg
 from staticgrad import linalg
@@ -37,9 +38,7 @@ def test_every_name_is_there() -> None:
     assert all(callable(getattr(sg.linalg, name)) for name in linalg.__all__)
 
 
-@pytest.mark.parametrize("target", HERE)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("n", [1, 2, 5, 16, 33, 67])
+@pytest.mark.parametrize(("n", "dtype", "target"), every_pair([1, 2, 5, 16, 33, 67], [np.float32, np.float64], HERE))
 def test_factors_multiply_to_what_was_factored(target: str, dtype: Any, n: int, monkeypatch: Any) -> None:
     monkeypatch.setenv("STATICGRAD_TARGET", target)
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
