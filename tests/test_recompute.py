@@ -321,7 +321,8 @@ def test_any_values_may_be_given_up(memory: str, monkeypatch: pytest.MonkeyPatch
         return steps
 
     monkeypatch.setattr("staticgrad.compiler.pipeline.fit", give_up)
-    for seed in range(100, 116):
+    first = {"plan": 100, "poison": 108}[memory]
+    for seed in range(first, first + 8):
         made = random_graph(seed, ops=24)
         with made.graph:
             grads = [d for d in sg.gradients(made.loss, made.leaves) if d is not None]
@@ -332,7 +333,7 @@ def test_any_values_may_be_given_up(memory: str, monkeypatch: pytest.MonkeyPatch
         repeated += len(other.cost.kernels) - len(whole.cost.kernels)
         for a, b in zip(other(*made.feeds.values()), whole(*made.feeds.values()), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert repeated > 30
+    assert repeated > 15
 
 
 def test_steps_that_fit_stay_as_they_are() -> None:
