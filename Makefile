@@ -11,7 +11,7 @@ CANDIDATES := python3 python3.11 python3.12 python3.13 python3.14 python
 PYTHON ?= $(shell for p in $(CANDIDATES); do if "$$p" -c '$(SUITABLE)' 2>/dev/null; then echo "$$p"; break; fi; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 WORKERS ?= 2
-PYTEST := $(BIN)/pytest -n $(WORKERS)
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
 .PHONY: demo test test-all check bench oracle clean
