@@ -162,13 +162,18 @@ def apart(rows: int, size: int, dtype: np.dtype, read: int, write: int, mode: Li
     return Nest((rows, size), (), (dtype, dtype), body)
 
 
-@pytest.mark.parametrize("mode", ["set", "add"])
-@pytest.mark.parametrize("dtype", [F32, F64, I64, U8], ids=str)
-def test_elements_apart_are_reached_up_to_the_last_and_no_further(dtype: np.dtype, mode: Literal["set", "add"]) -> None:
-    """Behind the end of an array lie the guards, in front of a page perhaps nothing."""
+@pytest.mark.parametrize(
+    ("dtype", "mode", "turn"),
+    [(dtype, mode, 2 * i + j) for i, dtype in enumerate([F32, F64, I64, U8]) for j, mode in enumerate(("set", "add"))],
+)
+def test_elements_apart_are_reached_up_to_the_last_and_no_further(
+    dtype: np.dtype, mode: Literal["set", "add"], turn: int
+) -> None:
+    """Behind the end of an array lie the guards, in front of a page perhaps nothing. Every size meets all steps, each
+    in another dtype or mode."""
     sizes = [2, 3, 7, 8, 9, 15, 16, 17, 28, 31, 33]
     steps = [(2, 1), (1, 2), (3, 2), (1, 3), (7, 1), (1, 7), (8, 8), (9, 9)]
-    cases = [(size, *steps[i % len(steps)]) for i, size in enumerate(3 * sizes)]
+    cases = [(size, *steps[i % len(steps)]) for i, size in enumerate(sizes, turn)]
     nests = [apart(5, size, dtype, read, write, mode) for size, read, write in cases]
     data = [
         [np.arange(5 * size * read).astype(dtype), np.arange(5 * size * write).astype(dtype)]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from oracle.declared import Declared
 from oracle.scripts import Action, Assign, Backward, Gradients, Hook, Script, Value, perform, read
+from support.selection import slow
 
 SCRIPTS = list(read())
 CHUNKS = 24
@@ -71,8 +72,16 @@ def replay(script: Script, budget: int | None = None) -> None:
         )
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_replayed_scripts_get_pytorchs_answers(chunk: int) -> None:
+PLAYED = [
+    case
+    for chunk in range(0, CHUNKS, 2)
+    for case in ((chunk, "compiled"), (chunk + 1, "reference"), slow(chunk + 1, "compiled"))
+]
+
+
+@pytest.mark.parametrize(("chunk", "how"), PLAYED)
+def test_replayed_scripts_get_pytorchs_answers(chunk: int, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", how)
     chosen: Sequence[tuple[int, Script]] = list(enumerate(SCRIPTS))[chunk::CHUNKS]
     assert chosen
     for number, script in chosen:
