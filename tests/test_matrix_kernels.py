@@ -16,6 +16,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 import pytest
+from support.selection import pairwise
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
@@ -137,7 +138,9 @@ def conv_reference(x: np.ndarray, w: np.ndarray, kernel: Convolution) -> np.ndar
 def conv_gradient(which: Direction, x: np.ndarray, w: np.ndarray, y: np.ndarray, kernel: Convolution) -> np.ndarray:
     """A transpose of the bilinear map, by data or by weights, one tap at a time."""
     groups, (top, left) = kernel.groups, kernel.padding
-    wide = np.zeros((*x.shape[:2], *(s + 64 for s in x.shape[2:])))
+    reach = [(t - 1) * d + (s - 1) * st + 1 for t, d, s, st in
+             zip(kernel.kernel, kernel.dilation, (kernel.out_height, kernel.out_width), kernel.stride)]  # fmt: skip
+    wide = np.zeros((*x.shape[:2], *map(max, reach, (top + x.shape[2], left + x.shape[3]))))
     inside = np.s_[:, :, top : top + x.shape[2], left : left + x.shape[3]]
     if which == "weight_grad":
         wide[inside] = x
@@ -189,6 +192,7 @@ def convolution_case(
     return with_epilogue(Case(label, kernel, operands, result, expected, magnitude), epilogue, store_raw)
 
 
+RESULTS = ((False, True), (True, True), (True, False))  # with an epilogue or not, the product itself stored or not
 SIZES = (
     (1, 1, 1), (3, 5, 7), (32, 64, 32), (8, 48, 16), (13, 17, 100), (100, 100, 100), (64, 10, 33), (1, 37, 50),
     (37, 1, 50), (37, 1, 3), (1, 1, 129), (2, 97, 1), (49, 33, 0), (0, 4, 4), (4, 0, 4), (45, 61, 900), (200, 70, 1024),
@@ -255,9 +259,9 @@ def narrow_cases() -> list[Case]:
     )
     cases = [
         contraction_case(*size, layouts=layouts, dtype=dtype, batch=batch)
-        for size in sizes
-        for layouts, batch in (("nnn", ()), ("ntn", ()), ("nnt", (2,)), ("nbn", (3,)))
-        for dtype in (F32, F64)
+        for size, (layouts, batch), dtype in pairwise(
+            sizes, (("nnn", ()), ("ntn", ()), ("nnt", (2,)), ("nbn", (3,))), (F32, F64)
+        )
     ]
     cases += [contraction_case(5, 60, 71, layouts="ntn", dtype=dtype) for dtype in (F32, F64)]  # Cᵀ
     cases += [contraction_case(90, 6, 77, layouts="nnn", batch=(3,), shared=shared) for shared in "ab"]
@@ -312,15 +316,19 @@ def depthwise_plane_cases(direction: Direction) -> list[Case]:
 
     strided = [
         case(5, size, taps, stride=stride, padding=(1, 1), epilogue=epilogue, store_raw=store_raw)
-        for size in ((7, 7), (8, 33), (9, 64))
-        for taps, stride in (((3, 3), (1, 1)), ((3, 3), (2, 2)), ((2, 3), (1, 2)), ((3, 2), (2, 1)))
-        for epilogue, store_raw in ((False, True), (True, True), (True, False))
+        for size, (taps, stride), (epilogue, store_raw) in pairwise(
+            ((7, 7), (8, 33), (9, 64)),
+            (((3, 3), (1, 1)), ((3, 3), (2, 2)), ((2, 3), (1, 2)), ((3, 2), (2, 1))),
+            RESULTS,
+        )
     ]
     small = [  # one, two, four, eight rows of the result in a vector; rows that fill their lanes or do not; phases
         case(3, size, (3, 3), stride=stride, padding=(1, 1), dtype=dtype, epilogue=stride[0] == 1)
-        for size in ((14, 14), (16, 16), (6, 28), (5, 32), (7, 8), (9, 4), (11, 3), (17, 2), (5, 6))
-        for stride in ((1, 1), (2, 2), (3, 2))
-        for dtype in (F32, F64)
+        for size, stride, dtype in pairwise(
+            ((14, 14), (16, 16), (6, 28), (5, 32), (7, 8), (9, 4), (11, 3), (17, 2), (5, 6)),
+            ((1, 1), (2, 2), (3, 2)),
+            (F32, F64),
+        )
     ]
     return [
         *strided,
@@ -349,8 +357,7 @@ def few_channel_cases(direction: Direction) -> list[Case]:
     case = functools.partial(convolution_case, direction)
     cases = [
         case(2, 1, (12, 28), 6, (5, 5), padding=(2, 2), images=images, epilogue=epilogue, store_raw=store_raw)
-        for images in ("NCHW", "NHWC", "CHWN")
-        for epilogue, store_raw in ((False, True), (True, True), (True, False))
+        for images, (epilogue, store_raw) in itertools.product(IMAGE_ORDERS, RESULTS)
     ]
     return [
         *cases,
@@ -397,10 +404,12 @@ def first_layer_cases(direction: Direction) -> list[Case]:
     return [
         *(
             case(2, 3, size, 20, taps, stride=stride, padding=padding, epilogue=epilogue, store_raw=store_raw)
-            for size in ((21, 37), (9, 64))
-            for taps, stride, padding in (((7, 7), (2, 2), (3, 3)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1)),
-                                          ((4, 2), (1, 2), (2, 0)), ((2, 5), (2, 2), (0, 4)))
-            for epilogue, store_raw in ((False, True), (True, True), (True, False))
+            for size, (taps, stride, padding), (epilogue, store_raw) in pairwise(
+                ((21, 37), (9, 64)),
+                (((7, 7), (2, 2), (3, 3)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (1, 1)),
+                 ((4, 2), (1, 2), (2, 0)), ((2, 5), (2, 2), (0, 4))),
+                RESULTS,
+            )
         ),
         case(1, 4, (12, 34), 17, (3, 4), stride=(2, 2), padding=(2, 3), dilation=(2, 1)),
         case(1, 4, (12, 40), 17, (3, 3), stride=(2, 2), padding=(2, 2), dilation=(1, 3), epilogue=True),
@@ -441,8 +450,7 @@ def plane_product_cases(direction: Direction) -> list[Case]:
     return [
         *(
             case(2, 20, (8, 12), 37, (1, 1), weights=weights, epilogue=epilogue, store_raw=store_raw)
-            for weights in WEIGHT_ORDERS
-            for epilogue, store_raw in ((False, True), (True, True), (True, False))
+            for weights, (epilogue, store_raw) in itertools.product(WEIGHT_ORDERS, RESULTS)
         ),
         case(1, 1, (1, 16), 1, (1, 1)),
         case(3, 5, (1, 31), 2, (1, 1), epilogue=True),
