@@ -28,13 +28,12 @@ from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.ops.views.broadcasting import BROADCAST_TO, BroadcastAttributes
 from staticgrad.optable import FUNCTIONS, Primal
-from staticgrad.types import Shape, Size
+from staticgrad.types import Shape, Size, int64
 
 T = TypeVar("T")
 REFUSED = {
     "assign": "the examples would write the variable at once",
     "variable": "declare variables outside of the function",
-    "custom_gradient": "its rule speaks of one example; use sg.map, or vmap inside of the function",
 }
 
 
@@ -105,7 +104,7 @@ def _map(
     if len(sizes) != 1:
         raise GraphError(f"vmap: the numbers of examples differ: {', '.join(map(str, sizes))}")
     (size,) = sizes
-    trace = Derivation(graph)
+    trace = _Trace(graph)
     with trace:
         inner = [x if p is None else _example(trace, x) for x, p in zip(batched, places, strict=True)]
         results = fn(*nest.pack(tuple(args), inner))
@@ -137,6 +136,24 @@ def _example(trace: Graph, x: Tensor) -> Tensor:
     return y
 
 
+class _Trace(Derivation):
+    """What one example computes. Its random ops have their places among those of the graph around, and the number of
+    the example is one more index of theirs; what that graph reads of others around it, a trace reads through it."""
+
+    def __init__(self, base: Graph) -> None:
+        super().__init__(base)
+        self.example = self.add(PLACEHOLDER, (), SourceAttributes((), int64), name="example").outputs[0]
+
+    def adopt(self, x: Tensor, what: str) -> Tensor:
+        return x if self.holds(x) else self.base.adopt(x, what)
+
+    def take_place(self) -> int:
+        return self.base.take_place()
+
+    def loop_indices(self) -> tuple[Tensor, ...]:
+        return (*self.base.loop_indices(), self.example)
+
+
 @frozen
 class _Value:
     """What stands for a traced tensor: one value for all examples, or (``batched``) one for each along axis 0."""
@@ -151,7 +168,7 @@ Rule = Callable[["_Batcher", Node, Sequence[_Value]], Sequence[Tensor]]
 class _Batcher:
     """Declares what was traced again, over ``size`` examples, into the current graph."""
 
-    def __init__(self, trace: Derivation, size: Size, known: dict[Tensor, _Value]) -> None:
+    def __init__(self, trace: _Trace, size: Size, known: dict[Tensor, _Value]) -> None:
         self.size = size
         self._trace = trace
         self._known = known
@@ -163,14 +180,40 @@ class _Batcher:
             self._declare(node)
         return [self.all(self.value(y)) for y in answers]
 
+    def later(self) -> _Batcher:
+        """Another one that goes on from here, in whatever graph is current then."""
+        other = _Batcher(self._trace, self.size, dict(self._known))
+        other._made = dict(self._made)
+        return other
+
+    def pulled_back(
+        self, rule: Callable[..., Any], cotangents: Sequence[Tensor], operands: Sequence[_Value]
+    ) -> list[Tensor | None]:
+        """What a rule for one example gives for each operand; the gradients of one that examples share add up."""
+        with self._trace:
+            inner = [_example(self._trace, ct) for ct in cotangents]
+            made = rule(*inner)
+            listed = made if isinstance(made, (list, tuple)) else [made]
+            found = [None if g is None else lift(g, self._trace) for g in listed]
+        self._known.update((a, _Value(ct, True)) for a, ct in zip(inner, cotangents, strict=True))
+        batched = iter(self.results([g for g in found if g is not None]))
+        gradients = [None if g is None else next(batched) for g in found]
+        for number, (g, v) in enumerate(zip(gradients, operands, strict=False)):  # their numbers are compared later
+            if g is not None and not v.batched:
+                gradients[number] = FUNCTIONS.sum(g, axis=0)
+        return gradients
+
     def _needed(self, answers: Sequence[Tensor]) -> list[Node]:
         """The traced nodes that the answers need, in order."""
         needed = needed_nodes(answers, ())
-        examples = {x.op for x in self._known}
-        return [node for node in self._trace.nodes[self._trace.first :] if node in needed and node not in examples]
+        examples = {x.op for x in (*self._known, self._trace.example)}
+        traced = self._trace.nodes[self._trace.first :]
+        return [node for node in traced if node in needed and node not in examples and node not in self._made]
 
     def value(self, x: Tensor) -> _Value:
         """Tensors of the graph around are the same for all examples."""
+        if x is self._trace.example and x not in self._known:
+            self._known[x] = _Value(FUNCTIONS.iota((self.size,), 0), True)
         return self._known.get(x) or _Value(x, False)
 
     def all(self, value: _Value) -> Tensor:
@@ -185,8 +228,7 @@ class _Batcher:
                 f"vmap: {node.op.name} inside of the function: {REFUSED[node.op.name]}", source=node.source
             )
         operands = [self.value(x) for x in node.inputs]
-        draws = node.op is RANDOM_UNIFORM
-        batched = draws or any(v.batched for v in operands)
+        batched = any(v.batched for v in operands)
         start = len(graph.nodes)
         with at_source(node.source), isolated():
             if node.blocked:
@@ -307,13 +349,27 @@ def _scatter_add(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequenc
 
 
 def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
-    if any(v.batched for v in operands):
+    """All numbers at once; in a body, whose turn is behind the number of the example, those of each example."""
+    around = operands[:-1]
+    if node.inputs[-1] is not b._trace.example or any(v.batched for v in around):
         return b._one_by_one(node, operands)
     attrs = replace(node.attrs, shape=(b.size, *node.attrs.shape))
-    return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in operands], attrs).outputs
+    return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in around], attrs).outputs
+
+
+def _custom_gradient(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    """The user's rule is traced for one example when a gradient is derived, then declared for all."""
+    count = node.attrs.results
+
+    def rule(*cotangents: Tensor) -> list[Tensor | None]:
+        return b.later().pulled_back(node.attrs.rule, cotangents, operands[count:])
+
+    inputs = [*map(b.all, operands[:count]), *(v.tensor for v in operands[count:])]
+    return get_default_graph().add(node.op, inputs, replace(node.attrs, rule=rule)).outputs
 
 
 RULES: dict[str, Rule] = {
+    "custom_gradient": _custom_gradient,
     "dot": _dot,
     "convolution": _convolution,
     "convolution_input_grad": _convolution,

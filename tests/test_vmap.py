@@ -191,6 +191,95 @@ def test_random_numbers_differ_between_examples() -> None:
     assert len({tuple(row) for row in noise}) == 4
 
 
+def test_random_numbers_of_a_vmapped_function_are_drawn_by_no_other_op() -> None:
+    """The op after it drew the same ones."""
+    x = sg.constant(np.zeros((4, 3), np.float32))
+    inside = sg.vmap(lambda row: row + sg.random.uniform((3,)))(x)
+    noise, more = run([inside, sg.random.uniform((4, 3))])
+    assert len(np.unique([noise, more])) == 24
+
+
+DRAWING: dict[str, Callable[[sg.Tensor], sg.Tensor]] = {
+    "vmap in a scan": lambda x: sg.scan(
+        lambda c, row: (c, sg.vmap(lambda q: q + sg.random.uniform(()))(row)), sg.zeros(()), x
+    )[1],
+    "scan in a vmap": lambda x: sg.vmap(
+        lambda row: sg.scan(lambda c, q: (c, q + sg.random.uniform(())), sg.zeros(()), row)[1]
+    )(x),
+    "vmap in a vmap": lambda x: sg.vmap(sg.vmap(lambda q: q + sg.random.uniform(())))(x),
+    "branch in a vmap": lambda x: sg.vmap(
+        lambda row: sg.cond(row.sum() < 1, lambda: row + sg.random.uniform((3,)), lambda: row)
+    )(x),
+    "map in a vmap in a map": lambda x: sg.map(
+        lambda row: sg.vmap(lambda q: sg.map(lambda z: z + sg.random.uniform(()), q))(sg.reshape(row, (3, 1))), x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_random_numbers_differ_between_turns_and_examples(name: str) -> None:
+    """Turns of a loop around, or examples of a loop within, drew the same ones."""
+    assert len(np.unique(run(DRAWING[name](sg.constant(np.zeros((4, 3), np.float32)))))) == 12
+
+
+def test_a_dropout_mask_within_a_body_is_that_of_its_gradient() -> None:
+    x = sg.constant(np.ones((3, 40)))
+    y = sg.vmap(lambda row: sg.map(lambda q: sg.nn.dropout(q, 0.5), row))(x)
+    kept, slope = run([y, sg.gradients(y, x)[0]])
+    np.testing.assert_array_equal(kept, slope)
+    assert len(np.unique(kept, axis=0)) == 3
+
+
+@pytest.mark.parametrize("around", ["scan", "map", "cond", "vmap of a scan"])
+def test_within_a_body_it_reads_what_lies_outside(around: str) -> None:
+    """The function's tensors were taken for those of another graph."""
+    a = normal(2, 3)
+    x, w = sg.constant(a), sg.Variable(np.array(1.5), name="w")
+
+    def scaled(row: sg.Tensor) -> sg.Tensor:
+        return sg.vmap(lambda q: q * w)(row)
+
+    def stacked(rows: sg.Tensor) -> sg.Tensor:
+        result: sg.Tensor = sg.scan(lambda c, row: (c, scaled(row)), sg.zeros(()), rows)[1]
+        return result
+
+    y = {
+        "scan": lambda: stacked(x),
+        "map": lambda: sg.map(scaled, x),
+        "cond": lambda: sg.cond(w > 0, lambda: scaled(x), lambda: x),
+        "vmap of a scan": lambda: sg.vmap(stacked)(sg.expand_dims(x, 1))[:, 0],
+    }[around]()
+    got, slope = run([y, sg.gradients(y, w)[0]])
+    np.testing.assert_allclose(got, a * 1.5)
+    np.testing.assert_allclose(slope, a.sum())
+
+
+@sg.custom_gradient
+def wavy(x: sg.Tensor, w: sg.Tensor) -> Any:
+    """A derivative of its own that is none, and reads what was made on the way."""
+    e = sg.exp(x)
+    return e * w, lambda ct: (ct * sg.sin(e) * w, sg.sum(ct * e))
+
+
+def test_a_function_with_a_gradient_of_its_own() -> None:
+    x, w = sg.constant(normal(3, 4)), sg.Variable(np.array(1.5), name="w")
+    forms = [
+        (sg.vmap(lambda row: wavy(row, w))(x), [wavy(x[i], w) for i in range(3)]),
+        (sg.vmap(lambda row: wavy(w, row.sum()))(x), [wavy(w, x[i].sum()) for i in range(3)]),
+        (sg.vmap(lambda row: sg.gradients(wavy(row, w) ** 2, row)[0])(x),
+         [sg.gradients(wavy(x[i], w) ** 2, x)[0][i] for i in range(3)]),
+    ]  # fmt: skip
+    for together, rows in forms:
+        results = []
+        for y in (together, sg.stack(rows)):
+            slopes = sg.gradients((y * y).sum(), [x, w])
+            tangent = sg.jvp(y, x, sg.ones_like(x))
+            results.append([y, slopes, tangent, sg.gradients([(g * g).sum() for g in slopes], [x, w])])
+        got, want = run(results)
+        for a, b in zip(sg.nest.flatten(got), sg.nest.flatten(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
 def test_inside_a_scan_and_with_sizes_bound_by_feeds() -> None:
     x = sg.placeholder((None, 3), sg.float64)
     doubled = sg.vmap(lambda row: row / sg.sum(row))(x)
