@@ -56,7 +56,7 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
 
     Raises:
         GraphError (when called): no argument has examples, their numbers differ, an axis does not exist, or ``fn``
-            writes a variable. Random ops draw for each example by itself.
+            writes a variable or registers a hook. Random ops draw for each example by itself.
 
     >>> import numpy as np
     >>> import staticgrad as sg
@@ -109,6 +109,12 @@ def _map(
         inner = [x if p is None else _example(trace, x) for x, p in zip(batched, places, strict=True)]
         results = fn(*nest.pack(tuple(args), inner))
         answers = [lift(y, trace) for y in nest.flatten(results)]
+    for y in (y for node in trace.nodes[trace.first :] for y in node.outputs):
+        if y.hooks or y.retains_grad:
+            raise GraphError(
+                f"vmap: {y.name!r} is of one example: register hooks and retain gradients outside of the function",
+                source=y.source,
+            )
     with graph:
         known = {a: _Value(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
         made = _Batcher(trace, size, known).results(answers)

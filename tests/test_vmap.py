@@ -315,5 +315,7 @@ def test_bad_use_is_refused() -> None:
         sg.vmap(lambda a: a, in_axes=None)(x)
     with pytest.raises(sg.GraphError, match="one of in_axes"):
         sg.vmap(lambda a: a, in_axes=(0, 0))(x)
+    with pytest.raises(sg.GraphError, match="register hooks and retain gradients outside"):
+        sg.vmap(lambda a: (a * v).register_hook(lambda ct: ct * 2) and a * v)(x)
     with pytest.raises(sg.GraphError, match="write the variable"):
         sg.vmap(lambda a: sg.assign(v, a))(x)
