@@ -338,6 +338,31 @@ def sizes(shape: Shape) -> tuple[int, ...]:
     return cast("tuple[int, ...]", shape)
 
 
+class Bound(int):
+    """The number of a size that was free when declared; as 1 it does not broadcast either."""
+
+
+def stretches(size: Size) -> bool:
+    """Whether an axis of this size is repeated to fit others."""
+    return size == 1 and not isinstance(size, Bound)
+
+
+def infer_again(
+    infer: Callable[..., TensorType | tuple[TensorType, ...]],
+    attrs: Any,
+    declared: Iterable[TensorType],
+    bound: Iterable[TensorType],
+) -> tuple[TensorType, ...]:
+    """The types of results when all sizes are numbers, held to what was declared."""
+    operands = (
+        TensorType(tuple(b if isinstance(a, int) else Bound(b) for a, b in zip(x.shape, y.shape, strict=True)), y.dtype)
+        for x, y in zip(declared, bound, strict=True)
+    )
+    inferred = infer(attrs, *operands)
+    types = inferred if isinstance(inferred, tuple) else (inferred,)
+    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+
+
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
     """NumPy's rule; a Dim never broadcasts as 1, and equals only itself until it is bound."""
     rank = max((len(shape) for shape in shapes), default=0)
@@ -345,11 +370,11 @@ def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
     for axis in range(-rank, 0):
         size: Size = 1
         for shape in shapes:
-            if len(shape) < -axis or shape[axis] == 1:
+            if len(shape) < -axis or stretches(shape[axis]):
                 continue
             other = shape[axis]
-            if size == 1 or (isinstance(size, Dim) and isinstance(other, int)):
-                size = other if size == 1 else _same(size, other, shapes, what)
+            if stretches(size) or (isinstance(size, Dim) and isinstance(other, int)):
+                size = other if stretches(size) else _same(size, other, shapes, what)
             elif size != other:
                 size = _same(size, other, shapes, what)
         result.append(size)

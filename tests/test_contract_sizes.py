@@ -111,3 +111,33 @@ def test_views_of_views_of_views(backend: str) -> None:
         np.testing.assert_array_equal(got, expected)
         np.testing.assert_allclose(mean, expected.mean(), rtol=1e-12)
         np.testing.assert_allclose(product, expected @ expected.T, rtol=1e-12)
+
+
+MEETINGS: dict[str, Callable[[sg.Tensor, sg.Tensor], sg.Tensor]] = {
+    "add": lambda x, y: x + y,
+    "where": lambda x, y: sg.where(y > 0, x, 0.0),
+    "vecdot": sg.vecdot,
+    "mse_loss": sg.nn.mse_loss,
+    "matmul": lambda x, y: sg.reshape(x, (-1, 1, 1)) @ sg.reshape(y, (-1, 1, 1)),
+    "einsum": lambda x, y: sg.einsum("i,i->i", x, y),
+    "broadcast_to": lambda x, y: sg.broadcast_to(x, y.shape),
+    "scatter": lambda x, y: sg.scatter(y, slice(None), x),
+    "scan": lambda x, y: sg.scan(lambda c, row: (c + row[0] * row[1], ()), 0.0, (x, y))[0],
+    "carry": lambda x, y: sg.scan(lambda c, _: (x + 0.0, ()), y, length=2)[0],
+    "cond": lambda x, y: sg.cond(sg.sum(y) > 0, lambda: x, lambda: y),
+    "body": lambda x, y: sg.map(lambda one: sg.sum(one * x + y), sg.zeros((2,))),
+}
+
+
+@pytest.mark.parametrize("name", MEETINGS)
+def test_a_size_that_feeds_bind_is_checked_where_it_meets_another(name: str, backend: str) -> None:
+    x, y, known = sg.placeholder((None,)), sg.placeholder((None,)), sg.placeholder((4,))
+    free, fixed = MEETINGS[name](x, y), MEETINGS[name](x, known)
+    sess = sg.Session(x.graph)
+    four = f32(1, 2, 3, 4)
+    np.testing.assert_array_equal(sess.run(free, {x: four, y: four}), sess.run(fixed, {x: four, known: four}))
+    for few in (f32(1), f32(1, 2, 3)):
+        for result, feeds in ((fixed, {x: few, known: four}), (free, {x: few, y: four}), (free, {x: four, y: few})):
+            for call in (sess.run, sess.forward):
+                with pytest.raises(ValueError, match=r"declared at .*test_contract_sizes\.py"):
+                    call(result, feeds)

@@ -26,7 +26,7 @@ from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
-from staticgrad.types import Symbol, TensorType, bind, bind_size, unify
+from staticgrad.types import Symbol, TensorType, bind, bind_size, infer_again, unify
 
 
 @collection_held()
@@ -218,12 +218,11 @@ class _Copier:
         control = [self._nodes[before] for before in node.control if before in self._nodes]
         if node.op.name in ORDERED_EFFECTS and self._last is not None:
             control.append(self._last)
-        types = tuple(TensorType(bind(y.shape, self._bindings), y.dtype) for y in node.outputs)
-        if any(not y.type.static for y in node.outputs):
+        types = tuple(y.type for y in node.outputs)
+        if attrs is not node.attrs or not all(x.type.static for x in (*node.inputs, *node.outputs)):
             self._check_broadcast(node, inputs)
             with at_source(node.source):
-                inferred = node.op.infer(attrs, *(x.type for x in inputs))
-            types = inferred if isinstance(inferred, tuple) else (inferred,)
+                types = infer_again(node.op.infer, attrs, (x.type for x in node.inputs), (x.type for x in inputs))
         new = Node(
             self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
             node.blocked,

@@ -19,7 +19,7 @@ from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
 from staticgrad.lifting import lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Symbol, TensorType, bind, bool_, is_weak, require_number
+from staticgrad.types import Symbol, TensorType, bind, bool_, infer_again, is_weak, require_number
 
 CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # effects that a body has once a turn, used or not
 STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
@@ -112,8 +112,7 @@ def _bound(body: Body, bindings: Mapping[Symbol, int], nodes: dict[Node, Node]) 
             continue
         attrs, inputs = attributes[node], tuple(tensors[x] for x in node.inputs)
         with at_source(node.source):
-            inferred = node.op.infer(attrs, *(x.type for x in inputs))
-        types = inferred if isinstance(inferred, tuple) else (inferred,)
+            types = infer_again(node.op.infer, attrs, (x.type for x in node.inputs), (x.type for x in inputs))
         control = tuple(nodes[n] for n in node.control)
         new = Node(graph, node.op, inputs, attrs, types, node.name, control, node.source, node.blocked)
         graph.nodes.append(new)
@@ -193,12 +192,22 @@ def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tensor
         x = literal(f"{what}: the carry", value, type_.dtype)
     else:
         raise GraphError(f"{what}: {value!r} in the carry cannot be used as a tensor")
-    same = len(x.shape) == len(type_.shape) and all(
-        m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in zip(x.shape, type_.shape, strict=True)
-    )
-    if not same or x.dtype != type_.dtype:
-        raise GraphError(f"{what}: the carry keeps its types\n  expected {type_}\n  actual   {x.type}")
+    require_type(x.type, type_, f"{what}: the carry keeps its types")
     return x
+
+
+def require_type(actual: TensorType, expected: TensorType, rule: str) -> None:
+    """Types are equal where their sizes are known.
+
+    Raises:
+        GraphError: they are not.
+    """
+    same = len(actual.shape) == len(expected.shape) and all(
+        m == n or not (isinstance(m, int) and isinstance(n, int))
+        for m, n in zip(actual.shape, expected.shape, strict=True)
+    )
+    if not same or actual.dtype != expected.dtype:
+        raise GraphError(f"{rule}\n  expected {expected}\n  actual   {actual}")
 
 
 def literal(what: str, value: Any, dtype: np.dtype) -> Tensor:

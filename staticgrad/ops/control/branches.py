@@ -17,9 +17,19 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph, in_body
 from staticgrad.lifting import graph_of, lift
-from staticgrad.ops.control.bodies import Bodied, Body, BodyGraph, RunBody, close, literal, predicate_of, run_alone
+from staticgrad.ops.control.bodies import (
+    Bodied,
+    Body,
+    BodyGraph,
+    RunBody,
+    close,
+    literal,
+    predicate_of,
+    require_type,
+    run_alone,
+)
 from staticgrad.optable import Array, Op, public, register
-from staticgrad.types import is_weak
+from staticgrad.types import TensorType, is_weak
 
 
 @frozen
@@ -37,6 +47,13 @@ class CondAttributes(Bodied):
         return replace(self, then=bodies[0], otherwise=bodies[1])
 
 
+def _cond_types(attrs: CondAttributes, *types: TensorType) -> tuple[TensorType, ...]:
+    found = tuple(x.type for x in attrs.then.fetches)
+    for expected, x in zip(found, attrs.otherwise.fetches, strict=True):
+        require_type(x.type, expected, "cond: the branches differ in a type")
+    return found
+
+
 def run_cond(attrs: CondAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
     """What a cond means."""
     return list(run(attrs.then if inputs[0] else attrs.otherwise, inputs[1:]))
@@ -47,7 +64,7 @@ def _cond(name: str, doc: str, effect: bool) -> Op:
         Op(
             name,
             doc,
-            infer=lambda attrs, *types: tuple(x.type for x in attrs.then.fetches),
+            infer=_cond_types,
             reference=lambda attrs, *inputs: tuple(run_cond(attrs, inputs, run_alone)),
             effect=effect,
             grad_name="Cond",
@@ -108,7 +125,4 @@ def _branches(graphs: Sequence[BodyGraph], answers: Sequence[Any]) -> list[list[
                 fits = typed and (is_weak(value) or isinstance(value, (np.ndarray, np.generic)))
                 x = literal("cond: a branch", value, typed[0].dtype) if fits else lift(value, graph)
                 found.append(graph.adopt(x, "cond"))
-        a, b = found_types = results[0][-1].type, results[1][-1].type
-        if a.dtype != b.dtype or a.ndim != b.ndim or (a.static and b.static and a != b):
-            raise GraphError(f"cond: the branches differ in a type\n  expected {found_types[0]}\n  actual   {b}")
     return results

@@ -22,7 +22,17 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, in_body
 from staticgrad.lifting import graph_of, lift
-from staticgrad.ops.control.bodies import Bodied, Body, BodyGraph, RunBody, close, fitted, predicate_of, run_alone
+from staticgrad.ops.control.bodies import (
+    Bodied,
+    Body,
+    BodyGraph,
+    RunBody,
+    close,
+    fitted,
+    predicate_of,
+    require_type,
+    run_alone,
+)
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import Size, TensorType, bind_size, int64, is_floating
@@ -54,7 +64,13 @@ class LoopAttributes(Bodied):
 
 
 def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, ...]:
-    carries = types[attrs.counted : attrs.counted + attrs.carries]
+    types = types[attrs.counted :]
+    carries = types[: attrs.carries]
+    for carry, x in zip(carries, attrs.body.fetches, strict=False):
+        require_type(x.type, carry, "loop: the carry keeps its types")
+    for t in types[attrs.carries : attrs.carries + attrs.sequences]:
+        if attrs.length is not None:
+            require_type(t, replace(t, shape=(attrs.length, *t.shape[1:])), "scan: lengths differ")
     rows = [x.type for x in attrs.body.fetches[attrs.carries :]]
     count = (TensorType((), int64),) if attrs.condition is not None else ()
     stacked = () if attrs.length is None else tuple(TensorType((attrs.length, *t.shape), t.dtype) for t in rows)

@@ -11,7 +11,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
-from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes
+from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes, stretches
 
 
 @frozen
@@ -24,7 +24,7 @@ class BroadcastAttributes:
 def _broadcast_type(attrs: BroadcastAttributes, x: TensorType) -> TensorType:
     shape = attrs.shape
     fits = len(shape) >= x.ndim and all(
-        size == 1 or size == target or isinstance(size, Dim) or isinstance(target, Dim)
+        stretches(size) or size == target or isinstance(size, Dim) or isinstance(target, Dim)
         for size, target in zip(x.shape, shape[len(shape) - x.ndim :], strict=True)
     )
     if not fits:
