@@ -70,7 +70,8 @@ class MemoryReport:
     """The planned memory of a program.
 
     ``arena_bytes`` is what a call needs besides feeds, results and state; ``lower_bound_bytes`` the most bytes alive
-    at once, below which no placement can go. Sizes are in bytes, times in steps of the program.
+    at once, below which no placement can go. Sizes are in bytes, times in steps of the program. Not counted are the
+    panels that a matrix product packs, if they have less than a mebibyte: those are on the stack of who calls.
     """
 
     arena_bytes: int

@@ -13,8 +13,9 @@ from support.selection import every_pair
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
 from staticgrad.compiler.emit import cache
+from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
-from staticgrad.compiler.emit.contraction.plan import scratch_bytes
+from staticgrad.compiler.emit.contraction.plan import plan_of, scratch_bytes
 from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking, runs_here
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.options import Options
@@ -155,7 +156,7 @@ def test_a_forced_tile_is_the_one_that_is_emitted(g: sg.Graph) -> None:
     forced = autotune.with_blockings(options, {product: Blocking(False, 3, 2, False, True)})
     text = compile_region(region, forced).llvm_text
     assert "tile.float32.3x2" in text
-    assert scratch_bytes(product, forced.target) >= 4 * product.k * product.n  # B is packed
+    assert plan_of(product, forced.target).b_bytes >= 4 * product.k * product.n  # B is packed
 
 
 # -- choosing -------------------------------------------------------------------------------------------------------
@@ -345,6 +346,7 @@ def test_a_program_that_fails_on_made_up_feeds_is_compiled_as_without(g: sg.Grap
 
 
 def test_a_budget_that_a_blocking_exceeds_is_met_without_it(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction_plan, "STACK_BYTES", 0)
     feeds, y, arrays = layer()
     sess = sg.Session(g, num_threads=1)
     plain = sess.compile(y, feeds)

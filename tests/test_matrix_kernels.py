@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -718,6 +718,89 @@ def test_kernels_match_numpy(group: str) -> None:
         native = compiled(cases, TARGETS[name])
         for number, case in enumerate(cases):
             check_case(native, case, number)
+
+
+Settings = dict[str, int]
+BLOCKS: dict[str, Settings] = {
+    "small blocks": {"PANEL_BYTES": 2 << 10, "PASSES": 2, "BLOCK_BYTES": 16 << 10},
+    "small blocks of one pass in the arena": {"PANEL_BYTES": 2 << 10, "PASSES": 1, "BLOCK_BYTES": 1, "STACK_BYTES": 0},
+    "in the arena": {"STACK_BYTES": 0},
+}
+
+
+@pytest.fixture(params=BLOCKS)
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Products are cut in other blocks than usual, or pack them elsewhere."""
+    for name, value in BLOCKS[request.param].items():
+        monkeypatch.setattr(contraction_plan, name, value)
+    contraction_plan._make_plan.cache_clear()
+    yield request.param
+    contraction_plan._make_plan.cache_clear()
+
+
+def product_block_cases() -> list[Case]:
+    """So many columns and so much k that small blocks cut both, the last ones ragged."""
+    shapes = ((70, 110, 300), (30, 401, 77), (101, 330, 520), (9, 250, 129))
+    return [
+        contraction_case(m, n, k, layouts=layouts, batch=batch, shared=shared, epilogue=epilogue, store_raw=store_raw,
+                         dtype=dtype)
+        for (m, n, k), dtype in zip(shapes, (F32, F64, F32, np.dtype("int32")))
+        for layouts in ("nnn", "ntn", "ttn", "nnt")
+        for batch, shared in (((), ""), ((3,), ""), ((2,), "b"))
+        for epilogue, store_raw in ((False, True), (True, True), (True, False))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_products_in_other_blocks_match_numpy(blocks: str, name: str) -> None:
+    """Sums wait in C for the next block, epilogues for the last one."""
+    cases = product_block_cases()
+    strided = contraction_case(70, 110, 300, layouts="nnn", step=2)
+    cases.append(strided)
+    native = compiled(cases, TARGETS[name])
+    for number, case in enumerate(cases):
+        check_case(native, case, number)
+
+
+def test_products_by_threads_have_the_same_bits_for_any_number(blocks: str) -> None:
+    """Each worker has scratch memory of its own, the panels of B are everyone's."""
+    target = current_target()
+    sizes = ((300, 410, 300, ()), (101, 1030, 520, ()), (64, 300, 300, (20,)), (150, 300, 300, (3,)))
+    cases = [contraction_case(m, n, k, layouts=layouts, batch=batch) for m, n, k, batch in sizes
+             for layouts in ("nnn", "ntn", "ttn", "nnt")]  # fmt: skip
+    kernels = [cast(Contraction, case.kernel) for case in cases]
+    assert all(contraction_plan.is_shared(kernel, target) for kernel in kernels)
+    module = Module(target)
+    for number, kernel in enumerate(kernels):
+        contraction.emit_contraction(module, kernel, f"kernel{number}", None, True)
+        f = module.function(f"run{number}", ["ptr"] * 5, internal=False)
+        f.call(f"kernel{number}", "void", *f.params)
+        f.finish()
+    native = NativeModule(module.text(), target)
+    for number, (case, kernel) in enumerate(zip(cases, kernels, strict=True)):
+        found = []
+        for threads in (1, 2, 3):
+            size = contraction_plan.scratch_bytes(kernel, target, threads)
+            memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
+            scratch = -(-memory.ctypes.data // 64) * 64
+            case.result.fill(99)
+            pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data, scratch]
+            pointers.append(pool_address(threads))
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
+            assert (memory[scratch - memory.ctypes.data + size :] == 0xFF).all(), case.label
+            found.append(case.result.copy())
+        assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-3), case.label
+        for result in found[1:]:
+            np.testing.assert_array_equal(result, found[0], err_msg=case.label)
+
+
+def test_large_products_pack_on_the_stack() -> None:
+    """Alone they need nothing of the arena."""
+    for n, layouts in itertools.product((64, 300, 512, 2048), ("nn", "nt", "tn", "tt")):
+        a, b = ((n, 1) if way == "n" else (1, n) for way in layouts)
+        kernel = Contraction(F32, (), n, n, n, a, b, (n, 1))
+        for name in ("avx512", "avx2"):
+            assert contraction_plan.scratch_bytes(kernel, TARGETS[name], 2) == 0
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -22,6 +22,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.target import Target
 
+PAGE = 4096  # bytes that a guard page behind a stack has at least
 SCALAR_TYPES = {
     "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
     "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double",
@@ -165,6 +166,7 @@ class Function:
         self._lines: list[str] = ["entry:"]
         self._count = 0
         self._block = "entry"
+        self._attributes = "#0"
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -180,6 +182,13 @@ class Function:
         value = Value(self._name(), type_)
         self._lines.append(f"  {value.text} = {text}")
         return value
+
+    def stack(self, nbytes: int) -> Value:
+        """The address of ``nbytes`` on the stack until the function returns; it has not opened a block yet. A stack
+        that is too short for them ends the process: each page is touched, so that none is written behind the last."""
+        if nbytes >= PAGE:
+            self._attributes = '#0 "probe-stack"="inline-asm"'
+        return self.emit("ptr", f"alloca [{nbytes} x i8], align 64")
 
     def label(self, stem: str) -> str:
         self._count += 1
@@ -209,7 +218,9 @@ class Function:
             self.ret()
         linkage = "internal " if self._internal else ""
         body = "\n".join(self._lines)
-        self.module.add(self.name, f"define {linkage}{self.result} @{self.name}({self._header}) #0 {{\n{body}\n}}")
+        self.module.add(
+            self.name, f"define {linkage}{self.result} @{self.name}({self._header}) {self._attributes} {{\n{body}\n}}"
+        )
         return self.name
 
     # -- constants and vectors ----------------------------------------------------------------------------------

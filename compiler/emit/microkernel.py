@@ -707,32 +707,22 @@ def _zero_fill(module: Module, dtype: np.dtype) -> str:
     return module.share(key, f.finish())
 
 
-def pack_panels(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: int, first: Index, end: Index) -> None:
-    """Pack columns of a ``depth`` × n matrix into panels ``[panel][depth][width]``, for panels ``first`` to ``end``.
+def pack_panel(
+    f: Function, tiling: Tiling, to: Value, source: Matrix, depth: Index, panel: Index, least: int
+) -> None:  # fmt: skip
+    """Pack the columns of one panel of a ``depth`` × n matrix as ``[depth][width]``; ``depth`` is ``least`` or more.
 
-    ``to`` is where panel ``first`` goes. What a last panel lacks is zero, so that whole vectors of it may be read.
+    What a last panel lacks is zero, so that whole vectors of it may be read.
     """
     dtype, width = tiling.dtype, tiling.width
-    element = memory_type(dtype)
-    whole = tiling.n // width
+    base = f.offset(source.base, f.mul(f.mul(panel, width), source.column), memory_type(dtype))
 
-    def pack(panel: Index, columns: int) -> None:
-        panel_to = f.offset(to, f.mul(f.sub(panel, first), depth * width), element)
+    def write(columns: int) -> None:
         if columns < width:
-            fill_zero(f, dtype, panel_to, depth * width)
-        base = f.offset(source.base, f.mul(f.mul(panel, width), source.column), element)
-        copy_matrix(f, dtype, Matrix(panel_to, width, 1), Matrix(base, source.row, source.column), depth, columns)
+            fill_zero(f, dtype, to, f.mul(depth, width))
+        copy_matrix(f, dtype, Matrix(to, width, 1), Matrix(base, source.row, source.column), depth, columns, least)
 
-    stop = f.min(end, whole)
-    if not (isinstance(first, int) and isinstance(stop, int) and first >= stop):
-        with span(f, first, stop) as panel:
-            pack(panel, width)
-    if whole < tiling.column_panels:
-        if isinstance(end, int):
-            pack(whole, tiling.n - whole * width)
-        else:
-            with f.when(f.compare("icmp sgt", end, integer(whole))):
-                pack(whole, tiling.n - whole * width)
+    by_width(f, tiling, panel, tiling.n, write)
 
 
 def call_epilogue(f: Function, name: str, pointers: list[Value], ranges: list[tuple[Index, Index]]) -> None:

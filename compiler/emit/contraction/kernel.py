@@ -2,10 +2,10 @@
 
     void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
-C is passed where ``store_raw`` says so. What is done is ``plan``'s to say; here its loops are written, from
-the outermost: points of the batch, blocks of columns (B is packed for each), groups of row panels, blocks of k (A is
-packed for each), column panels, row panels. The partial sums of a group stay in C (or scratch), in cache, until its
-last k; then the group calls the epilogue for its rows and the columns of the block.
+C is passed where ``store_raw`` says so. What is done is ``plan``'s to say; here its loops are written, from the
+outermost: points of the batch, blocks of B (some columns, some of k: packed for each), groups of row panels, passes
+over the block's k (A is packed for each), column panels, row panels. The partial sums of a group stay in C (or scratch)
+until its last k; then the group calls the epilogue for its rows and the columns of the block.
 
 A kernel that is shared runs the same pieces as chunks (``emit.parallel``): B is packed first, a panel a chunk, for all.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
@@ -26,7 +27,7 @@ from staticgrad.compiler.emit.microkernel import (
     call_epilogue,
     call_tile,
     copy_matrix,
-    pack_panels,
+    pack_panel,
     span,
 )
 from staticgrad.compiler.emit.parallel import (
@@ -53,7 +54,8 @@ def emit_contraction(
     if not kernel.is_empty:
         plan = plan_of(kernel, module.target)
         if plan.share is None:
-            _Emitter(f, plan, epilogue, pointers, 0).emit()
+            b, own = _scratch(f, plan, pointers[-1])
+            _Emitter(f, plan, epilogue, pointers, b, own).emit()
         else:
             _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
     f.finish()
@@ -64,16 +66,44 @@ def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
     f = module.function(name, ["ptr"] * 3)
     plan = plan_of(kernel, module.target)
     source, packed, _ = f.params
-    _pack(f, plan, packed, source, 0, plan.tiling.column_panels)
+    _pack(f, plan, packed, source, _Block(0, plan.tiling.column_panels, 0, plan.k), (0, plan.tiling.column_panels))
     f.finish()
 
 
-def _pack(f: Function, plan: Plan, to: Value, b: Value, first: Index, end: Index) -> None:
-    """Pack column panels ``first`` to ``end`` of B."""
-    if plan.tiling.terms > 1:
-        interleave(f, plan.tiling, to, Matrix(b, *plan.b), plan.k)
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of B: column panels ``first`` to ``end``, ``depth`` terms from ``start`` on."""
+
+    first: Index
+    end: Index
+    start: Index
+    depth: Index
+
+
+def _pack(f: Function, plan: Plan, to: Value, b: Value, block: _Block, panels: tuple[Index, Index]) -> None:
+    """Pack some column panels of a block of B; ``to`` is where the block is."""
+    tiling, element = plan.tiling, memory_type(plan.kernel.dtype)
+    source = Matrix(f.offset(b, f.mul(block.start, plan.b[0]), element), *plan.b)
+    if tiling.terms > 1:
+        interleave(f, tiling, to, source, plan.k)
+        return
+    with span(f, *panels) as panel:
+        skipped = f.mul(_less(f, panel, block.first), plan.block_depth * tiling.width)
+        pack_panel(f, tiling, f.offset(to, skipped, element), source, block.depth, panel, plan.last_depth)
+
+
+def _less(f: Function, index: Index, first: Index) -> Index:
+    return 0 if index is first else f.sub(index, first)
+
+
+def _scratch(f: Function, plan: Plan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
+    """Where B is packed, and the scratch memory behind it, if no worker shares them."""
+    nbytes = plan.b_bytes + plan.own_bytes
+    if not plan.on_stack:
+        b = f.offset(given, f.mul(worker, nbytes), "i8")
     else:
-        pack_panels(f, plan.tiling, to, Matrix(b, *plan.b), plan.k, first, end)
+        b = f.stack(nbytes) if nbytes else given
+    return b, f.offset(b, plan.b_bytes, "i8")
 
 
 @contextlib.contextmanager
@@ -84,19 +114,20 @@ def nested_spans(f: Function, sizes: Sequence[int]) -> Iterator[list[Index]]:
 
 
 class _Emitter:
-    """Writes the loops of one plan. ``own`` is how far behind the packed B the worker's own scratch memory begins."""
+    """Writes the loops of one plan. B is packed at ``packed_b``; ``own`` is scratch memory of one worker."""
 
-    def __init__(self, f: Function, plan: Plan, epilogue: str | None, pointers: Sequence[Value], own: Index) -> None:
+    def __init__(
+        self, f: Function, plan: Plan, epilogue: str | None, pointers: Sequence[Value], packed_b: Value, own: Value
+    ) -> None:
         kernel = plan.kernel
         self.f = f
         self.plan = plan
         self.epilogue = epilogue
         self.element = memory_type(kernel.dtype)
         self.a, self.b = pointers[1 - plan.b_number], pointers[plan.b_number]
-        scratch = pointers[-1]
-        self.packed_b = self.b if kernel.packed is not None else scratch
-        self.packed_a = f.offset(scratch, f.add(plan.b_bytes, own), "i8")
-        self.tile = f.offset(self.packed_a, plan.a_bytes, "i8")
+        self.packed_b = self.b if kernel.packed is not None else packed_b
+        self.packed_a = own
+        self.tile = f.offset(own, plan.a_bytes, "i8")
         self.c = pointers[2] if kernel.store_raw else self.tile
         self.extra = pointers[3 if kernel.store_raw else 2 : -1]
 
@@ -108,14 +139,11 @@ class _Emitter:
 
     def emit(self) -> None:
         plan, f = self.plan, self.f
-        if plan.dots:
-            with nested_spans(f, plan.kernel.batch) as batch:
-                self.point(batch)
-        elif plan.pack_b and plan.b_outside:
-            with self.column_blocks() as (first, end):
-                self.pack_b(first, first, end, [0] * len(plan.kernel.batch))
+        if not plan.dots and plan.pack_b and plan.b_outside:
+            with self.blocks() as block:
+                self.pack_b([0] * len(plan.kernel.batch), block, (block.first, block.end))
                 with nested_spans(f, plan.kernel.batch) as batch:
-                    self._column_block(batch, first, end)
+                    self._block(batch, block)
         else:
             with nested_spans(f, plan.kernel.batch) as batch:
                 self.point(batch)
@@ -127,17 +155,25 @@ class _Emitter:
             with self._groups() as (top, bottom):
                 self.dot_group(batch, x, x_stride, top, bottom)
             return
-        with self.column_blocks() as (first, end):
-            if self.plan.pack_b:
-                self.pack_b(first, first, end, batch)
-            self._column_block(batch, first, end)
+        with self.blocks() as block:
+            self.pack_b(batch, block, (block.first, block.end))
+            self._block(batch, block)
 
     @contextlib.contextmanager
-    def column_blocks(self) -> Iterator[tuple[Index, Index]]:
-        """The first column panel of each block, and the first behind it."""
-        panels, step = self.plan.tiling.column_panels, self.plan.columns_per_block
-        with span(self.f, 0, panels, step) as first:
-            yield first, self.f.min(self.f.add(first, step), panels)
+    def blocks(self) -> Iterator[_Block]:
+        """The blocks of B: all of k for some columns, then the next columns."""
+        plan, f = self.plan, self.f
+        with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
+            end = f.min(f.add(first, plan.columns_per_block), plan.tiling.column_panels)
+            if plan.block_depth == plan.k:
+                yield _Block(first, end, 0, plan.k)
+                return
+            with span(f, 0, plan.k, plan.block_depth) as start:
+                yield self.block_at(first, end, start)
+
+    def block_at(self, first: Index, end: Index, start: Index) -> _Block:
+        plan, f = self.plan, self.f
+        return _Block(first, end, start, f.min(plan.block_depth, f.sub(plan.k, start)))
 
     @contextlib.contextmanager
     def _groups(self) -> Iterator[tuple[Index, Index]]:
@@ -149,45 +185,43 @@ class _Emitter:
     def _operand(self, base: Value, strides: Sequence[int], batch: list[Index]) -> Value:
         return self._at(base, *zip(batch, strides))
 
-    def pack_b(self, block: Index, first: Index, end: Index, batch: list[Index]) -> None:
-        """Pack column panels ``first`` to ``end`` of the block that begins with panel ``block``."""
+    def pack_b(self, batch: list[Index], block: _Block, panels: tuple[Index, Index]) -> None:
+        """Pack some column panels of a block, if the kernel packs any."""
         plan = self.plan
-        if plan.kernel.packed is not None:
-            return
-        base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
-        to = self._at(self.packed_b, (self._behind(first, block), plan.k * plan.tiling.width))
-        _pack(self.f, plan, to, base, first, end)
+        if plan.pack_b and plan.kernel.packed is None:
+            base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
+            _pack(self.f, plan, self.packed_b, base, block, panels)
 
-    def _behind(self, panel: Index, block: Index) -> Index:
-        """How many panels of the packed B stand before ``panel``."""
-        if self.plan.kernel.packed is not None:
-            return panel
-        return 0 if panel is block else self.f.sub(panel, block)
-
-    def _column_block(self, batch: list[Index], first: Index, end: Index) -> None:
-        """All rows of one block of columns."""
+    def _block(self, batch: list[Index], block: _Block) -> None:
+        """All rows of one block."""
         with self._groups() as (top, bottom):
-            self.piece(batch, first, (first, end), (top, bottom))
+            self.piece(batch, block, (block.first, block.end), (top, bottom))
 
-    def piece(self, batch: list[Index], block: Index, strip: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
-        """A group of row panels by a strip of column panels in the block that begins with panel ``block``."""
+    def piece(self, batch: list[Index], block: _Block, strip: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
+        """A group of row panels by a strip of the column panels of a block, by all of the block's k."""
         plan, f = self.plan, self.f
         (first, end), (top, bottom) = strip, panels
         rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
         columns = (f.mul(first, plan.tiling.width), f.min(f.mul(end, plan.tiling.width), plan.n))
-        skipped = self._behind(first, block)
         if plan.k == 0:
-            self._depth(batch, skipped, (first, end), (top, bottom), rows[0], columns[0], 0)
+            self._depth(batch, block, strip, panels, rows[0], columns[0], 0)
         else:
-            with span(f, 0, plan.k, plan.depth_block) as start:
-                self._depth(batch, skipped, (first, end), (top, bottom), rows[0], columns[0], start)
+            with span(f, block.start, f.add(block.start, block.depth), plan.depth_block) as start:
+                self._depth(batch, block, strip, panels, rows[0], columns[0], start)
         if plan.via_scratch:
             target = self._at(self._c(batch), (rows[0], plan.c[0]), (columns[0], plan.c[1]))
             size = (f.sub(rows[1], rows[0]), f.sub(columns[1], columns[0]))
             raw = Matrix(self.tile, plan.tile_stride, 1)
             least = self._least_piece()
             copy_matrix(f, plan.kernel.dtype, Matrix(target, *plan.c), raw, *size, least, along_source=False)
-        self._finish(batch, rows, columns)
+        if self.epilogue is None:
+            return
+        if isinstance(block.start, int):
+            self._finish(batch, rows, columns)
+        else:
+            reached = f.index(f.add(block.start, plan.block_depth))
+            with f.when(f.compare("icmp sge", reached, integer(plan.k))):
+                self._finish(batch, rows, columns)
 
     def _c(self, batch: list[Index]) -> Value:
         return self._operand(self.c, self.plan.kernel.c_strides[:-2], batch)
@@ -213,14 +247,14 @@ class _Emitter:
     def _depth(
         self,
         batch: list[Index],
-        skipped: Index,
+        block: _Block,
         columns: tuple[Index, Index],
         panels: tuple[Index, Index],
         row0: Index,
         column0: Index,
         start: Index,
     ) -> None:
-        """Add one block of k to all tiles of a group of row panels and a block of column panels."""
+        """Add one pass over k to all tiles of a group of row panels and a strip of column panels."""
         plan, f = self.plan, self.f
         tiling, kernel = plan.tiling, plan.kernel
         depth = f.min(plan.depth_block, f.sub(plan.k, start))
@@ -237,8 +271,9 @@ class _Emitter:
         c_stride = plan.tile_stride if in_tile else plan.c[0]
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
-            b_panel, b_stride = plan.k * tiling.width, tiling.width * tiling.terms
-            b = self._at(self.packed_b, (skipped, b_panel), (start, tiling.width))
+            b_panel, b_stride = plan.block_depth * tiling.width, tiling.width * tiling.terms
+            skipped = columns[0] if plan.kernel.packed is not None else _less(f, columns[0], block.first)
+            b = self._at(self.packed_b, (skipped, b_panel), (_less(f, start, block.start), tiling.width))
         else:
             b_panel, b_stride = tiling.width, plan.b[0]
             b = self._operand(self.b, b_batch(kernel, plan.swapped), batch)
@@ -290,9 +325,11 @@ class _Shared:
         self.epilogue = epilogue
         self.pool = pool
         self.batch = plan.kernel.batch
-        # The words of the table: the block of columns, then the point of the batch.
-        self.table = Table.fill(f, pointers, 1 + len(self.batch))
-        self.own = _Emitter(f, plan, epilogue, pointers, 0)
+        if plan.on_stack and plan.b_bytes and not share.points:
+            pointers = (*pointers[:-1], f.stack(plan.b_bytes))
+        # The words of the table: the block's first panel and first k, then the point of the batch.
+        self.table = Table.fill(f, pointers, 2 + len(self.batch))
+        self.own = _Emitter(f, plan, epilogue, pointers, pointers[-1], pointers[-1])
 
     def emit(self) -> None:
         plan, f = self.plan, self.f
@@ -301,30 +338,31 @@ class _Shared:
             run_chunks(f, self.pool, self._points(points), self.table, -(-points // self.share.points))
         elif plan.dots:
             self.own.dot_columns([0] * len(self.batch))
-            self._run_pieces(0, 1)
+            self._run_block(_Block(0, 1, 0, plan.k), None, self._pieces())
         elif plan.pack_b and not plan.b_outside:
             packing, pieces = self._packing(), self._pieces()
             with nested_spans(f, self.batch) as batch:
                 for number, index in enumerate(batch):
-                    self.table.set_word(1 + number, index)
-                with self.own.column_blocks() as (first, end):
-                    self._block(first, end, packing, pieces)
+                    self.table.set_word(2 + number, index)
+                with self.own.blocks() as block:
+                    self._run_block(block, packing, pieces)
         else:
             packs = plan.pack_b and plan.kernel.packed is None
             pack, pieces = self._packing() if packs else None, self._pieces()
-            with self.own.column_blocks() as (first, end):
-                self._block(first, end, pack, pieces)
+            with self.own.blocks() as block:
+                self._run_block(block, pack, pieces)
 
     @property
     def _beside(self) -> int:
         """How many points of the batch are worked on at once."""
         return 1 if self.plan.pack_b and not self.plan.b_outside else math.prod(self.batch)
 
-    def _block(self, first: Index, end: Index, pack: str | None, pieces: str) -> None:
-        """One block of columns: its panels are packed, then its pieces computed."""
+    def _run_block(self, block: _Block, pack: str | None, pieces: str) -> None:
+        """One block: its panels are packed, then its pieces computed."""
         f = self.f
-        self.table.set_word(0, first)
-        panels = f.sub(end, first)
+        self.table.set_word(0, block.first)
+        self.table.set_word(1, block.start)
+        panels = f.sub(block.end, block.first)
         if pack is not None:
             run_chunks(f, self.pool, pack, self.table, panels)
         reached = f.add(panels, self.share.strip - 1)
@@ -332,24 +370,17 @@ class _Shared:
         strips = reached // strip if isinstance(reached, int) else f.binary("sdiv", reached, integer(strip))
         run_chunks(f, self.pool, pieces, self.table, f.mul(strips, self.plan.groups * self._beside))
 
-    def _run_pieces(self, first: Index, end: Index) -> None:
-        self._block(first, end, None, self._pieces())
+    def _open(self, suffix: str) -> Part:
+        """Begin a part."""
+        return open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
 
-    def _open(self, suffix: str, *, whole: bool = False) -> tuple[Part, _Emitter]:
-        """Begin a part; if ``whole`` each worker has scratch memory of its own for everything."""
-        plan = self.plan
-        part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
-        pointers = list(part.table.pointers)
-        own = part.f.mul(part.worker, plan.own_bytes)
-        if whole:
-            apart = part.f.mul(part.worker, plan.b_bytes + plan.own_bytes)
-            pointers[-1] = part.f.offset(pointers[-1], apart, "i8")
-            own = 0
-        return part, _Emitter(part.f, plan, self.epilogue, pointers, own)
+    def _emitter(self, part: Part, packed_b: Value, own: Value) -> _Emitter:
+        return _Emitter(part.f, self.plan, self.epilogue, part.table.pointers, packed_b, own)
 
     def _points(self, points: int) -> str:
-        """A chunk: some points of the batch."""
-        part, emitter = self._open("points", whole=True)
+        """A chunk: some points of the batch, with scratch memory of its worker for everything."""
+        part = self._open("points")
+        emitter = self._emitter(part, *_scratch(part.f, self.plan, part.table.pointers[-1], part.worker))
         low, high = chunk_range(part.f, part.chunk, self.share.points, points)
         with span(part.f, low, high) as point:
             emitter.point(unravel(part.f, point, self.batch))
@@ -357,23 +388,39 @@ class _Shared:
 
     def _packing(self) -> str:
         """A chunk: packing one panel of B."""
-        part, emitter = self._open("pack")
-        f, first = part.f, part.table.word(0)
-        panel = f.add(first, part.chunk)
-        emitter.pack_b(first, panel, f.add(panel, 1), self._batch_of(part))
-        return f.finish()
+        part = self._open("pack")
+        packed_b = part.table.pointers[-1]
+        emitter = self._emitter(part, packed_b, packed_b)
+        block = self._block_of(part, emitter)
+        panel = part.f.add(block.first, part.chunk)
+        emitter.pack_b(self._batch_of(part), block, (panel, part.f.add(panel, 1)))
+        return part.f.finish()
+
+    def _block_of(self, part: Part, emitter: _Emitter) -> _Block:
+        """The block that the table says."""
+        plan, f, first = self.plan, part.f, part.table.word(0)
+        end = f.min(f.add(first, plan.columns_per_block), plan.tiling.column_panels)
+        if plan.block_depth == plan.k:
+            return _Block(first, end, 0, plan.k)
+        return emitter.block_at(first, end, part.table.word(1))
 
     def _batch_of(self, part: Part) -> list[Index]:
         """The point of the batch that the table says."""
         if self.plan.b_outside:
             return [0] * len(self.batch)
-        return [part.table.word(1 + number) for number in range(len(self.batch))]
+        return [part.table.word(2 + number) for number in range(len(self.batch))]
 
     def _pieces(self) -> str:
         """A chunk: one group of rows in one strip of columns, of one point of the batch."""
         plan = self.plan
-        part, emitter = self._open("piece")
-        f, block = part.f, part.table.word(0)
+        part = self._open("piece")
+        f, packed_b = part.f, part.table.pointers[-1]
+        if plan.on_stack:
+            own = f.stack(plan.own_bytes) if plan.own_bytes else packed_b
+        else:
+            own = f.offset(packed_b, f.add(plan.b_bytes, f.mul(part.worker, plan.own_bytes)), "i8")
+        emitter = self._emitter(part, packed_b, own)
+        block = self._block_of(part, emitter)
         rest, group = divide(f, part.chunk, plan.groups)
         top = f.mul(group, plan.panels_per_group)
         bottom = f.min(f.add(top, plan.panels_per_group), plan.tiling.row_panels)
@@ -383,8 +430,7 @@ class _Shared:
         if plan.dots:
             emitter.dot_group(batch, *emitter.dot_columns(batch, copied=True), top, bottom)
         else:
-            first = f.add(block, f.mul(strip, self.share.strip))
-            block_end = f.min(f.add(block, plan.columns_per_block), plan.tiling.column_panels)
-            end = f.min(f.add(first, self.share.strip), block_end)
+            first = f.add(block.first, f.mul(strip, self.share.strip))
+            end = f.min(f.add(first, self.share.strip), block.end)
             emitter.piece(batch, block, (first, end), (top, bottom))
         return f.finish()

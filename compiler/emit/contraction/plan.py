@@ -3,12 +3,13 @@ the target. A ``Contraction`` comes in, a ``Plan`` goes out; the epilogue has no
 
 1. *Orientation, tile, packing* are ``blocking``'s choice. If C is not contiguous in the orientation that is
    computed, a block is computed in scratch memory and copied out.
-2. *Columns* are cut into blocks of ``columns_per_block`` panels; a packed B is packed for a whole block, all of k.
-3. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into blocks for which a panel of B has about
-   ``PANEL_BYTES``. The blocks of k follow from the usual tile whichever is taken, so that every blocking adds the terms
-   of an element in the same order.
-4. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a column
-   block, a group of rows by a strip of columns.
+2. *Rows* are cut into groups of row panels of about ``ROW_BLOCK`` rows, k into passes for which a panel of B has about
+   ``PANEL_BYTES``. The passes follow from the usual tile whichever is taken, so that every blocking adds the terms of
+   an element in the same order.
+3. *Blocks of B* are packed one after the other: ``columns_per_block`` panels by ``block_depth`` terms, a few passes
+   where sums may wait in C for the next block, else all of k. What a kernel packs is on the stack unless it is long.
+4. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a block,
+   a group of rows by a strip of columns.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
-PACKED_BYTES = 1 << 20  # of B at most, for one column block; twice as much where each block packs A again
+PASSES = 4  # over k that a block of B is packed for; one where A is packed, which wide blocks pack less often
+BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
+PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
+STACK_BYTES = 960 << 10  # of what is packed and of raw results, if they are on the stack
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
@@ -81,6 +85,7 @@ class Plan:
     via_scratch: bool  # C has no contiguous axis
     panels_per_group: int
     columns_per_block: int
+    block_depth: int
     depth_block: int
     tile_stride: int  # row stride of the scratch block of C
     share: Share | None
@@ -110,6 +115,16 @@ class Plan:
         return 0 if self.swapped else 1
 
     @property
+    def last_depth(self) -> int:
+        """How many terms the last block of B has."""
+        return self.k - (-(-self.k // self.block_depth) - 1) * self.block_depth if self.k else 0
+
+    @property
+    def on_stack(self) -> bool:
+        """Whether each function that packs or computes has the scratch memory of its own on the stack."""
+        return self.b_bytes + self.own_bytes <= STACK_BYTES
+
+    @property
     def whole_b_bytes(self) -> int:
         """Of a B that is packed for all blocks of columns."""
         return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
@@ -124,10 +139,13 @@ def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
 
 
 def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
-    """The scratch memory that the kernel needs, run by so many workers: a multiple of 64 bytes."""
+    """The scratch memory that the kernel needs, run by so many workers, unless it is on the stack: a multiple of 64
+    bytes."""
     if kernel.is_empty:
         return 0
     plan = plan_of(kernel, target)
+    if plan.on_stack:
+        return 0
     if plan.share is not None and not plan.share.points:
         return plan.b_bytes + workers * plan.own_bytes
     return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
@@ -175,7 +193,13 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     tiling = _tiling(kernel, given, blocking, target)
     pack_a = not by_dots and packs_a(tiling, m, k, a)
     depth_block = _depth_block(usual.vectors * tile_lanes(target, way.dtype), way.dtype, k)
-    columns = _columns_per_block(tiling, k, pack_a, pack_b)
+    waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
+    block_depth, columns = k, tiling.column_panels
+    if pack_b and waits:  # sums do, in C, between blocks of B
+        block_depth = min(k, depth_block * (1 if pack_a else PASSES))
+        columns = _columns_per_block(tiling, block_depth, BLOCK_BYTES)
+    elif pack_b:
+        columns = _columns_per_block(tiling, k, PACKED_BYTES * (1 + pack_a))
     b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
@@ -205,6 +229,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         via_scratch=via_scratch,
         panels_per_group=-(-tiling.row_panels // groups),
         columns_per_block=columns,
+        block_depth=block_depth,
         depth_block=depth_block,
         tile_stride=tile_stride,
         share=share,
@@ -229,13 +254,10 @@ def _depth_block(width: int, dtype: np.dtype, k: int) -> int:
     return round_up(-(-k // passes), 8) if passes > 1 else k
 
 
-def _columns_per_block(tiling: Tiling, k: int, pack_a: bool, pack_b: bool) -> int:
-    """How many column panels a block has."""
-    columns = tiling.column_panels
-    if pack_b:
-        most = max(4, PACKED_BYTES * (1 + pack_a) // (k * tiling.width * tiling.dtype.itemsize))
-        columns = -(-columns // -(-columns // most))
-    return columns
+def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
+    """How many column panels a block of B has."""
+    most = max(4, nbytes // (block_depth * tiling.width * tiling.dtype.itemsize))
+    return -(-tiling.column_panels // -(-tiling.column_panels // most))
 
 
 def _share_of(
@@ -283,7 +305,7 @@ def _with_scratch(plan: Plan) -> Plan:
     dtype, tiling = plan.kernel.dtype, plan.tiling
     rows = min(plan.m, plan.panels_per_group * tiling.rows)
     packs = plan.pack_b and plan.kernel.packed is None
-    b = plan.columns_per_block * packed_elements(tiling, plan.k) if packs else 0
+    b = plan.columns_per_block * packed_elements(tiling, plan.block_depth) if packs else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n
     a = rows * plan.a_row if plan.pack_a else 0
