@@ -132,7 +132,7 @@ def types_of(tensors: Sequence[Tensor], shapes: Sequence[Shape]) -> dict[Tensor,
 
 
 def check_out(
-    outs: Sequence[Array | None], types: Sequence[TensorType], names: Sequence[str], feeds: Sequence[Array]
+    outs: Sequence[Array | None], types: Sequence[TensorType], tensors: Sequence[Tensor], feeds: Sequence[Array]
 ) -> None:
     """Refuse arrays that results can't be written to.
 
@@ -140,18 +140,20 @@ def check_out(
         FeedError: no array, another dtype or shape, read-only, not C-contiguous, overlapping a feed or another one.
     """
     taken: list[tuple[str, Array]] = [("a feed", array) for array in feeds]
-    for out, type_, name in zip(outs, types, names, strict=True):
+    for out, type_, x in zip(outs, types, tensors, strict=True):
         if out is None:
             continue
-        what = f"out for {name!r}"
+        what = f"out for {x.name!r}"
         if not isinstance(out, np.ndarray):
-            raise FeedError(f"{what}: expected an array or None, actual {type(out).__name__}")
+            raise FeedError(f"{what}: expected an array or None, actual {type(out).__name__}", source=x.source)
         if out.dtype != type_.dtype or out.shape != type_.shape or not out.dtype.isnative:
-            raise FeedError(f"{what}\n  expected {type_}\n  actual   {TensorType(out.shape, out.dtype)}")
+            raise FeedError(
+                f"{what}\n  expected {type_}\n  actual   {TensorType(out.shape, out.dtype)}", source=x.source
+            )
         for flag in ("writeable", "c_contiguous", "aligned"):
             if not getattr(out.flags, flag):
-                raise FeedError(f"{what}: the array is not {flag.replace('_', '-')}")
+                raise FeedError(f"{what}: the array is not {flag.replace('_', '-')}", source=x.source)
         for other, array in taken:
             if out.nbytes and np.may_share_memory(out, array):
-                raise FeedError(f"{what}: the array overlaps {other}")
-        taken.append((f"out for {name!r}", out))
+                raise FeedError(f"{what}: the array overlaps {other}", source=x.source)
+        taken.append((what, out))

@@ -16,7 +16,7 @@ from staticgrad.errors import FeedError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
-from staticgrad.runtime.fetches import flatten_like, packer
+from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.runner import Runner
@@ -39,7 +39,7 @@ class Executable:
     """A compiled computation. ``exe(*arrays)`` runs it; ``exe(*arrays, out=nest)`` writes results into given arrays.
 
     Arrays are given in the order of the feeds that it was compiled for and come back in the nest of its fetches, None
-    in the place of ops. May be called from several threads.
+    in the place of ops; where ``out`` has None for a tensor, a fresh array is put. May be called from several threads.
 
     Fed arrays stay the caller's: they are read until the call returns, and never written. Results are fresh arrays that
     own their memory and that nothing later changes; memory of results that nobody holds any more is recycled
@@ -107,8 +107,8 @@ class Executable:
             results = self._spread(runner.run(arrays), None)
             return results[0] if self._single else self._pack(results)
         outs = [out] if self._single else flatten_like(self.fetches, out, "out")
-        self._spread(self._run_out(runner, arrays, outs), outs)
-        return out
+        results = self._spread(self._run_out(runner, arrays, outs), outs)
+        return filled(self.fetches, out, iter(results))
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
@@ -131,7 +131,7 @@ class Executable:
         check_out(
             [given for _, given in kept],
             [runner.types[place] for place, _ in kept],
-            [self.tensors[place].name for place, _ in kept],
+            [self.tensors[place] for place, _ in kept],
             arrays,
         )
         first: list[Array | None] = [None] * len(self.tensors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -68,21 +68,42 @@ def flatten_like(structure: Any, values: Any, what: str) -> list[Any]:
     Raises:
         FeedError: the nests differ.
     """
-    if structure is None:
-        return []
     if isinstance(structure, (Tensor, Node)):
         return [values]
-    pairs: list[tuple[Any, Any]]
-    if isinstance(structure, (dict, Mapping)):
-        same = isinstance(values, (dict, Mapping)) and values.keys() == structure.keys()
-        pairs = [(structure[k], values[k]) for k in structure] if same else []
-    elif isinstance(structure, (list, tuple)):
-        same = isinstance(values, (list, tuple)) and len(values) == len(structure)
-        pairs = list(zip(structure, values, strict=True)) if same else []
-    else:
-        same = is_dataclass(structure) and type(values) is type(structure)
-        names = [f.name for f in fields(structure)] if same else []
-        pairs = [(getattr(structure, n), getattr(values, n)) for n in names]
-    if not same:
+    pairs = _beside(structure, values)
+    if pairs is None:
         raise FeedError(f"{what}: expected the nest of the fetches, a {type(structure).__name__}, actual {values!r}")
     return [leaf for s, v in pairs for leaf in flatten_like(s, v, what)]
+
+
+def _beside(structure: Any, values: Any) -> list[tuple[Any, Any]] | None:
+    """The parts of a nest, each with the part of ``values`` in its place; None where these are no such nest."""
+    if structure is None:
+        return []
+    if isinstance(structure, (dict, Mapping)):
+        same = isinstance(values, (dict, Mapping)) and values.keys() == structure.keys()
+        return [(structure[k], values[k]) for k in structure] if same else None
+    if isinstance(structure, (list, tuple)):
+        same = isinstance(values, (list, tuple)) and len(values) == len(structure)
+        return list(zip(structure, values, strict=True)) if same else None
+    if not is_dataclass(structure) or type(values) is not type(structure):
+        return None
+    return [(getattr(structure, f.name), getattr(values, f.name)) for f in fields(structure) if f.init]
+
+
+def filled(structure: Any, given: Any, results: Iterator[Any]) -> Any:
+    """``given``, a nest like ``structure``, with the next of ``results`` in each place of a leaf. Lists and dicts that
+    lacked one are changed, other containers made anew."""
+    if isinstance(structure, (Tensor, Node)):
+        return next(results)
+    pairs = _beside(structure, given) or []
+    parts = [filled(part, before, results) for part, before in pairs]
+    if all(part is before for part, (_, before) in zip(parts, pairs, strict=True)):
+        return given
+    if isinstance(given, list):
+        given[:] = parts
+    elif isinstance(given, MutableMapping):
+        given.update(zip(structure, parts, strict=True))
+    else:
+        return nest.rebuild(structure if isinstance(given, Mapping) else given, parts)
+    return given

@@ -92,8 +92,9 @@ def test_results_in_given_arrays(backend: str) -> None:
     assert out["y"].tolist() == [[2, 2], [2, 2]]
     assert out["s"] == 4
     some = {"y": None, "s": out["s"], "op": None}
-    exe(2 * a, out=some)
+    assert exe(2 * a, out=some) is some
     assert out["s"] == 8
+    np.testing.assert_array_equal(some["y"], 4 * a)  # a fresh array where none was given
     big, frozen = np.zeros((4, 2), np.float32), np.zeros((2, 2), np.float32)
     frozen.flags.writeable = False
     wrong = (
@@ -108,6 +109,12 @@ def test_results_in_given_arrays(backend: str) -> None:
     for nest in (big[:2], [big[:2], None, None], {"y": big[:2]}, {**out, "op": big[:2]}):
         with pytest.raises(sg.FeedError):
             exe(a, out=nest)
+    pairs = sess.compile((y, [op, s]), x)
+    given = (None, [None, None])
+    fresh = pairs(a, out=given)
+    assert given[0] is None
+    assert fresh[1] is given[1]
+    assert (fresh[0].tolist(), fresh[1]) == ([[2, 2], [2, 2]], [None, 4])
     single = sess.compile(y, x)
     assert single(a, out=frozen.copy()).tolist() == [[2, 2], [2, 2]]
 
