@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit.elementary import piecewise
+from staticgrad.compiler.emit.elementary import logarithm, piecewise
 from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
@@ -204,6 +204,8 @@ CASES = {
     "sinh": Case(mpmath.sinh, samples=(exponents, spread(0.5, 1.5))),
     "cosh": Case(mpmath.cosh, samples=(exponents,)),
     "log": Case(mpmath.log, (0, np.inf), (spread(0.6, 1.6),)),
+    "log2": Case(lambda x: mpmath.log(x, 2), (0, np.inf), (spread(0.6, 1.6),)),
+    "log10": Case(mpmath.log10, (0, np.inf), (spread(0.6, 1.6),)),
     "log1p": Case(mpmath.log1p, (-1, np.inf), (spread(-0.9, 1.5),)),
     "rsqrt": Case(lambda x: 1 / mpmath.sqrt(x), (0, np.inf)),
     "erf": Case(mpmath.erf, samples=(spread(0.5, 1.5), spread(0, 6))),
@@ -288,6 +290,8 @@ SPECIAL: dict[str, list[tuple[float, float]]] = {
     "sinh": [(INF, INF), (-INF, -INF), (0, 0), (-0.0, -0.0), (1e30, INF)],
     "cosh": [(INF, INF), (-INF, INF), (0, 1), (-1e30, INF)],
     "log": [(INF, INF), (-INF, NAN), (0, -INF), (-0.0, -INF), (1, 0), (-1, NAN), (-1e-40, NAN)],
+    "log2": [(INF, INF), (-INF, NAN), (0, -INF), (-0.0, -INF), (1, 0), (8, 3), (2.0**-40, -40), (-1, NAN)],
+    "log10": [(INF, INF), (-INF, NAN), (0, -INF), (-0.0, -INF), (1, 0), (-1, NAN), (-1e-40, NAN)],
     "log1p": [(INF, INF), (-INF, NAN), (0, 0), (-0.0, -0.0), (-1, -INF), (-1.5, NAN)],
     "rsqrt": [(INF, 0), (0, INF), (-1, NAN), (4, 0.5)],
     "sqrt": [(INF, INF), (0, 0), (-0.0, -0.0), (-1, NAN), (9, 3)],
@@ -536,3 +540,17 @@ def test_tables_in_registers_hold_what_the_function_is() -> None:
                 assert abs(value / exact - 1) < 2.0**-27, (form, i, d)
         assert reference((piecewise.INTERVALS - 1.5) * form.step) > 1 - 2.0**-23
         assert table[:, -1].tolist() == [1.0] + [0.0] * form.degree
+
+
+def test_levels_are_the_logarithms_of_their_factors() -> None:
+    """Each factor takes its interval to about 1; levels are exact in float with any exponent, 0 and 1 at the ends."""
+    factors, levels = logarithm.intervals()
+    count = logarithm.INTERVALS
+    starts = 1 + np.arange(count) / count
+    np.testing.assert_array_equal(factors, factors.astype(np.float32))
+    assert np.abs(starts * factors - 1).max() < 1 / 55
+    assert np.abs((starts + 1 / count) * factors - 1).max() <= 1 / 32
+    exact = [float(mpmath.log(factor, 2)) for factor in factors]
+    np.testing.assert_allclose(levels, np.negative(exact), atol=2.0**-30, rtol=0)
+    np.testing.assert_array_equal(np.float32(-149) + levels.astype(np.float32), levels - 149)
+    assert (factors[0], levels[0], factors[-1], levels[-1]) == (1, 0, 0.5, 1)

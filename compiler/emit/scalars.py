@@ -345,6 +345,12 @@ class Scalars:
     def log(self, x: Lane) -> Lane:
         return self._elementary(logarithm.log, x)
 
+    def log2(self, x: Lane) -> Lane:
+        return self._elementary(logarithm.log2, x)
+
+    def log10(self, x: Lane) -> Lane:
+        return self._elementary(logarithm.log10, x)
+
     def log1p(self, x: Lane) -> Lane:
         return self._elementary(logarithm.log1p, x)
 

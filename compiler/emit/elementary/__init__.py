@@ -16,9 +16,10 @@ interval, what is approximated, and the largest error after rounding. Rational f
 Two rules keep LLVM's undefined cases away: rounding adds a magic number (a float-to-integer conversion of NaN would be
 poison), and clamping compares so that NaN stays.
 
-    number, rounding, exponent, rare    what the functions are written with
+    number, rounding, exponent, lookup, rare
+                                        what the functions are written with
     exponential                         exp, exp2, expm1, tanh, sigmoid, sinh, cosh
-    logarithm, power                    log, log1p, pow
+    logarithm, power                    log, log2, log10, log1p, pow
     error                               erf, erfc, erfinv
     circular, inverse_circular          sin, cos, tan; asin, acos, atan
     remainder                           floating remainder and floored quotient

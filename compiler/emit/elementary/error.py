@@ -186,7 +186,7 @@ def _polynomial_in_two(mask: Num, x: Num, yes: Sequence[float], no: Sequence[flo
 def _tail_argument(complement: Num) -> tuple[Num, Num]:
     """sqrt(-log(complement)) as a sum of two, for complement below 1/4 (double)."""
     mantissa, exponent = mantissa_and_exponent(complement)
-    tail = log_tail(mantissa - 1.0, exponent)
+    tail = log_tail(mantissa - 1.0, exponent * DOUBLE.ln2_lo)
     high, low = fast_two_sum(-(exponent * DOUBLE.ln2_hi), 1.0 - mantissa)
     high, lower = fast_two_sum(high, -tail)
     root = high.sqrt()

@@ -94,9 +94,7 @@ def mantissa_and_exponent(x: Num) -> tuple[Num, Num]:
     """
     form = x.format
     if has_scale(x):
-        # interval [3/4, 3/2), NaN for negative operands
-        mantissa = per_register(x, [], lambda operands, bits: _avx512("getmant", operands, bits, 0b1011))
-        exponent = per_register(x, [], lambda operands, bits: _avx512("getexp", operands, bits))
+        mantissa, exponent = _taken_apart(x, 0b11)
         return mantissa, (mantissa < 1.0).where(exponent + 1.0, exponent)
     tiny = x < form.smallest_normal
     lift = form.mantissa + 2
@@ -106,6 +104,17 @@ def mantissa_and_exponent(x: Num) -> tuple[Num, Num]:
     base = 2.0**form.mantissa
     exponent = ((carried >> form.mantissa) | bits_of(base, form)).real()
     return mantissa, exponent - tiny.where(x.const(base + form.bias + lift), base + form.bias)
+
+
+def whole_exponent(x: Num) -> tuple[Num, Num]:
+    """As ``mantissa_and_exponent`` on AVX-512, with mantissa in [1, 2): one instruction for each of both."""
+    return _taken_apart(x, 0b00)
+
+
+def _taken_apart(x: Num, interval: int) -> tuple[Num, Num]:
+    """The mantissa in [1, 2) or, for 0b11, in [3/4, 3/2), NaN for negative operands; floor(log2 |x|)."""
+    mantissa = per_register(x, [], lambda operands, bits: _avx512("getmant", operands, bits, 0b1000 | interval))
+    return mantissa, per_register(x, [], lambda operands, bits: _avx512("getexp", operands, bits))
 
 
 def bits_of(value: float, form: Format) -> int:

@@ -1,10 +1,20 @@
-"""log, log1p, and logarithms in more or fewer digits for other functions."""
+"""log to the bases e, 2 and 10, log1p, and logarithms in more or fewer digits for other functions."""
 
 from __future__ import annotations
 
+import functools
 import math
 
-from staticgrad.compiler.emit.elementary.exponent import has_scale, mantissa_and_exponent, power_of_two
+import numpy as np
+from numpy.typing import NDArray
+
+from staticgrad.compiler.emit.elementary.exponent import (
+    has_scale,
+    mantissa_and_exponent,
+    power_of_two,
+    whole_exponent,
+)
+from staticgrad.compiler.emit.elementary.lookup import looked_up
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     FLOAT,
@@ -34,30 +44,113 @@ def _log_of(r: Num, exponent: Num) -> Num:
     The low part of the logarithm is added first, the leading terms r and exponent·ln2 last. In double the series is
     that of atanh(s), s = r/(2+r), with log(1+r) = r - (r²/2 - s·(r²/2 + R)) as in FreeBSD's msun.
     """
-    return exponent.fma(r.format.ln2_hi, r + log_tail(r, exponent))
+    return exponent.fma(r.format.ln2_hi, r + log_tail(r, exponent * r.format.ln2_lo))
 
 
-def log_tail(r: Num, exponent: Num) -> Num:
-    """log((1 + r)·2^exponent) less r and less exponent times the high part of ln 2."""
-    form = r.format
+def log_tail(r: Num, low: Num | float) -> Num:
+    """log(1 + r) less r, plus ``low``, which is small."""
     square = r * r
-    if form is FLOAT:
-        tail = exponent.fma(form.ln2_lo, polynomial(r, LOG_FLOAT) * (square * r))
-        return square.fma(-0.5, tail)
+    if r.format is FLOAT:
+        return square.fma(-0.5, polynomial(r, LOG_FLOAT).fma(square * r, low))
     s = r / (r + 2.0)
     z = s * s
     half = square * 0.5
-    rest = polynomial(z, LOG_DOUBLE).fma(z, half)
-    return s.fma(rest, exponent * form.ln2_lo) - half
+    return s.fma(polynomial(z, LOG_DOUBLE).fma(z, half), low) - half
+
+
+# -- by tables ------------------------------------------------------------------------------------------------------
+
+INTERVALS = 32
+LEVEL_BITS = 16  # behind the point: so a level is exact in float, also with the exponent added
+
+# log(1+r)/r on [-1/55, 1/32]: 2^-26.4
+LOG_NEAR_ONE = (1.0, -0.500001195272, 0.33339352191, -0.244961250734)
+
+
+@functools.cache
+def intervals() -> NDArray[np.float64]:
+    """For each of equal intervals of [1, 2) a factor that takes it to about 1, and the level -log2 of that factor.
+
+    Levels are multiples of 2^-16, and of those near the middle of the interval the one whose factor is closest to a
+    float: it is its logarithm within 2^-30. The factors of the first and last interval are 1 and 1/2, so that
+    nothing cancels near 1.
+    """
+    edges = np.arange(INTERVALS) / INTERVALS + 1.0
+    middle = np.round(np.log2(edges + 0.5 / INTERVALS) * 2.0**LEVEL_BITS)
+    near = np.arange(-256, 257)[:, None]
+    levels = (middle + near) / 2.0**LEVEL_BITS
+    factors = np.exp2(-levels).astype(np.float32).astype(np.float64)
+    best = np.argmin(np.abs(np.log2(factors) + levels), axis=0), np.arange(INTERVALS)
+    found = np.stack([factors[best], levels[best]])
+    found[:, 0], found[:, -1] = (1.0, 0.0), (0.5, 1.0)
+    return found
+
+
+def _by_interval(x: Num) -> tuple[Num, Num]:
+    """x = (1 + r)·2^level with |r| below 1/31, for floats on AVX-512: level and r.
+
+    ±inf and NaN are in the level and r as in ``mantissa_and_exponent``.
+    """
+    mantissa, exponent = whole_exponent(x)
+    number = mantissa.bits() >> 18  # the five upper bits of the mantissa are the lowest ones then
+    factor, level = (looked_up(number, x, row) for row in intervals().tolist())
+    return exponent + level, mantissa.fma(factor, -1.0)
+
+
+def is_tabled(x: Num) -> bool:
+    """Whether the target looks intervals up in registers, and ``x`` is of a format that they are for."""
+    return has_scale(x) and x.format is FLOAT
 
 
 def log(x: Num) -> Num:
+    if is_tabled(x):
+        level, r = _by_interval(x)
+        return level.fma(math.log(2.0), polynomial(r, LOG_NEAR_ONE[1:]).fma(r * r, r))
     mantissa, exponent = mantissa_and_exponent(x)
-    result = _log_of(mantissa - 1.0, exponent)
+    return _of_any(x, _log_of(mantissa - 1.0, exponent))
+
+
+def _of_any(x: Num, result: Num) -> Num:
+    """``result`` where ``x`` is positive and finite, and the logarithm elsewhere."""
     if has_scale(x):  # the instructions gave -inf, inf and NaN where they belong
         return result
     result = (x < math.inf).where(result, x)
     return (x > 0.0).where(result, x.equals(0.0).where(x.const(-math.inf), x.const(math.nan)))
+
+
+def log2(x: Num) -> Num:
+    """Exact of powers of two."""
+    if is_tabled(x):
+        level, r = _by_interval(x)
+        return polynomial(r, [c / math.log(2.0) for c in LOG_NEAR_ONE]).fma(r, level)
+    mantissa, exponent = mantissa_and_exponent(x)
+    r = mantissa - 1.0
+    natural, scale = r + log_tail(r, 0.0), x.const(1.0 / math.log(2.0))
+    if x.f.target.fma:
+        return _of_any(x, natural.fma(scale, exponent))
+    product, rest = two_product(natural, scale)  # may have an exponent of -1 taken from it
+    return _of_any(x, exponent + product + rest)
+
+
+# log10 of 2, and 1/log(10), each in two parts; the first is no larger than the number, so that the parts of an infinite
+# product have one sign
+LOG10_2 = (0.3010299801826477, 1.54813334901e-08)
+LOG10_E = {
+    "float": (0.4342944622039795, 1.96992723355e-08),
+    "double": (0.4342944819032518, 1.098319650216765e-17),
+}
+
+
+def log10(x: Num) -> Num:
+    if is_tabled(x):
+        level, r = _by_interval(x)
+        scale, scale_rest = LOG10_E["float"]
+        factor = polynomial(r, [scale, *(c / math.log(10.0) for c in LOG_NEAR_ONE[1:])])
+        high, low = LOG10_2
+        return level.fma(high, factor.fma(r, r.fma(scale_rest, level * low)))
+    natural = log(x)
+    high, low = LOG10_E[x.element]
+    return natural.fma(high, natural * low)
 
 
 def log1p(x: Num) -> Num:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from staticgrad.compiler.emit.elementary.exponent import has_scale, per_register
+from staticgrad.compiler.emit.elementary.exponent import has_scale
+from staticgrad.compiler.emit.elementary.lookup import looked_up
 from staticgrad.compiler.emit.elementary.number import FLOAT, Num
-from staticgrad.compiler.emit.llvm import Value, float_literal, vector
 from staticgrad.frozen import frozen
 
 INTERVALS = 32
-REGISTER_BITS = 512
 
 
 @frozen
@@ -69,27 +68,9 @@ def piecewise(t: Num, form: Piecewise) -> Num:
     biased = near.fma(1.0 / form.step, near.format.magic)
     d = (biased - near.format.magic).fma(-form.step, near)
     index = biased.bits()
-    constant, *rest = (_looked_up(index, t, row) for row in coefficients(form).tolist())
+    constant, *rest = (looked_up(index, t, row) for row in coefficients(form).tolist())
     result = rest[-1]
     for coefficient in reversed(rest[:-1]):
         result = result.fma(d, coefficient)
     # around 0, where the constant is 0, d takes its place; elsewhere it is smaller
     return result.fma(d, (constant > d).where(constant, d))
-
-
-def _looked_up(index: Num, like: Num, row: Sequence[float]) -> Num:
-    """Of each lane the element of ``row`` whose number are the five lowest bits of ``index``."""
-    half = INTERVALS // 2
-    low, high = (_constants(part) for part in (row[:half], row[half:]))
-
-    def write(operands: Sequence[Num], bits: int) -> Num:
-        name = f"llvm.x86.avx512.vpermi2var.ps.{bits}"
-        value = like.f.intrinsic(name, low.type, low, operands[1].value, high)
-        return Num(like.f, value)
-
-    return per_register(like, [index], write, REGISTER_BITS)
-
-
-def _constants(values: Sequence[float]) -> Value:
-    items = ", ".join(f"float {float_literal(value, 'float')}" for value in values)
-    return Value(f"<{items}>", vector("float", len(values)))

@@ -40,20 +40,12 @@ log1p = unary(
 )  # fmt: skip
 
 log2 = unary(
-    "log2", "The logarithm to base 2.", lambda b, attrs, x: b.mul(b.log(x), b.const(1 / math.log(2), x.dtype)),
+    "log2", "The logarithm to base 2.", "log2",
     np.log2, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(2))), POSITIVE, tolerance=2.0,
 )  # fmt: skip
 
-LOG10_E, LOG10_E_REST = 0.4342944819032518, 1.098319650216765e-17  # 1/log(10) in two parts
-
-
-def _scalar_log10(b: ScalarBuilder[V], attrs: object, x: V) -> V:
-    natural = b.log(x)
-    return b.fma(natural, b.const(LOG10_E, x.dtype), b.mul(natural, b.const(LOG10_E_REST, x.dtype)))
-
-
 log10 = unary(
-    "log10", "The logarithm to base 10.", _scalar_log10,
+    "log10", "The logarithm to base 10.", "log10",
     np.log10, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(10))), POSITIVE, tolerance=2.0,
 )  # fmt: skip
 
