@@ -31,6 +31,7 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
 from staticgrad.runtime import results
+from staticgrad.runtime.vectorcall import write_forward
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -507,6 +508,7 @@ NEW_FROM_DESCR = 94  # PyArray_NewFromDescr
 def _text(target: Target) -> str:
     module = Module(target)
     _Writer(module).write()
+    write_forward(module)
     return module.text()
 
 
@@ -525,6 +527,12 @@ def _machinery() -> _Machinery | None:
     native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
     definition = _MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
     return _Machinery(native, definition, np.array([addresses[name] for name in API], np.uint64))
+
+
+def forward_address() -> int:
+    """Of the function by which objects are called (``runtime.vectorcall``); 0 where there are no entries either."""
+    machinery = _machinery()
+    return 0 if machinery is None else machinery.module.address("forward")
 
 
 class _Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):

@@ -15,6 +15,7 @@ from staticgrad import config, nest
 from staticgrad.errors import FeedError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
+from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
@@ -35,7 +36,7 @@ Shapes = tuple[tuple[int, ...], ...]
 LEVELS: tuple[Level, ...] = ("graph", "kernels", "llvm", "asm")
 
 
-class Executable:
+class Executable(vectorcall.Forwarding):
     """A compiled computation. ``exe(*arrays)`` runs it; ``exe(*arrays, out=nest)`` writes results into given arrays.
 
     Arrays are given in the order of the feeds that it was compiled for and come back in the nest of its fetches, None
@@ -45,8 +46,8 @@ class Executable:
     own their memory and that nothing later changes; memory of results that nobody holds any more is recycled
     (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
 
-    ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program;
-    what that does not know comes back to ``call``.
+    ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program,
+    called without a detour (``runtime.vectorcall``); what that does not know comes back to ``call``.
 
     Raises (when called):
         FeedError: a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be written to.
@@ -165,7 +166,14 @@ class Executable:
         if runner is not self._latest:
             self._latest = runner
             self.__call__ = self._entries.get(shapes, self.call)
+            if self.__call__ != self.call:
+                self._start()
         return runner
+
+    def _start(self) -> None:
+        from staticgrad.runtime.entry import forward_address
+
+        vectorcall.start(self, forward_address(), _SLOT)
 
     def _compile(self, shapes: Shapes) -> Runner:
         bind_sizes(self.feeds, shapes)
@@ -293,3 +301,6 @@ class Executable:
 
     def _program(self) -> Program:
         return self._native().program
+
+
+_SLOT = vectorcall.enable(Executable)
