@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+
+from staticgrad.frozen import frozen
 
 PREFIX = "STATICGRAD_"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Switch:
     """An environment variable ``STATICGRAD_<name>``: its default, the values it may have (none: any), its meaning."""
 

@@ -10,8 +10,9 @@ import linecache
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from types import FrameType
+
+from staticgrad.frozen import frozen
 
 _ROOTS = tuple(
     os.path.join(path, "")
@@ -23,7 +24,7 @@ _ROOTS = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceLine:
     """A line of the user's program."""
 

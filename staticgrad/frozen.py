@@ -1,9 +1,11 @@
-"""``frozen``: a frozen dataclass with slots, whose initializer is compiled when it is first called.
+"""``frozen``: a frozen dataclass with slots, most of which is made when it is first needed.
 
 Most of what ``dataclass(frozen=True, slots=True)`` costs is six functions that it writes as text and compiles for each
 class, most of which a process never calls; over the classes of this package that is more than half of what importing
-it takes. Here comparison, hashing and printing are functions that all classes share. ``fields``, ``replace``, ``match``
-and type checkers see a dataclass like any other.
+it takes. Here comparison, hashing and printing are functions that all classes share, the initializer is compiled when
+it has been called a few times, and what ``dataclasses.fields`` gives is made when somebody asks. ``fields``,
+``replace``, ``match`` and type checkers see a dataclass like any other. Every field is one of each object: there is no
+``ClassVar``.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, fields
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
 from typing import Any, NoReturn, TypeVar, cast, dataclass_transform, overload
 
+OFTEN = 16  # calls of an initializer, with which compiling it begins to pay
+
 C = TypeVar("C", bound=type)
+Declared = dict[str, "Field[Any]"]
 
 
 @overload
@@ -28,17 +33,50 @@ def frozen(cls: C | None = None, *, eq: bool = True) -> C | Callable[[C], C]:
 
 
 def _made(cls: C, eq: bool) -> C:
-    made: Any = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
+    """The class once more, as slots have to be named before it is made."""
     own = cls.__dict__
-    methods: dict[str, Any] = {"__init__": _first_init(made), "__setattr__": _refuse, "__delattr__": _refuse}
-    methods |= {"__getstate__": _state, "__setstate__": _restore}
-    if "__repr__" not in own:
-        methods["__repr__"] = _shown
+    inherited: Declared = getattr(cls, "_declared", {})
+    new: Declared = {name: _field(own.get(name, MISSING)) for name in own.get("__annotations__", ())}
+    declared = inherited | new
+    content = {name: value for name, value in own.items() if name not in new and name not in _OF_OBJECTS}
+    content |= {"_declared": declared, "__dataclass_fields__": _Fields(), "__slots__": tuple(new.keys() - inherited)}
+    content["__qualname__"] = cls.__qualname__
+    content["__match_args__"] = tuple([name for name, f in declared.items() if f.init and f.kw_only is not True])
+    content |= {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _restore}
+    content.setdefault("__repr__", _shown)
     if eq:
-        methods |= _comparing(made)
-    for name, method in methods.items():
-        setattr(made, name, method)
+        content |= _comparing(declared)
+    made: Any = type(cls)(cls.__name__, cls.__bases__, content)
+    made.__init__ = _first_init(made)
     return cast(C, made)
+
+
+_OF_OBJECTS = ("__dict__", "__weakref__")
+
+
+def _field(default: Any) -> Field[Any]:
+    if default.__class__.__hash__ is None:
+        raise ValueError(f"the default {default!r} would be every object's: give a factory")
+    return default if isinstance(default, Field) else dataclasses.field(default=default)
+
+
+class _Fields:
+    """The fields of a class as ``dataclass`` finds them, which takes longer than all else, when they are asked for."""
+
+    def __get__(self, _: object, made: Any) -> Declared:
+        annotations: dict[str, Any] = {}
+        for base in reversed(made.__mro__):
+            annotations |= {n: a for n, a in vars(base).get("__annotations__", {}).items() if n in made._declared}
+        content = {
+            "__annotations__": annotations,
+            "__module__": made.__module__,
+            "__doc__": "As asked.",
+            **made._declared,
+        }
+        found: Any = dataclass(init=False, repr=False, eq=False)(type(made.__name__, (), content))
+        known: Declared = found.__dataclass_fields__
+        made.__dataclass_fields__ = known
+        return known
 
 
 def _refuse(self: object, name: str, *_: object) -> NoReturn:
@@ -46,12 +84,12 @@ def _refuse(self: object, name: str, *_: object) -> NoReturn:
 
 
 def _state(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, f.name) for f in fields(self))
+    return tuple(getattr(self, name) for name in self._declared)
 
 
 def _restore(self: Any, state: tuple[Any, ...]) -> None:
-    for f, value in zip(fields(self), state, strict=True):
-        object.__setattr__(self, f.name, value)
+    for name, value in zip(self._declared, state, strict=True):
+        object.__setattr__(self, name, value)
 
 
 def _shown(self: Any) -> str:
@@ -59,9 +97,9 @@ def _shown(self: Any) -> str:
     return f"{type(self).__qualname__}({shown})"
 
 
-def _comparing(made: Any) -> dict[str, Any]:
+def _comparing(declared: Declared) -> dict[str, Any]:
     """Equality and hash by the values of the fields that are compared."""
-    names = [field.name for field in fields(made) if field.compare]
+    names = [name for name, field in declared.items() if field.compare]
     values: Callable[[Any], object] = operator.attrgetter(*names) if names else lambda _: ()
 
     def __eq__(self: object, other: object) -> bool:
@@ -79,21 +117,49 @@ def _comparing(made: Any) -> dict[str, Any]:
 
 
 def _first_init(made: Any) -> Callable[..., None]:
-    def __init__(self: object, *args: Any, **kwargs: Any) -> None:
-        """Take the place of this one, then do what it should."""
-        made.__init__ = _compiled_init(made)
-        made.__init__(self, *args, **kwargs)
+    calls = 0
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Set the fields; when this is called often, or in a way that has to be refused, leave it to a compiled one."""
+        nonlocal calls
+        calls += 1
+        values = _values(made, args, kwargs) if calls < OFTEN else None
+        if values is None:
+            made.__init__ = _compiled_init(made)
+            made.__init__(self, *args, **kwargs)
+            return
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if hasattr(made, "__post_init__"):
+            self.__post_init__()
 
     return __init__
+
+
+def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """What an initializer sets with these arguments, or None if they are wrong."""
+    given = {**dict(zip(made.__match_args__, args, strict=False)), **kwargs}
+    if len(given) < len(args) + len(kwargs):
+        return None
+    values = {}
+    for name, field in made._declared.items():
+        if field.init and name in given:
+            values[name] = given.pop(name)
+        elif field.default is not MISSING:
+            values[name] = field.default
+        elif field.default_factory is not MISSING:
+            values[name] = field.default_factory()
+        elif field.init:
+            return None
+    return None if given else values
 
 
 def _compiled_init(made: Any) -> Callable[..., None]:
     """As ``dataclass`` writes it: an argument for each field, keyword-only ones last."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     positional, keywords, lines = [], [], []
-    for field in fields(made):
-        name, value = field.name, field.name
-        argument = name
+    for name, field in made._declared.items():
+        value = argument = name
         if field.default is not MISSING:
             known[f"_default_{name}"] = field.default
             argument = f"{name}=_default_{name}"
@@ -105,7 +171,7 @@ def _compiled_init(made: Any) -> Callable[..., None]:
             if argument == name:
                 continue
             value = f"_default_{name}" if field.default is not MISSING else f"_make_{name}()"
-        elif field.kw_only:
+        elif field.kw_only is True:
             keywords.append(argument)
         else:
             positional.append(argument)

@@ -14,12 +14,12 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
+from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.reach import reach
 from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak
@@ -141,7 +141,7 @@ class HookHandle:
             self._tensor.graph.touch()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class HookCall:
     """One run of a hook while a gradient was derived: what it was given and gave, and what it declared."""
 
@@ -639,13 +639,13 @@ class Computation(Protocol):
 # -- what is current in this thread -------------------------------------------------------------------------------
 
 
-@dataclass
 class _State(threading.local):
-    graphs: list[Graph] = field(default_factory=list)
-    default: Graph = field(default_factory=Graph)
-    grad_enabled: bool = True
-    control: tuple[Node, ...] = ()
-    checkpoint: Checkpoint | None = None
+    def __init__(self) -> None:
+        self.graphs: list[Graph] = []
+        self.default = Graph()
+        self.grad_enabled = True
+        self.control: tuple[Node, ...] = ()
+        self.checkpoint: Checkpoint | None = None
 
 
 _state = _State()

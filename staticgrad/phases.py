@@ -14,13 +14,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 
-@dataclass
 class _Watch(threading.local):
-    seconds: dict[str, float] | None = None
-    inner: list[float] = field(default_factory=list)  # for each open phase the seconds of those inside it
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] | None = None
+        self.inner: list[float] = []  # for each open phase the seconds of those inside it
 
 
 _watch = _Watch()

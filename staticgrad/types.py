@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FeedError, GraphError
+from staticgrad.frozen import frozen
 
 bool_ = np.dtype("bool")
 uint8 = np.dtype("uint8")
@@ -91,7 +92,7 @@ Monomial = tuple["Atom", ...]
 _serial = itertools.count()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symbol:
     """A size that feeds bind. Two symbols are the same size only if they are the same symbol."""
 
@@ -102,7 +103,7 @@ class Symbol:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Quotient:
     """``numerator // denominator`` of sizes."""
 
@@ -128,7 +129,7 @@ def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]
     return operator
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Dim:
     """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, and
     ``==``; with a tensor it is an int."""

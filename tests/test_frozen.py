@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from staticgrad.frozen import frozen
+from staticgrad.frozen import OFTEN, frozen
 
 
 @frozen
@@ -85,10 +85,17 @@ CALLS: tuple[tuple[str, tuple[Any, ...], dict[str, Any]], ...] = (
 )
 
 
+@pytest.mark.parametrize("calls", [0, OFTEN])
 @pytest.mark.parametrize(("name", "args", "kwargs"), CALLS)
-def test_it_makes_the_objects_that_a_dataclass_makes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def test_it_makes_the_objects_that_a_dataclass_makes(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int
+) -> None:
+    """``calls``: of the initializer before this one."""
+
     def outcome(make: Make) -> object:
         made = classes(make)[name]
+        for _ in range(calls):
+            made(*([0] if name != "Factory" else []))
         try:
             return repr(made(*args, **kwargs)).replace("Itself", "")
         except (TypeError, ValueError) as error:
@@ -136,7 +143,47 @@ def test_it_is_a_dataclass_to_everybody_else() -> None:
         case _:
             pytest.fail("no match")
     assert repr(point) == "Point(x=1, y=2.0, names=['a'])"
-    assert "names" in str(inspect.signature(Point.__init__))  # after the first call
+    for _ in range(OFTEN):
+        Point(1)
+    assert "names" in str(inspect.signature(Point.__init__))
+
+
+@frozen
+class Named(Point):
+    """A place with a name, and with other words for it."""
+
+    name: str = "origin"
+    note: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class StandardNamed:
+    """What the standard library makes of the same fields."""
+
+    x: int
+    y: float = 2.0
+    names: list[str] = field(default_factory=list)
+    note: str = "none"
+    name: str = "origin"
+
+
+def test_fields_are_inherited() -> None:
+    def known(cls: type) -> list[tuple[Any, ...]]:
+        return [(f.name, f.type, f.default, f.repr, f.compare) for f in fields(cls)]
+
+    assert known(Named) == known(StandardNamed)
+    assert [f.name for f in fields(Point)] == ["x", "y", "names", "note"]
+    assert Named.__match_args__ == StandardNamed.__match_args__  # type: ignore[attr-defined]
+    assert Named(1, name="a") == Named(1, 2.0, [], "none", "a")
+    assert Named(1, note="a") != Named(1)
+    assert repr(Named(1)) == repr(StandardNamed(1)).removeprefix("Standard")
+    assert not hasattr(Named(1), "__dict__")
+
+
+def test_a_default_that_changes_is_refused() -> None:
+    for make in (frozen, STANDARD):
+        with pytest.raises(ValueError, match="default"):
+            make(type("Shared", (), {"__annotations__": {"names": "list[str]"}, "names": []}))
 
 
 def test_copies() -> None:

@@ -9,12 +9,13 @@ first time it is used (it is *captured*).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 import numpy as np
 
 from staticgrad.errors import GraphError, at_source
+from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
 from staticgrad.lifting import lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -68,7 +69,7 @@ class BodyGraph(Derivation):
         return around if self.turn is None else (*around, self.turn)
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(eq=False)
 class Body:
     """A finished body, in the form of a region. ``origin`` is the body whose results these fetches begin with: the same
     computation handing out more of its values."""
