@@ -13,13 +13,15 @@ then no state has been written. A program with a ``PreparedSlot`` finds in the a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.types import TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.kernels.matrix import Contraction
 
 # -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------
 

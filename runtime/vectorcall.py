@@ -10,9 +10,10 @@ interpreter's stack.
     slot = enable(C)                     once a class
     start(x, forward, slot)              x(…) is x.__call__(…), without a detour; before, or where slot is 0, with one
 
-``Forwarding`` has words that Python does not see: the address of ``forward`` (``write_forward`` writes its machine
-code), which CPython calls, and what that needs. A class made by a ``class`` statement is not called so by itself: its
-flag is set in the type object, once every field that is relied on has been found where it is expected.
+``Forwarding`` has words that Python does not see: the address of ``forward`` (machine code, whose text is in
+``runtime.entry_text``), which CPython calls, and what that needs. A class made by a ``class`` statement is not called
+so by itself: its flag is set in the type object, once every field that is relied on has been found where it is
+expected.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ import ctypes
 import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING
-
-from staticgrad.compiler.emit.llvm import Module, integer
 
 
 class Word(IntEnum):
@@ -134,21 +133,3 @@ def start(x: Forwarding, forward: int, slot: int) -> None:
     words[Word.CALL] = _address("PyObject_Vectorcall")
     words[Word.HOLD], words[Word.RELEASE] = _address("Py_IncRef"), _address("Py_DecRef")
     words[Word.VECTORCALL] = forward
-
-
-def write_forward(module: Module) -> None:
-    """Write ``PyObject *forward(PyObject *x, PyObject *const *args, size_t nargsf, PyObject *kwnames)``: what ``x``
-    does is held during the call, in which it may be given something else to do."""
-    f = module.function("forward", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
-    x, args, count, names = f.params
-
-    def word(number: Word, type_: str = "ptr") -> str:
-        return f.load(type_, f.offset(x, integer(HEAD + WORD * number), "i8")).text
-
-    slot = f.load("i64", f.offset(x, integer(HEAD + WORD * Word.SLOT), "i8"))
-    target = f.load("ptr", f.offset(x, slot, "i8"))
-    f.line(f"call void {word(Word.HOLD)}({target})")
-    answer = f.emit("ptr", f"call ptr {word(Word.CALL)}({target}, {args}, {count}, {names})")
-    f.line(f"call void {word(Word.RELEASE)}({target})")
-    f.ret(answer)
-    f.finish()

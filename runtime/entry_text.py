@@ -1,0 +1,388 @@
+"""The text of the functions by which programs are called. Words, records and offsets are those of ``runtime.entry``
+and ``runtime.vectorcall``.
+
+Comes in: the target. Goes out: LLVM IR, needed only where no machine code of it was kept.
+"""
+
+from __future__ import annotations
+
+from staticgrad.compiler.emit.llvm import Module, Value, integer
+from staticgrad.compiler.emit.target import Target
+from staticgrad.runtime.entry import (
+    API,
+    DATA,
+    DIMS,
+    DTYPE,
+    FLAGS,
+    LIST_ITEMS,
+    LIST_SIZE,
+    NDIM,
+    READABLE,
+    RECORD,
+    TUPLE_ITEM,
+    TUPLE_SIZE,
+    TYPE,
+    WRITABLE,
+    Field,
+    Word,
+)
+from staticgrad.runtime.vectorcall import HEAD, WORD
+from staticgrad.runtime.vectorcall import Word as Hidden
+
+
+def text(target: Target) -> str:
+    """A module with the functions ``enter`` and ``forward``."""
+    module = Module(target)
+    _Writer(module).write()
+    _write_forward(module)
+    return module.text()
+
+
+class _Writer:
+    """Writes ``PyObject *enter(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)``."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.fits = self._fits()
+        self.apart = self._apart()
+        self.f = module.function("enter", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
+        self.self_, self.args, self.nargs, self.names = self.f.params
+        self.words = self.f.load("ptr", self.f.offset(self.self_, DATA, "i8"))
+
+    # -- small parts
+
+    def at(self, word: int, type_: str = "i64") -> Value:
+        return self.f.load(type_, self.f.offset(self.words, word, "i64"))
+
+    def api(self, name: str) -> Value:
+        return self.at(Word.FIRST_API + API.index(name), "ptr")
+
+    def call(self, name: str, result: str, *args: Value) -> Value:
+        text = f"call {result} {self.api(name).text}({', '.join(map(str, args))})"
+        if result == "void":
+            self.f.line(text)
+            return Value("", "void")
+        return self.f.emit(result, text)
+
+    def require(self, condition: Value, otherwise: str = "miss") -> None:
+        going_on = self.f.label("on")
+        self.f.branch_if(condition, going_on, otherwise)
+        self.f.block(going_on)
+
+    def same(self, a: Value, b: Value | int) -> Value:
+        return self.f.compare("icmp eq", a, integer(b) if isinstance(b, int) else b)
+
+    def is_null(self, pointer: Value) -> Value:
+        return self.f.compare("icmp eq", pointer, Value("null", "ptr"))
+
+    def item(self, items: Value, index: Value, type_: str = "ptr") -> Value:
+        return self.f.load(type_, self.f.offset(items, index, "i64"))
+
+    def record(self, records: Value, index: Value) -> Value:
+        return self.f.offset(records, self.f.mul(index, RECORD), "i64")
+
+    def field(self, record: Value, field: Field, type_: str = "i64") -> Value:
+        return self.f.load(type_, self.f.offset(record, int(field), "i64"))
+
+    # -- the checks of one array
+
+    def _fits(self) -> str:
+        """i1 fits(array, record, flags, PyArray_Type): exactly an array of this dtype and shape, with the flags."""
+        f = self.module.function("fits", ["ptr", "ptr", "i32", "ptr"], "i1")
+        array, record, flags, array_type = f.params
+        no = "no"
+
+        def require(condition: Value) -> None:
+            going_on = f.label("on")
+            f.branch_if(condition, going_on, no)
+            f.block(going_on)
+
+        def part(offset: int, type_: str) -> Value:
+            return f.load(type_, f.offset(array, offset, "i8"))
+
+        require(f.compare("icmp eq", part(TYPE, "ptr"), array_type))
+        expected = f.load("ptr", f.offset(record, int(Field.DTYPE), "i64"))
+        require(f.compare("icmp eq", part(DTYPE, "ptr"), expected))
+        require(f.compare("icmp eq", f.binary("and", part(FLAGS, "i32"), flags), flags))
+        ndim = f.load("i64", f.offset(record, int(Field.NDIM), "i64"))
+        require(f.compare("icmp eq", f.emit("i64", f"zext {part(NDIM, 'i32')} to i64"), ndim))
+        dims = f.load("ptr", f.offset(record, int(Field.DIMS), "i64"))
+        actual = part(DIMS, "ptr")
+        with f.loop(0, ndim) as axis:
+            a = f.load("i64", f.offset(actual, axis.index, "i64"))
+            require(f.compare("icmp eq", a, f.load("i64", f.offset(dims, axis.index, "i64"))))
+        f.ret(integer(1, "i1"))
+        f.block(no)
+        f.ret(integer(0, "i1"))
+        return f.finish()
+
+    def _apart(self) -> str:
+        """i1 apart(array, nbytes, array, nbytes): the memory of the two does not overlap."""
+        f = self.module.function("apart", ["ptr", "i64", "ptr", "i64"], "i1")
+        a, a_bytes, b, b_bytes = f.params
+        a_start, b_start = (f.load("i64", f.offset(x, DATA, "i8")) for x in (a, b))
+        a_end = f.binary("add", a_start, a_bytes)
+        b_end = f.binary("add", b_start, b_bytes)
+        before = f.compare("icmp ule", a_end, b_start)
+        f.ret(f.binary("or", before, f.compare("icmp ule", b_end, a_start)))
+        return f.finish()
+
+    # -- the stages of a call
+
+    def write(self) -> None:
+        f = self.f
+        leaves = self.at(Word.LEAVES)
+        count = f.intrinsic("llvm.smax.i64", "i64", leaves, integer(1))
+        objects = f.emit("ptr", f"alloca ptr, {count}, align 8")  # a result for each leaf
+        answer = f.emit("ptr", "alloca ptr, align 8")  # what is returned, one reference of it
+        self.require(self.same(f.load("i64", self.at(Word.CLOSED, "ptr")), 0))
+        self._check_feeds()
+        f.branch_if(self.is_null(self.names), "fresh", "given")
+        f.block("given")
+        self._take_out(objects, answer)
+        f.branch("run")
+        f.block("fresh")
+        self._make_results(objects, answer)
+        f.branch("run")
+        f.block("run")
+        self._run(objects, answer)
+        f.block("drop")  # too late for anything but the slow way
+        self.call("Py_DecRef", "void", f.load("ptr", answer))
+        f.branch("miss")
+        f.block("miss")
+        f.ret(self.call("PyObject_Vectorcall", "ptr", self.at(Word.SLOW, "ptr"), self.args, self.nargs, self.names))
+        f.finish()
+
+    def _check_feeds(self) -> None:
+        f = self.f
+        self.require(self.same(self.nargs, self.at(Word.FEEDS)))
+        records, array_type = self.at(Word.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
+        with f.loop(0, self.nargs) as feed:
+            record = self.record(records, feed.index)
+            array = self.item(self.args, feed.index)
+            self.require(f.call(self.fits, "i1", array, record, integer(READABLE, "i32"), array_type))
+
+    def _take_out(self, objects: Value, answer: Value) -> None:
+        """The caller's arrays, where ``out`` is the only keyword and everything in it is exactly right."""
+        f = self.f
+        self.require(self.same(f.load("i64", f.offset(self.names, TUPLE_SIZE, "i8")), 1))
+        self.require(self.same(f.load("ptr", f.offset(self.names, TUPLE_ITEM, "i8")), self.api("out")))
+        out = self.item(self.args, self.nargs)
+        leaves = self.at(Word.LEAVES)
+        one, several, known = f.label("one"), f.label("several"), f.label("known")
+        f.branch_if(self.same(self.at(Word.SINGLE), 0), several, one)
+        f.block(one)
+        f.store(out, objects)
+        f.branch(known)
+        f.block(several)
+        self.require(self.same(f.load("ptr", f.offset(out, TYPE, "i8")), self.api("PyList_Type")))
+        self.require(self.same(f.load("i64", f.offset(out, LIST_SIZE, "i8")), leaves))
+        items = f.load("ptr", f.offset(out, LIST_ITEMS, "i8"))
+        with f.loop(0, leaves) as leaf:
+            f.store(self.item(items, leaf.index), f.offset(objects, leaf.index, "ptr"))
+        f.branch(known)
+        f.block(known)
+        records = self.at(Word.LEAF_RECORDS, "ptr")
+        with f.loop(0, leaves) as leaf:
+            self._check_out(objects, records, leaf.index)
+        self.call("Py_IncRef", "void", out)
+        f.store(out, answer)
+
+    def _check_out(self, objects: Value, records: Value, index: Value) -> None:
+        f = self.f
+        record, array = self.record(records, index), self.item(objects, index)
+        an_op, a_tensor, done = f.label("op"), f.label("tensor"), f.label("checked")
+        f.branch_if(self.is_null(self.field(record, Field.DTYPE, "ptr")), an_op, a_tensor)
+        f.block(an_op)
+        self.require(self.same(array, self.api("Py_None")))
+        f.branch(done)
+        f.block(a_tensor)
+        array_type = self.api("PyArray_Type")
+        self.require(f.call(self.fits, "i1", array, record, integer(WRITABLE, "i32"), array_type))
+        nbytes = self.field(record, Field.NBYTES)
+        feeds = self.at(Word.FEED_RECORDS, "ptr")
+        with f.loop(0, self.nargs) as feed:
+            other = self.field(self.record(feeds, feed.index), Field.NBYTES)
+            self.require(f.call(self.apart, "i1", array, nbytes, self.item(self.args, feed.index), other))
+        with f.loop(0, index) as earlier:
+            other_record = self.record(records, earlier.index)
+            with f.when(f.compare("icmp ne", self.field(other_record, Field.DTYPE, "ptr"), Value("null", "ptr"))):
+                other = self.field(other_record, Field.NBYTES)
+                self.require(f.call(self.apart, "i1", array, nbytes, self.item(objects, earlier.index), other))
+        f.branch(done)
+        f.block(done)
+
+    def _make_results(self, objects: Value, answer: Value) -> None:
+        f = self.f
+        leaves, records = self.at(Word.LEAVES), self.at(Word.LEAF_RECORDS, "ptr")
+        null, none = Value("null", "ptr"), self.api("Py_None")
+        one, several, done = f.label("one"), f.label("several"), f.label("made")
+        f.branch_if(self.same(self.at(Word.SINGLE), 0), several, one)
+        f.block(one)
+        f.store(self._new_array(records), objects)
+        f.store(f.load("ptr", objects), answer)
+        self.require(f.compare("icmp ne", f.load("ptr", answer), null), "failed")
+        f.branch(done)
+        f.block(several)
+        result = self.call("PyList_New", "ptr", leaves)
+        f.store(result, answer)
+        self.require(f.compare("icmp ne", result, null), "failed")
+        with f.loop(0, leaves) as leaf:
+            record = self.record(records, leaf.index)
+            an_op, a_tensor, kept = f.label("op"), f.label("tensor"), f.label("kept")
+            f.branch_if(self.is_null(self.field(record, Field.DTYPE, "ptr")), an_op, a_tensor)
+            f.block(an_op)
+            self.call("Py_IncRef", "void", none)
+            f.store(none, f.offset(objects, leaf.index, "ptr"))
+            f.branch(kept)
+            f.block(a_tensor)
+            array = self._new_array(record)
+            self.require(f.compare("icmp ne", array, null), "out_of_memory")
+            f.store(array, f.offset(objects, leaf.index, "ptr"))
+            f.branch(kept)
+            f.block(kept)
+            self.call("PyList_SetItem", "i32", result, leaf.index, self.item(objects, leaf.index))
+        f.branch(done)
+        f.block("out_of_memory")
+        self.call("Py_DecRef", "void", f.load("ptr", answer))
+        f.branch("failed")
+        f.block("failed")  # with a Python exception set
+        f.ret(null)
+        f.block(done)
+
+    def _new_array(self, record: Value) -> Value:
+        """A new array, or null with an exception set. A large one is made with its memory handler in force."""
+        f = self.f
+        handler = self.field(record, Field.HANDLER, "ptr")
+        null = Value("null", "ptr")
+        small, large, in_force, made = f.label("small"), f.label("large"), f.label("in_force"), f.label("array")
+        f.branch_if(self.is_null(handler), small, large)
+        f.block(small)
+        from_numpy = self._array_of(record)
+        f.branch(made)
+        f.block(large)
+        before = self.call("PyDataMem_SetHandler", "ptr", handler)
+        f.branch_if(self.is_null(before), made, in_force)
+        f.block(in_force)
+        recycled = self._array_of(record)
+        with f.when(self.is_null(recycled)):
+            self.call("PyErr_Clear", "void")  # what follows wants no exception set
+        self.call("Py_DecRef", "void", self.call("PyDataMem_SetHandler", "ptr", before))
+        self.call("Py_DecRef", "void", before)
+        with f.when(self.is_null(recycled)):
+            self.call("PyErr_NoMemory", "ptr")
+        last = f.label("recycled")
+        f.branch(last)
+        f.block(last)
+        f.branch(made)
+        f.block(made)
+        arrays = ((from_numpy, small), (null, large), (recycled, last))
+        return f.emit("ptr", "phi ptr " + ", ".join(f"[ {array.text}, %{label} ]" for array, label in arrays))
+
+    def _array_of(self, record: Value) -> Value:
+        f, null = self.f, Value("null", "ptr")
+        dtype = self.field(record, Field.DTYPE, "ptr")
+        self.call("Py_IncRef", "void", dtype)  # NumPy takes over a reference
+        ndim = f.emit("i32", f"trunc {self.field(record, Field.NDIM)} to i32")
+        dims = self.field(record, Field.DIMS, "ptr")
+        array_type, no_flags = self.api("PyArray_Type"), integer(0, "i32")
+        return self.call("PyArray_NewFromDescr", "ptr", array_type, dtype, ndim, dims, null, null, no_flags, null)
+
+    def _run(self, objects: Value, answer: Value) -> None:
+        """Nothing from here on allocates, so nothing else runs in this thread until the program has."""
+        f = self.f
+        self.require(self.same(self.at(Word.BUSY), 0), "drop")
+        gate = self.at(Word.GATE, "ptr")
+        with f.when(f.compare("icmp ne", gate, Value("null", "ptr"))):
+            self.require(self.same(f.load("i64", gate), 0), "drop")
+        self._fill_table(objects)
+        self._draw()
+        busy = f.offset(self.words, int(Word.BUSY), "i64")
+        f.store(integer(1), busy)
+        status = self._call_main()
+        with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
+            self._fail(status, answer)
+            f.block(f.label("unreachable"))
+        f.store(integer(0), busy)
+        writes, addresses = self.at(Word.WRITES, "ptr"), self.at(Word.VERSION_ADDRESSES, "ptr")
+        with f.loop(0, self.at(Word.VERSIONS)) as written:
+            number = f.binary("add", f.load("i64", writes), integer(1))
+            f.store(number, writes)
+            f.store(number, self.item(addresses, written.index))
+        f.ret(f.load("ptr", answer))
+
+    def _fill_table(self, objects: Value) -> None:
+        f, table = self.f, self.at(Word.TABLE, "ptr")
+
+        def put(record: Value, array: Value) -> None:
+            data = f.load("ptr", f.offset(array, DATA, "i8"))
+            f.store(data, f.offset(table, self.field(record, Field.SLOT), "ptr"))
+
+        feeds, leaves = self.at(Word.FEED_RECORDS, "ptr"), self.at(Word.LEAF_RECORDS, "ptr")
+        with f.loop(0, self.nargs) as feed:
+            put(self.record(feeds, feed.index), self.item(self.args, feed.index))
+        with f.loop(0, self.at(Word.LEAVES)) as leaf:
+            record = self.record(leaves, leaf.index)
+            with f.when(f.compare("icmp ne", self.field(record, Field.DTYPE, "ptr"), Value("null", "ptr"))):
+                put(record, self.item(objects, leaf.index))
+
+    def _draw(self) -> None:
+        """Take the run number, as the key of this call's random ops."""
+        f = self.f
+        random, key = self.at(Word.RANDOM, "ptr"), self.at(Word.KEY, "ptr")
+        with f.when(f.compare("icmp ne", random, Value("null", "ptr"))):
+            number = f.load("i64", f.offset(random, 1, "i64"))
+            f.store(f.load("i64", random), key)
+            f.store(number, f.offset(key, 1, "i64"))
+            f.store(f.binary("add", number, integer(1)), f.offset(random, 1, "i64"))
+
+    def _call_main(self) -> Value:
+        f = self.f
+        main, *operands = (self.at(word, "ptr") for word in (Word.MAIN, Word.TABLE, Word.ARENA, Word.POOL))
+        passed = ", ".join(map(str, operands))
+        short, long, done = f.label("short"), f.label("long"), f.label("ran")
+        f.branch_if(self.same(self.at(Word.RELEASES), 0), short, long)
+        f.block(short)
+        kept = f.emit("i32", f"call i32 {main.text}({passed})")
+        f.branch(done)
+        f.block(long)
+        thread = self.call("PyEval_SaveThread", "ptr")
+        released = f.emit("i32", f"call i32 {main.text}({passed})")
+        self.call("PyEval_RestoreThread", "void", thread)
+        f.branch(done)
+        f.block(done)
+        return f.emit("i32", f"phi i32 [ {kept.text}, %{short} ], [ {released.text}, %{long} ]")
+
+    def _fail(self, status: Value, answer: Value) -> None:
+        """Undo the run number unless another run has drawn since; raise through Python; the arena stays ours."""
+        f, null = self.f, Value("null", "ptr")
+        random, key = self.at(Word.RANDOM, "ptr"), self.at(Word.KEY, "ptr")
+        with f.when(f.compare("icmp ne", random, null)):
+            number = f.load("i64", f.offset(key, 1, "i64"))
+            place = f.offset(random, 1, "i64")
+            with f.when(self.same(f.load("i64", place), f.binary("add", number, integer(1)))):
+                f.store(number, place)
+        self.call("Py_DecRef", "void", f.load("ptr", answer))
+        code = self.call("PyLong_FromLong", "ptr", f.emit("i64", f"sext {status} to i64"))
+        raised = self.call("PyObject_CallOneArg", "ptr", self.at(Word.FAIL, "ptr"), code)
+        self.call("Py_DecRef", "void", code)
+        f.store(integer(0), f.offset(self.words, int(Word.BUSY), "i64"))
+        f.ret(raised)  # null: the exception is set
+
+
+def _write_forward(module: Module) -> None:
+    """Write ``PyObject *forward(PyObject *x, PyObject *const *args, size_t nargsf, PyObject *kwnames)``: what ``x``
+    does is held during the call, in which it may be given something else to do."""
+    f = module.function("forward", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
+    x, args, count, names = f.params
+
+    def word(number: Hidden, type_: str = "ptr") -> str:
+        return f.load(type_, f.offset(x, integer(HEAD + WORD * number), "i8")).text
+
+    slot = f.load("i64", f.offset(x, integer(HEAD + WORD * Hidden.SLOT), "i8"))
+    target = f.load("ptr", f.offset(x, slot, "i8"))
+    f.line(f"call void {word(Hidden.HOLD)}({target})")
+    answer = f.emit("ptr", f"call ptr {word(Hidden.CALL)}({target}, {args}, {count}, {names})")
+    f.line(f"call void {word(Hidden.RELEASE)}({target})")
+    f.ret(answer)
+    f.finish()
