@@ -46,6 +46,14 @@ def test_acosh_of_a_large_negative_number_is_nan(
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
+def test_a_triangle_of_a_mask_is_a_mask() -> None:
+    mask = np.ones((3, 4), np.bool_)
+    lower, upper = sg.tril(sg.constant(mask)), sg.triu(sg.constant(mask), 1)
+    assert lower.dtype == upper.dtype == sg.bool
+    for got, want in zip(run([lower, upper]), (np.tril(mask), np.triu(mask, 1)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 @pytest.mark.parametrize("dtype", [">f4", ">f8", ">i4", ">i8"])
 def test_arrays_of_the_other_byte_order_are_lifted(dtype: str) -> None:
     a = np.arange(4).astype(dtype)

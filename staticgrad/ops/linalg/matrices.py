@@ -57,7 +57,7 @@ def _triangle(what: str, x: TensorLike, k: int, lower: bool) -> Tensor:
     shape = tensor.shape[-2:]
     rows, columns = o.add(o.iota(shape, 0), k), o.iota(shape, 1)
     kept = o.less_equal(columns, rows) if lower else o.greater_equal(columns, rows)
-    return o.where(kept, tensor, 0)
+    return o.where(kept, tensor, o.zeros((), dtype=tensor.dtype))
 
 
 @public
