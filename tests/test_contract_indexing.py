@@ -17,7 +17,8 @@ KEYS: tuple[Any, ...] = (
     (0, 1, 2), (..., 0), (slice(None), None, 1), (None, ..., None), (slice(0, 0),), (1, ..., slice(None, None, 2)),
     [0, 2, -1], (slice(None), [2, 0]), ([0, 1], [1, 2]), ([[0], [1]], [1, 2]), (slice(None), [0, 1], [1, 1]),
     ([0, 1], slice(None), [1, 0]), (0, slice(None), [1, 0]), ([0, 1], ..., 1), (np.array([1, 1, 0]), None),
-    (slice(1, 3), -1, [0, 3, -4]), np.int64(2), np.array(1), np.zeros((0,), np.int64),
+    (slice(1, 3), [0, 1], ..., 1), (None, [2, 0], ..., 1, slice(None)), (slice(1, 3), -1, [0, 3, -4]), np.int64(2),
+    np.array(1), np.zeros((0,), np.int64),
 )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ def _is_array(item: Any) -> bool:
 
 
 def _expand_key(x: Tensor, key: Any) -> list[Any]:
-    """One item for each axis, None for each new one; Ellipsis and what is missing at the end written out."""
+    """One item for each axis, None for each new one; Ellipsis and what is missing at the end written out. An Ellipsis
+    that stands for no axis stays: indices on both sides of it are no neighbours."""
     items = list(key) if isinstance(key, tuple) else [key]
     for item in items:
         if isinstance(item, bool | np.bool_) or getattr(item, "dtype", None) == bool_:
@@ -54,7 +55,7 @@ def _expand_key(x: Tensor, key: Any) -> list[Any]:
         raise GraphError(f"{x.name!r}[...]: {consumed} indices for {x.type} of {x.ndim} axes")
     position = dots[0] if dots else len(items)
     missing: list[Any] = [slice(None)] * (x.ndim - consumed)
-    return [*items[:position], *missing, *items[position + 1 :]]
+    return [*items[:position], *(missing or [Ellipsis] * len(dots)), *items[position + 1 :]]
 
 
 def _size_or_none(value: Any, what: str) -> Size | None:
@@ -128,6 +129,8 @@ def subscript(x: Tensor, key: Any) -> Subscript:
     layout: list[Size | None] = []  # the result's axes: a size, or None for the place of the first index
     for spot, item in enumerate(items):
         axis = len(bounds)
+        if item is Ellipsis:
+            continue
         if item is None:
             layout.append(1)
         elif isinstance(item, slice):
