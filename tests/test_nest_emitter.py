@@ -14,7 +14,8 @@ from support.nests import F32, F64, HERE, I32, I64, U8, Array, B, Compiled, chec
 
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.nest.facts import simplify
+from staticgrad.compiler.emit.nest.facts import dtype_of, simplify
+from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function, scratch_bytes
 from staticgrad.compiler.emit.nest.plan import plan_nest, spans_of
 from staticgrad.compiler.emit.nest.tiles import Tiles
@@ -656,3 +657,53 @@ def test_equal_nests_are_shared() -> None:
     assert nest_function(module, scaled(2.0)) == nest_function(module, scaled(2.0))
     assert nest_function(module, scaled(0.0)) != nest_function(module, scaled(-0.0))
     assert nest_function(module, scaled(2.0), ranged=True) != nest_function(module, scaled(2.0))
+
+
+# -- indices in 32 bits -----------------------------------------------------------------------------------------------
+
+
+def shifted(rows: int, size: int, by: int, *, shows: bool = False) -> Nest:
+    """Rows of ``size`` out of rows of ``size - 2``, with zeros around; ``shows`` stores the index that is compared."""
+    body: list[Instr] = [
+        Iota(1),
+        Constant(by, I64),
+        op("subtract", 0, 1, dtype=I64),
+        Constant(0, I64),
+        op("greater_equal", 2, 3, dtype=B),
+        Constant(size - 2, I64),
+        op("less", 2, 5, dtype=B),
+        op("logical_and", 4, 6, dtype=B),
+        Load(Access(0, -by, (size - 2, 1)), F32, 7),
+        Compute("astype", AstypeAttributes(F32), (2,), F32),
+        op("add", 8, 9),
+        Store(Access(1, 0, (size, 1)), 10),
+    ]
+    if shows:
+        body.append(Store(Access(2, 0, (size, 1)), 2))
+    return Nest((rows, size), (), (F32, F32, I64)[: 2 + shows], tuple(body))
+
+
+def test_guards_in_half_the_width() -> None:
+    sizes = [(1, 3), (2, 4), (5, 17), (3, 37), (2, 130)]
+    nests = [shifted(r, n, by, shows=shows) for r, n in sizes for by in (0, 1, 2) for shows in (False, True)]
+    data: list[list[Array]] = [
+        [normal(r, n - 2), np.zeros(r * n, F32), np.zeros(r * n, I64)][: len(nest.args)]
+        for nest in nests
+        for r, n in [nest.dims]
+    ]
+    check(nests, data)
+
+
+def test_an_index_that_is_seen_or_does_not_fit_stays_wide() -> None:
+    def widths(nest: Nest) -> list[np.dtype]:
+        found = narrowed(nest)
+        assert found.dims == nest.dims
+        assert len(found.body) == len(nest.body)
+        return [dtype_of(found, number) for number in (0, 1, 2, 3, 5)]
+
+    assert widths(shifted(3, 10, 1)) == [I32] * 5
+    assert widths(shifted(3, 10, 1, shows=True)) == [I64] * 5
+    assert widths(shifted(1, 2**31, 0)) == [I32] * 5
+    assert widths(shifted(1, 2**31 + 1, 0)) == [I64] * 5
+    assert widths(shifted(1, 2**31, 2**31 - 1)) == [I32] * 5
+    assert widths(shifted(1, 10, 2**31)) == [I64] * 5

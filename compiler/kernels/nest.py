@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+INT64 = np.dtype(np.int64)
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]  # the names of the reductions among the ops
 
 
@@ -57,9 +58,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Iota:
-    """The index along one dimension of the nest, as int64."""
+    """The index along one dimension of the nest, as int64 (only emitters may have it as int32, where it fits)."""
 
     dim: int
+    dtype: np.dtype = INT64
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,6 @@ def node_cost(node: Node) -> int:
 
 def dtype_of(nest: Nest, number: int) -> np.dtype:
     instr = nest.body[number]
-    if isinstance(instr, Iota):
-        return np.dtype(np.int64)
     assert not isinstance(instr, Store)
     return instr.dtype
 
@@ -188,7 +186,7 @@ def split_outer(nest: Nest, dim: int, size: int) -> Nest:
 
     def visit(instr: Instr) -> Instr:
         if isinstance(instr, Iota):
-            return Iota(instr.dim + (instr.dim >= rows))
+            return replace(instr, dim=instr.dim + (instr.dim >= rows))
         if isinstance(instr, Load | Store):
             strides = list(instr.access.strides)
             step = strides[dim]

@@ -66,7 +66,7 @@ __all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
 
 SHORTEST_BLOCK = 128
 
-INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
+INT64 = np.dtype(np.int64)
 Accumulators = list[Value]
 Body = Callable[[Scope, Accumulators], Accumulators]
 
@@ -486,8 +486,8 @@ class _Emitter:
         """The value of an instruction: one lane where all lanes are the same, else each copy's vector."""
         lanes, copies = self._lanes_and_copies(scope, number)
         match self.body[number]:
-            case Iota(dim):
-                return [self._iota(scope, dim, lanes, copy) for copy in copies]
+            case Iota(dim, dtype):
+                return [self._iota(scope, dim, lanes, copy, dtype) for copy in copies]
             case Load(access, dtype, None) if tile := self.memory.load_tile(scope, access, dtype):
                 return tile
             case Load(access, dtype, guard):
@@ -496,8 +496,6 @@ class _Emitter:
                     self.memory.load(scope, access, dtype, lanes, copy, None if g is None else g.value)
                     for copy, g in zip(copies, guards, strict=True)
                 ]
-            case Compute("astype", _, (arg,), dtype) if dtype == INT32 and isinstance(index := self.body[arg], Iota):
-                return [self._iota(scope, index.dim, lanes, copy, dtype) for copy in copies]
             case Compute(op, _, args) if number in self.plan.contracted:
                 return [self._contracted(scope, number, op, args, lanes, copy) for copy in copies]
             case Compute(op, attrs, args):
@@ -541,7 +539,7 @@ class _Emitter:
         type_ = vector(value_type(constant.dtype), lanes)
         return Lane(self.f.const(constant.value, type_), constant.dtype)
 
-    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype = INT64) -> Lane:
+    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype) -> Lane:
         block = scope.block
         apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
         ahead = copy * apart.get(dim, 0)

@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.nest.facts import (
     split_outer,
     stores_of,
 )
+from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -458,6 +459,7 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
     simple = simplify(nest)
     if simple is None:
         return None
+    simple = narrowed(simple)
     facts = analyse(simple)
     vector, lanes = choose_vector(simple, facts, target)
     blocked = _blocked(simple, facts, vector)
@@ -486,6 +488,7 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     """The plan of a nest without inner dimensions whose bounds are known when it runs."""
     if nest.inner:
         raise ValueError("a ranged nest has no inner dimensions")
+    nest = narrowed(nest)
     facts = analyse(nest)
     vector, lanes = _ranged_vector(nest, facts, target)
     order = _loop_order(nest, facts, vector)
