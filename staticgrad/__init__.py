@@ -226,7 +226,6 @@ if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name 
         if name in _LATER:
             value = getattr(importlib.import_module(_LATER[name]), name)
         elif name in __all__:
-            importlib.import_module("staticgrad.ops")
             value = getattr(FUNCTIONS, name)
         else:
             raise AttributeError(f"module 'staticgrad' has no attribute {name!r}")

@@ -30,7 +30,7 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.errors import StaticGradError
-from staticgrad.optable import OPS, Op
+from staticgrad.optable import FUNCTIONS, OPS, Op
 from staticgrad.types import DTYPES
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 def _ops(_: argparse.Namespace) -> None:
     from staticgrad.runtime.reports import table
 
-    importlib.import_module("staticgrad.ops")  # fills the table
+    FUNCTIONS.complete()
     rows = [(op.name, kind(op), _dtypes(op.dtypes), op.doc) for _, op in sorted(OPS.items())]
     print(table(("op", "kind", "dtypes", "what it does"), rows, right=()))
 

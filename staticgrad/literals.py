@@ -10,6 +10,7 @@ import ast
 import base64
 import binascii
 import functools
+import importlib
 import inspect
 import re
 import types
@@ -142,7 +143,7 @@ def as_size(value: Any) -> Size:
 def classes() -> dict[str, type]:
     """Every class that a text may name: attributes of ops, and initializers."""
     found = {}
-    for module in (*MODULES, init, affine):
+    for module in (*map(importlib.import_module, MODULES), init, affine):
         for name, value in vars(module).items():
             if isinstance(value, type) and is_dataclass(value) and value.__module__ == module.__name__:
                 found[name.removesuffix(SUFFIX)] = value

@@ -15,7 +15,8 @@ the derivative reads — what the op *saves* — follows from its rule and is de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -60,7 +61,8 @@ class Primal(Generic[A_co]):
 
 
 class Namespace:
-    """The public functions that declare ops, by name. Filled when the modules of ``staticgrad.ops`` are imported.
+    """The public functions that declare ops, by name: those of the modules that were imported, and those that modules
+    are expected to define, which are imported when one is asked for.
 
     A function gives a tensor, unless it is one of those named here. Their annotations are compared with the functions'.
     """
@@ -87,19 +89,38 @@ class Namespace:
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[..., Any]] = {}
+        self._places: dict[str, str] = {}  # the module of each function that is expected
+        self._modules: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         functions: dict[str, Callable[..., Tensor]] = self.__dict__["_functions"]
+        if name not in functions and (place := self._expected().get(name)):
+            importlib.import_module(place)
         try:
             return functions[name]
         except KeyError:
             raise AttributeError(f"no op function named {name!r}") from None
 
     def __contains__(self, name: str) -> bool:
-        return name in self._functions
+        return name in self._functions or name in self._expected()
 
     def names(self) -> list[str]:
-        return sorted(self._functions)
+        return sorted({*self._functions, *self._expected()})
+
+    def expect(self, modules: Mapping[str, Sequence[str]]) -> None:
+        """Say which functions are defined by modules that need not have been imported yet."""
+        self._modules += modules
+        self._places |= {name: module for module, names in modules.items() for name in names}
+
+    def complete(self) -> None:
+        """Import all modules that are expected to define functions or ops."""
+        self._expected()
+        for module in self._modules:
+            importlib.import_module(module)
+
+    def _expected(self) -> dict[str, str]:
+        importlib.import_module("staticgrad.ops")  # says what to expect
+        return self._places
 
     def register(self, function: Callable[..., Any], name: str | None = None) -> None:
         name = name or function.__name__
@@ -203,7 +224,19 @@ class Op:
 
 PRIMITIVE = frozenset({"primitive"})  # the tags of an op that a kernel of its own computes
 
-OPS: dict[str, Op] = {}
+
+class Table(dict[str, Op]):
+    """The entries by name. Which module enters an op is not known before it does: when one is missing, they are all
+    imported."""
+
+    def __missing__(self, name: str) -> Op:
+        FUNCTIONS.complete()
+        if name in self:
+            return self[name]
+        raise KeyError(name)
+
+
+OPS: dict[str, Op] = Table()
 
 
 def register(op: Op) -> Op:

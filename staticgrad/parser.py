@@ -161,9 +161,11 @@ class _Reader:
     def definition(self, t: Tokens) -> None:
         name = self.name(t)
         t.expect("=")
-        op = OPS.get(word := t.take("name"))
-        if op is None:
-            raise FormatError(f"there is no op {word!r}")
+        word = t.take("name")
+        try:
+            op = OPS[word]
+        except KeyError:
+            raise FormatError(f"there is no op {word!r}") from None
         t.expect("(")
         inputs = self.sequence(t, ")", self.tensor)
         made = self.attributes(t) if t.kind == "name" and t.text not in WORDS else None

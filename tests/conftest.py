@@ -10,6 +10,9 @@ import hypothesis
 import pytest
 
 import staticgrad as sg
+from staticgrad.optable import FUNCTIONS
+
+FUNCTIONS.complete()  # tests draw from the whole table
 
 GOLDEN = Path(__file__).parent / "data" / "golden"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import NO_ATTRIBUTES, Op
 from staticgrad.types import TensorType, float64, int64
-
-importlib.import_module("staticgrad.ops")
 
 Values = Mapping[Tensor, Any]
 

@@ -14,7 +14,6 @@ import pytest
 from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
 
 import staticgrad as sg
-import staticgrad.ops  # fills the op table
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import OPS, Case, Op
 from staticgrad.types import float32, float64, is_floating

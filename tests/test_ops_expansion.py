@@ -12,7 +12,6 @@ import pytest
 from support.sampling import Array, operand_dtypes, operands, relative_error
 
 import staticgrad as sg
-import staticgrad.ops  # fills the op table
 from staticgrad.compiler.passes.expand import is_composed
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import FUNCTIONS, OPS, Case, Op

@@ -14,7 +14,6 @@ from support.nets import Training, lenet, mlp, resnet20, training
 from test_op_table import test_derivatives_agree_with_finite_differences_and_each_other as check_derivatives
 
 import staticgrad as sg
-import staticgrad.ops  # fills the op table
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.memory import checker

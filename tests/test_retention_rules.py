@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -23,8 +22,6 @@ from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import Array
 from staticgrad.types import TensorType, dim, float64
-
-importlib.import_module("staticgrad.ops")
 
 
 @pytest.fixture(autouse=True)

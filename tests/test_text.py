@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -478,7 +479,7 @@ def test_every_class_has_a_name_of_its_own_and_known_types() -> None:
     assert attributes <= set(literals.classes().values())
     defined = [
         value.__name__
-        for module in (*MODULES, init, affine)
+        for module in (*map(importlib.import_module, MODULES), init, affine)
         for value in vars(module).values()
         if isinstance(value, type) and hasattr(value, "__dataclass_fields__") and value.__module__ == module.__name__
     ]

@@ -1,48 +1,73 @@
 """Neural functions under PyTorch's names, with its argument names, order and defaults.
 
 Images are (N, C, H, W), convolution weights (O, C / groups, KH, KW), ``linear`` weights (out, in). Most functions are
-ops of the table, which are only gathered here.
+ops of the table, which are only gathered here, each when it is first asked for.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.nn.padding import pad
-from staticgrad.nn.resizing import interpolate
-from staticgrad.ops.contraction import linear
-from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
-from staticgrad.ops.elementwise.activations import (
-    elu,
-    gelu,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    leaky_relu,
-    log_sigmoid,
-    mish,
-    relu,
-    relu6,
-    selu,
-    sigmoid,
-    silu,
-    softplus,
-    softsign,
-)
-from staticgrad.ops.indexing.labels import one_hot
-from staticgrad.ops.losses.classes import cross_entropy, nll_loss
-from staticgrad.ops.losses.probabilities import binary_cross_entropy, binary_cross_entropy_with_logits, kl_div
-from staticgrad.ops.losses.regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
-from staticgrad.ops.neural.attention import scaled_dot_product_attention
-from staticgrad.ops.neural.batch_norm import batch_norm
-from staticgrad.ops.neural.embedding import embedding
-from staticgrad.ops.neural.normalisation import group_norm, layer_norm, rms_norm
-from staticgrad.ops.neural.softmax import log_softmax, softmax
-from staticgrad.ops.randoms import dropout
-from staticgrad.ops.windows import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from staticgrad.optable import FUNCTIONS
 
-logsigmoid = log_sigmoid
+if TYPE_CHECKING:
+    from staticgrad.nn.padding import pad
+    from staticgrad.nn.resizing import interpolate
+    from staticgrad.ops.contraction import linear
+    from staticgrad.ops.convolution import conv1d, conv2d, conv3d, conv_transpose2d
+    from staticgrad.ops.elementwise.activations import (
+        elu,
+        gelu,
+        hardsigmoid,
+        hardswish,
+        hardtanh,
+        leaky_relu,
+        log_sigmoid,
+        mish,
+        relu,
+        relu6,
+        selu,
+        sigmoid,
+        silu,
+        softplus,
+        softsign,
+    )
+    from staticgrad.ops.indexing.labels import one_hot
+    from staticgrad.ops.losses.classes import cross_entropy, nll_loss
+    from staticgrad.ops.losses.probabilities import binary_cross_entropy, binary_cross_entropy_with_logits, kl_div
+    from staticgrad.ops.losses.regression import huber_loss, l1_loss, mse_loss, smooth_l1_loss
+    from staticgrad.ops.neural.attention import scaled_dot_product_attention
+    from staticgrad.ops.neural.batch_norm import batch_norm
+    from staticgrad.ops.neural.embedding import embedding
+    from staticgrad.ops.neural.normalisation import group_norm, layer_norm, rms_norm
+    from staticgrad.ops.neural.softmax import log_softmax, softmax
+    from staticgrad.ops.randoms import dropout
+    from staticgrad.ops.windows import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+
+    logsigmoid = log_sigmoid
+
+_COMPOSED = {"interpolate": "staticgrad.nn.resizing", "pad": "staticgrad.nn.padding"}
+_OTHER_NAMES = {"logsigmoid": "log_sigmoid"}
+
+
+if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        if name in _COMPOSED:
+            value = getattr(importlib.import_module(_COMPOSED[name]), name)
+        elif name in __all__:
+            value = getattr(FUNCTIONS, _OTHER_NAMES.get(name, name))
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def tanh(input: TensorLike) -> Tensor:

@@ -1,53 +1,75 @@
 """The op table's entries by family, and the public functions that declare them.
 
-Importing this package fills the table and the namespace (``staticgrad.optable``).
+A module enters its ops and functions into the table and the namespace (``staticgrad.optable``) when it is imported:
+when one of its functions is first asked for, by a user or by another op's rule. Most programs need a few families.
 """
 
-from types import ModuleType
+from __future__ import annotations
 
-from staticgrad.ops import (
-    checkpointing,
-    contraction,
-    convolution,
-    cumulative,
-    custom,
-    effects,
-    moments,
-    positions,
-    randoms,
-    reductions,
-    sizes,
-    sorting,
-    sources,
-    variables,
-    windows,
-)
-from staticgrad.ops.control import bodies, branches, loops
-from staticgrad.ops.elementwise import (
-    activations,
-    arithmetic,
-    comparison,
-    copies,
-    elementary,
-    error,
-    gamma,
-    rounding,
-    selection,
-)
-from staticgrad.ops.indexing import gathering, labels, meetings, scattering, subscripts
-from staticgrad.ops.linalg import cholesky, eigen, elimination, matrices, orthogonal, singular, triangular
-from staticgrad.ops.losses import classes, probabilities, regression
-from staticgrad.ops.neural import attention, batch_norm, embedding, normalisation, softmax
-from staticgrad.ops.views import broadcasting, joining, permuting, repeating, reshaping, slicing
+from staticgrad.optable import FUNCTIONS
 
-MODULES: tuple[ModuleType, ...] = (
-    checkpointing, contraction, convolution, cumulative, custom, effects, moments, positions, randoms,
-    reductions, sizes, sorting, sources, variables, windows,
-    bodies, branches, loops,
-    activations, arithmetic, comparison, copies, elementary, error, gamma, rounding, selection,
-    gathering, labels, meetings, scattering, subscripts,
-    cholesky, eigen, elimination, matrices, orthogonal, singular, triangular,
-    classes, probabilities, regression,
-    attention, batch_norm, embedding, normalisation, softmax,
-    broadcasting, joining, permuting, repeating, reshaping, slicing,
-)  # fmt: skip
+# The public functions that each module defines; nothing, where ops have none.
+DEFINED = {
+    "checkpointing": "checkpoint",
+    "contraction": "dot einsum linear matmul outer tensordot vecdot",
+    "convolution": "conv1d conv2d conv3d conv_transpose2d convolution convolution_input_grad convolution_weight_grad",
+    "cumulative": "cumulative_prod cumulative_sum diff",
+    "custom": "custom_gradient",
+    "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
+    "moments": "mean std var",
+    "positions": "argmax argmin",
+    "randoms": "apply_dropout dropout",
+    "reductions": "all any count_nonzero max min prod sum unbroadcast",
+    "sizes": "shape size_value",
+    "sorting": "argsort isin searchsorted sort",
+    "sources": "arange asarray constant empty empty_like eye full full_like iota linspace ones ones_like placeholder"
+    " zeros zeros_like",
+    "variables": "Variable",
+    "windows": "adaptive_avg_pool2d avg_pool2d fold max_pool2d window",
+    "control.bodies": "",
+    "control.branches": "cond",
+    "control.loops": "map scan while_loop",
+    "elementwise.activations": "elu gelu hardsigmoid hardswish hardtanh leaky_relu log_sigmoid mish relu relu6 selu"
+    " sigmoid silu softplus softsign",
+    "elementwise.arithmetic": "abs add copysign divide floor_divide maximum minimum multiply multiply_no_nan"
+    " multiply_zeros negative positive pow reciprocal remainder sign signbit square subtract",
+    "elementwise.comparison": "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor"
+    " equal greater greater_equal isfinite isinf isnan less less_equal logical_and logical_not logical_or logical_xor"
+    " not_equal",
+    "elementwise.copies": "astype identity stop_gradient",
+    "elementwise.elementary": "acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 hypot log log10 log1p"
+    " log2 logaddexp rsqrt sin sinh sqrt tan tanh",
+    "elementwise.error": "erf erfc erfinv",
+    "elementwise.gamma": "digamma lgamma polygamma",
+    "elementwise.rounding": "ceil floor round trunc",
+    "elementwise.selection": "clip where",
+    "indexing.gathering": "gather index index_add scatter_add",
+    "indexing.labels": "one_hot",
+    "indexing.meetings": "",
+    "indexing.scattering": "scatter",
+    "indexing.subscripts": "getitem take take_along_axis",
+    "linalg.cholesky": "cholesky",
+    "linalg.eigen": "eigh eigvalsh",
+    "linalg.elimination": "det inv matrix_power slogdet solve",
+    "linalg.matrices": "cross diagonal matrix_norm meshgrid trace tril triu vector_norm",
+    "linalg.orthogonal": "qr",
+    "linalg.singular": "matrix_rank pinv svd svdvals",
+    "linalg.triangular": "solve_triangular",
+    "losses.classes": "cross_entropy nll_loss",
+    "losses.probabilities": "apply_sigmoid_cross_entropy binary_cross_entropy binary_cross_entropy_with_logits kl_div",
+    "losses.regression": "huber_loss l1_loss mse_loss smooth_l1_loss",
+    "neural.attention": "scaled_dot_product_attention",
+    "neural.batch_norm": "batch_norm",
+    "neural.embedding": "embedding",
+    "neural.normalisation": "group_norm layer_norm rms_norm standardize",
+    "neural.softmax": "log_softmax logsumexp softmax",
+    "views.broadcasting": "broadcast_arrays broadcast_to",
+    "views.joining": "concat roll split stack unstack",
+    "views.permuting": "matrix_transpose moveaxis permute_dims swapaxes transpose",
+    "views.repeating": "repeat tile",
+    "views.reshaping": "expand_dims flatten reshape squeeze",
+    "views.slicing": "flip pad pad_with",
+}
+MODULES = tuple(f"{__name__}.{module}" for module in DEFINED)
+
+FUNCTIONS.expect({f"{__name__}.{module}": names.split() for module, names in DEFINED.items()})
