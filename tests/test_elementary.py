@@ -213,7 +213,7 @@ CASES = {
     "erfinv": Case(inverse_erf, (-1, 1), (spread(-1, 1, 150), near_one), bounds=(1.0, 2.0)),
     "sin": Case(mpmath.sin, samples=(angles,)),
     "cos": Case(mpmath.cos, samples=(angles,)),
-    "tan": Case(mpmath.tan, samples=(angles,), bounds=(1.0, 2.0)),
+    "tan": Case(mpmath.tan, samples=(angles, spread(-2, 2)), bounds=(1.1, 2.0)),
     "asin": Case(mpmath.asin, (-1, 1), (spread(-1, 1), near_one)),
     "acos": Case(mpmath.acos, (-1, 1), (spread(-1, 1), near_one)),
     "atan": Case(mpmath.atan, samples=(spread(0, 3),)),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.elementary.exponent import estimated_inverse
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     Num,
@@ -17,6 +18,7 @@ from staticgrad.compiler.emit.elementary.number import (
     quotient,
     to_double,
     two_product,
+    two_sum,
 )
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.llvm import Module, Value
@@ -36,7 +38,7 @@ COMMON_ANGLE = 1.6e6
 COMMON_FLOAT_ANGLE = 1e4
 
 # (sin r - r)/r^3 and (cos r - 1 + r^2/2)/r^4 in r^2, |r| <= pi/4: float 2^-28.0, 2^-33.1; double 2^-57.9, 2^-64.1;
-# for tan of float, computed in double: 2^-32.5, 2^-37.2
+# for tan of float where it is computed in double: 2^-32.5, 2^-37.2
 SIN = {
     "float": (-1.6666655e-01, 8.332187e-03, -1.9517787e-04),
     "double": (
@@ -53,6 +55,11 @@ COS = {
 }  # fmt: skip
 SIN_SHORT = (-1.6666667e-01, 8.33338e-03, -1.9853472e-04, 2.8367062e-06)
 COS_SHORT = (4.1666668e-02, -1.3888981e-03, 2.482245e-05, -2.891847e-07)
+
+# (tan r - r)/r^3 in r^2, |r| <= pi/4, for float: 2^-29.0
+TAN_FLOAT = (
+    3.333335e-01, 1.3332683e-01, 5.405762e-02, 2.1294277e-02, 1.0804563e-02, 1.2811195e-04, 4.358141e-03,
+)  # fmt: skip
 
 # 2/pi in binary, 1168 bits behind the point
 TWO_OVER_PI_BITS = 1168
@@ -149,27 +156,36 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     return biased.bits(), reduced, rest[0] if rest else None
 
 
-def _reduce_float_angle(x: Num) -> tuple[Num, Num]:
-    """As ``_reduce_angle`` for floats: in float where angles are common and multiply-adds round once."""
+def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]:
+    """As ``_reduce_angle`` for floats: in float where angles are common and multiply-adds round once; ``exact`` only
+    there."""
 
-    def reduce_in_double() -> tuple[Num, Num]:
-        quadrant, r, _ = _reduce_angle(to_double(x))
-        return quadrant.convert("trunc", "i32"), r.convert("fptrunc", "float")
+    def reduce_in_double() -> list[Num]:
+        quadrant, wide, _ = _reduce_angle(to_double(x))
+        r = wide.convert("fptrunc", "float")
+        rest = [(wide - to_double(r)).convert("fptrunc", "float")] if exact else []
+        return [quadrant.convert("trunc", "i32"), r, *rest]
 
     if not x.f.target.fma:
-        return reduce_in_double()
+        quadrant, r = reduce_in_double()
+        return quadrant, r, None
+    first, second, third = HALF_PI_FLOATS
     biased = x.fma(2.0 / math.pi, x.format.magic)
-    n, r = biased - x.format.magic, x
-    for part in HALF_PI_FLOATS:
-        r = n.fma(-part, r)
+    n = biased - x.format.magic
+    near = n.fma(-first, x)
+    if exact:
+        product, error = two_product(n, n.const(second))
+        r, rest = two_sum(near, -product)
+        common = [biased.bits(), r, n.fma(-third, rest - error)]
+    else:
+        common = [biased.bits(), n.fma(-third, n.fma(-second, near))]
     far = abs(x) > COMMON_FLOAT_ANGLE
-    common = [biased.bits(), r]
 
     def reduce_far() -> list[Num]:
         return [far.where(rare, usual) for rare, usual in zip(reduce_in_double(), common, strict=True)]
 
-    quadrant, r = rarely(far, common, reduce_far)
-    return quadrant, r
+    quadrant, r, *rests = rarely(far, common, reduce_far)
+    return quadrant, r, rests[0] if rests else None
 
 
 def _sin_reduced(r: Num, z: Num, coefficients: Sequence[float]) -> Num:
@@ -182,7 +198,7 @@ def _cos_reduced(z: Num, coefficients: Sequence[float]) -> Num:
 
 def _circular(x: Num, ahead: int) -> Num:
     """sin of x + ahead·pi/2."""
-    quadrant, r = _reduce_float_angle(x) if x.element == "float" else _reduce_angle(x)[:2]
+    quadrant, r, _ = _reduce_float_angle(x) if x.element == "float" else _reduce_angle(x)
     if ahead:
         quadrant = quadrant + ahead
     z = r * r
@@ -200,8 +216,24 @@ def cos(x: Num) -> Num:
     return _circular(x, 1)
 
 
+def _tan_of_float(x: Num) -> Num:
+    """t = tan r of the reduced angle, or -1/t: in float, with what the rounding of r left and what that of t does."""
+    quadrant, r, rest = _reduce_float_angle(x, exact=True)
+    assert rest is not None
+    z = r * r
+    low = polynomial(z, TAN_FLOAT).fma(z * r, rest * z.fma(z + 1.0, 1.0))  # about 1 + tan² of the rest
+    t, t_rest = fast_two_sum(r, low)
+    inverse = estimated_inverse(t)
+    inverse = (-t_rest).fma(inverse, (-t).fma(inverse, 1.0)).fma(inverse, inverse)
+    result = (quadrant & 1).differs(0).where(-inverse, t)
+    return x.equals(0.0).where(x, result)
+
+
 def tan(x: Num) -> Num:
-    """sin/cos of the reduced angle, or -cos/sin; double with the rest of the reduction, float in double."""
+    """sin/cos of the reduced angle, or -cos/sin; double with the rest of the reduction, float in double where there is
+    no fused multiply-add."""
+    if x.element == "float" and x.f.target.fma:
+        return _tan_of_float(x)
     wide = to_double(x)
     quadrant, r, rest = _reduce_angle(wide, exact=x.element == "double")
     z = r * r

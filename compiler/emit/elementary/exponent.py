@@ -61,7 +61,13 @@ def _avx512(name: str, operands: Sequence[Num], bits: int, immediate: int | None
 def inverse(x: Num) -> Num:
     """1/x within one unit in the last place, for positive finite x whose inverse is normal. Float on AVX-512 by a step
     of Newton's on the instruction's 14 bits: the divider would be held up for longer than the step takes."""
-    if not has_scale(x) or x.format is not FLOAT:
+    found = estimated_inverse(x)
+    return (-x).fma(found, 1.0).fma(found, found) if _has_estimate(x) else found
+
+
+def estimated_inverse(x: Num) -> Num:
+    """1/x of 14 bits at least, for finite x whose inverse is normal."""
+    if not _has_estimate(x):
         return 1.0 / x
 
     def estimate(operands: Sequence[Num], bits: int) -> Num:
@@ -69,8 +75,11 @@ def inverse(x: Num) -> Num:
         zero, mask = Value("zeroinitializer", v.value.type), Value("-1", f"i{max(8, v.lanes)}")
         return Num(x.f, x.f.intrinsic(f"llvm.x86.avx512.rcp14.ps.{bits}", v.value.type, v.value, zero, mask))
 
-    found = per_register(x, [], estimate)
-    return (-x).fma(found, 1.0).fma(found, found)
+    return per_register(x, [], estimate)
+
+
+def _has_estimate(x: Num) -> bool:
+    return has_scale(x) and x.format is FLOAT
 
 
 def power_of_two(n: Num) -> Num:
