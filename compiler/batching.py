@@ -131,8 +131,8 @@ def _continues(current: Graph, graph: Graph) -> bool:
 
 
 def _leading(x: Tensor, axis: int) -> Tensor:
-    if not -x.ndim <= axis < x.ndim:
-        raise GraphError(f"vmap: {x.name!r} {x.type} has no axis {axis}", source=x.source)
+    if not isinstance(axis, int | np.integer) or not -x.ndim <= axis < x.ndim:
+        raise GraphError(f"vmap: {x.name!r} {x.type} has no axis {axis!r}", source=x.source)
     return FUNCTIONS.moveaxis(x, axis, 0) if axis % x.ndim else x
 
 

@@ -81,6 +81,14 @@ def test_forward_mode_jacobian_and_hessian(backend: str) -> None:
     )
 
 
+def test_a_second_y_of_a_jacobian_or_hessian_is_refused_by_name() -> None:
+    x = sg.placeholder((2,), sg.float64)
+    one = sg.sum(x)
+    for declare in (lambda: sg.jacobian([one, one], x), lambda: sg.hessian([], x), lambda: sg.hessian(one, [x, x])):
+        with pytest.raises(sg.GraphError, match="expected one tensor, actual"):
+            declare()
+
+
 GUARDED: dict[str, tuple[Callable[[sg.Tensor], Any], Callable[[sg.Tensor], Any], list[float], list[float]]] = {
     "log": (lambda x: x > 0, sg.log, [-1, 0, -0.0, 2], [0, 0, 0, 0.5]),
     "sqrt": (lambda x: x > 0, sg.sqrt, [-1, 0, -INF, 4], [0, 0, 0, 0.25]),

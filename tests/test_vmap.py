@@ -319,3 +319,10 @@ def test_bad_use_is_refused() -> None:
         sg.vmap(lambda a: (a * v).register_hook(lambda ct: ct * 2) and a * v)(x)
     with pytest.raises(sg.GraphError, match="write the variable"):
         sg.vmap(lambda a: sg.assign(v, a))(x)
+
+
+@pytest.mark.parametrize("axis", [1, -2, "0", 0.5])
+def test_what_is_no_axis_of_the_examples_is_refused(g: sg.Graph, axis: Any) -> None:
+    x = sg.placeholder((4,), name="examples")
+    with pytest.raises(sg.GraphError, match=r"'examples'.*has no axis"):
+        sg.vmap(lambda one: one, in_axes=axis)(x)

@@ -77,8 +77,7 @@ def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | lis
         GradientError: y or an x is not floating, or an op without a derivative is on the way.
         GraphError: a size that is known only when fed.
     """
-    (output,) = tensor_list(y, "y")
-    inputs = tensor_list(x, "x")
+    output, inputs = _lone(y, "jacobian: y"), tensor_list(x, "x")
     rows = _fixed(output)
     graph = one_graph([output, *inputs], "jacobian")
     with graph, isolated():
@@ -95,12 +94,19 @@ def hessian(y: Any, x: Any) -> Tensor:
         GradientError: y or x is not floating, or an op without a derivative is on the way.
         GraphError: y has more than one element, or a size is known only when fed.
     """
-    (output,), (variable,) = tensor_list(y, "y"), tensor_list(x, "x")
+    output, variable = _lone(y, "hessian: y"), _lone(x, "hessian: x")
     if output.size != 1:
         raise GraphError(f"hessian: expected a y of one element, actual shape {output.shape}", source=output.source)
     (slope,) = gradients([output], [variable], unconnected_gradients="zero")
     assert slope is not None
     return jacobian(slope, variable)
+
+
+def _lone(value: Any, what: str) -> Tensor:
+    tensors = tensor_list(value, what)
+    if len(tensors) != 1:
+        raise GraphError(f"{what}: expected one tensor, actual {len(tensors)}")
+    return tensors[0]
 
 
 def _fixed(x: Tensor) -> int:
