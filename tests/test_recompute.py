@@ -342,6 +342,20 @@ def test_steps_that_fit_stay_as_they_are() -> None:
     assert fit(steps, 0.5, lambda tried: 0) == steps
 
 
+@pytest.mark.usefixtures("planned")
+def test_a_budget_counts_scratch_memory_and_gaps_where_nothing_is_worth_repeating(g: sg.Graph) -> None:
+    x = sg.placeholder((7, 3), sg.float64)
+    y = sg.nn.batch_norm(sg.nn.normalize(x), None, None, training=True)
+    fetches = sg.gradients(sg.sum(y * y * y), x)
+    sess = sg.Session(g)
+    arena = sess.compile(fetches, x).memory.arena_bytes
+    with pytest.raises(sg.StaticGradError, match=rf"the least found is {arena} bytes \({arena} bytes"):
+        sess.compile(fetches, x, memory_budget=arena - 64)
+    steps: list[Any] = []
+    with pytest.raises(sg.StaticGradError, match="the least found is 8 bytes"):
+        fit(steps, 7, lambda tried: 8)
+
+
 # -- memory_budget in tapes -------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,7 @@ def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> lis
     for _ in range(ROUNDS):
         if least <= limit:
             return current
-        found, nbytes = _search(current, limit, arena_bytes)
+        found, nbytes = _search(current, least, limit, arena_bytes)
         if nbytes >= least:
             break
         current, least = found, nbytes
@@ -70,12 +70,12 @@ def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> lis
     )
 
 
-def _search(steps: list[Step], limit: int, arena_bytes: Planner) -> tuple[list[Step], int]:
-    """The cheapest steps that fit; if none do, the smallest."""
+def _search(steps: list[Step], whole: int, limit: int, arena_bytes: Planner) -> tuple[list[Step], int]:
+    """The cheapest steps that fit, else the smallest: these themselves, which need ``whole`` bytes, or others."""
     problem = _Problem(steps)
     low, high = 0, problem.peak
     best: tuple[list[Step], int] | None = None
-    smallest = (steps, problem.peak)
+    smallest = (steps, whole)
     bound = min(limit, high)
     for _ in range(TRIALS):
         given_up = problem.choose(bound)
