@@ -71,7 +71,8 @@ class MemoryReport:
 
     ``arena_bytes`` is what a call needs besides feeds, results and state; ``lower_bound_bytes`` the most bytes alive
     at once, below which no placement can go. Sizes are in bytes, times in steps of the program. Not counted are the
-    panels that a matrix product packs, if they have less than a mebibyte: those are on the stack of who calls.
+    panels that a matrix product packs, if they have less than a mebibyte: those are on the stack of the thread that
+    calls, which should have 2 MiB (``threading.stack_size``; the usual are 8).
     """
 
     arena_bytes: int

@@ -54,6 +54,7 @@ SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
 CROWDED_SPIN_SECONDS = 5e-6  # the same where there are more threads than processors
 PAUSES = 4  # of 10 to 50 ns, between two looks
 MOST_THREADS = 256
+STACK_BYTES = 4 << 20  # of a worker, where kernels pack what they multiply: some systems give new threads far less
 CPU_SET = 128  # bytes of the C library's set of processors
 
 
@@ -94,6 +95,9 @@ RECORD = len(Record)
 
 _TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_attr_destroy(ptr)
 declare i32 @pthread_join(ptr, ptr)
 declare i32 @pthread_mutex_init(ptr, ptr)
 declare i32 @pthread_mutex_lock(ptr)
@@ -176,10 +180,13 @@ define internal void @start(ptr %pool) {{
 {places}
   %all = alloca [128 x i8], align 8
   %old = alloca [128 x i8], align 8
+  %wishes = alloca [128 x i8], align 8
   store i64 1, ptr %STARTED
   %workers = load i64, ptr %WORKERS
   call i32 @sigfillset(ptr %all)
   call i32 @pthread_sigmask(i32 {set_mask}, ptr %all, ptr %old)
+  call i32 @pthread_attr_init(ptr %wishes)
+  call i32 @pthread_attr_setstacksize(ptr %wishes, i64 {stack})
   br label %check
 check:
   %i = phi i64 [ 0, %0 ], [ %next, %made ]
@@ -193,13 +200,14 @@ make:
   %next = add i64 %i, 1
   store ptr %pool, ptr %record
   store i64 %next, ptr %number_place
-  %failed = call i32 @pthread_create(ptr %handle_place, ptr null, ptr @worker, ptr %record)
+  %failed = call i32 @pthread_create(ptr %handle_place, ptr %wishes, ptr @worker, ptr %record)
   %bad = icmp ne i32 %failed, 0
   br i1 %bad, label %done, label %made
 made:
   br label %check
 done:
   store i64 %i, ptr %WORKERS
+  call i32 @pthread_attr_destroy(ptr %wishes)
   call i32 @pthread_sigmask(i32 {set_mask}, ptr %old, ptr null)
   ret void
 }}
@@ -502,6 +510,7 @@ def _text() -> str:
         take_modes=machine.take_modes,
         places=places,
         set_mask=int(signal.SIG_SETMASK),
+        stack=STACK_BYTES,
         record=RECORD,
         number=int(Record.NUMBER),
         handle=int(Record.HANDLE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -574,3 +575,34 @@ def test_a_nest_whose_additions_all_meet_is_not_shared() -> None:
     assert sharable.share is not None
     assert meeting is not None
     assert meeting.share is None
+
+
+def test_workers_have_stacks_of_their_own_size() -> None:
+    """Kernels pack up to a mebibyte there, and systems may give new threads less."""
+    text = """
+import sys, threading
+import numpy as np
+import staticgrad as sg
+
+with sg.Graph() as g:
+    a, b = sg.placeholder((40, 300, 600)), sg.placeholder((40, 600, 600))
+    y = a @ b.mT
+exe = sg.Session(g, num_threads=4).compile(y, [a, b])
+x = np.random.default_rng(0).normal(size=(40, 600, 600)).astype(np.float32)
+failed = []
+
+def call():
+    expected = x[:, :300] @ x.swapaxes(1, 2)
+    for _ in range(5):
+        if not np.allclose(exe(x[:, :300], x), expected, rtol=1e-3, atol=1e-3):
+            failed.append(1)
+
+threading.stack_size(8 << 20)
+caller = threading.Thread(target=call)
+caller.start()
+caller.join()
+sys.exit(len(failed))
+"""
+    short = f"ulimit -S -s 256 && exec {shlex.quote(sys.executable)} -c {shlex.quote(text)}"
+    done = subprocess.run(["bash", "-c", short], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
