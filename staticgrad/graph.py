@@ -159,7 +159,7 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
     def method(self: Tensor, other: Any) -> Any:  # a tensor or NotImplemented
         if not _liftable(other):
             return NotImplemented
-        function = FUNCTIONS.__getattr__(name)
+        function = getattr(FUNCTIONS, name)
         # As in PyTorch 3 * x is x * 3, also to grad_fn.
         if reflected and not (name in _COMMUTATIVE and is_weak(other)):
             return function(other, self)
@@ -170,7 +170,8 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
 
 def _method(name: str) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return FUNCTIONS.__getattr__(name)(self, *args, **kwargs)
+        y: Tensor = getattr(FUNCTIONS, name)(self, *args, **kwargs)
+        return y
 
     method.__name__ = name
     method.__doc__ = f"``sg.{name}`` of this tensor."
@@ -353,8 +354,7 @@ class Tensor:
 
     # -- operators ----------------------------------------------------------------------------------------------
 
-    def __hash__(self) -> int:
-        return id(self)
+    __hash__ = object.__hash__
 
     def __getitem__(self, index: Any) -> Tensor:
         return FUNCTIONS.getitem(self, index)

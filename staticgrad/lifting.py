@@ -6,7 +6,7 @@ Promotion is NumPy 2's (NEP 50): Python scalars are weak, they take the dtype of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -63,6 +63,9 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
 
 def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...]:
     """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
+    first = values[0]
+    if isinstance(first, Tensor) and all(isinstance(v, Tensor) and v.dtype is first.dtype for v in values):
+        return cast("tuple[Tensor, ...]", tuple(values))
     graph = graph_of(values)
     with graph:
         strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]

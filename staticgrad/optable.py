@@ -97,9 +97,10 @@ class Namespace:
         if name not in functions and (place := self._expected().get(name)):
             importlib.import_module(place)
         try:
-            return functions[name]
+            function = self.__dict__[name] = functions[name]  # the next time it is found without this
         except KeyError:
             raise AttributeError(f"no op function named {name!r}") from None
+        return function
 
     def __contains__(self, name: str) -> bool:
         return name in self._functions or name in self._expected()

@@ -14,7 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from operator import index
+from operator import index, is_
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -260,18 +260,30 @@ def bind_size(size: Size, bindings: Bindings) -> int:
 
 
 def bind(value: Any, bindings: Bindings) -> Any:
-    """Replace every Dim inside a shape, a tuple or a frozen dataclass of attributes."""
-    if isinstance(value, Dim):
+    """Replace every Dim inside a shape, a tuple or a frozen dataclass of attributes; what has none stays as it is."""
+    kind: Any = type(value)
+    if kind is tuple:
+        items = tuple([bind(item, bindings) for item in value])
+        return value if all(map(is_, items, value)) else items
+    if kind is Dim:
         return bind_size(value, bindings)
-    if type(value) is tuple:
-        return tuple(bind(item, bindings) for item in value)
-    if hasattr(value, "bind_sizes"):
+    names = _holding_sizes(kind)
+    if names is None:
         return value.bind_sizes(bindings)
-    if is_dataclass(value) and not isinstance(value, type) and getattr(value, "holds_sizes", True):
-        changed = {f.name: bind(getattr(value, f.name), bindings) for f in fields(value) if f.init}
-        if any(changed[name] is not getattr(value, name) for name in changed):
-            return replace(value, **changed)
-    return value
+    changed = {n: item for n in names if (item := bind(old := getattr(value, n), bindings)) is not old}
+    return replace(value, **changed) if changed else value
+
+
+@functools.cache
+def _holding_sizes(kind: Any) -> tuple[str, ...] | None:
+    """The fields of a class in which there may be sizes; None where its objects know by themselves."""
+    if hasattr(kind, "bind_sizes"):
+        return None
+    return (
+        tuple(f.name for f in fields(kind) if f.init)
+        if is_dataclass(kind) and getattr(kind, "holds_sizes", True)
+        else ()
+    )
 
 
 def unify(size: Size, actual: int, bindings: dict[Symbol, int], what: str) -> None:
@@ -366,6 +378,8 @@ def infer_again(
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
     """NumPy's rule; a Dim never broadcasts as 1, and equals only itself until it is bound."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max((len(shape) for shape in shapes), default=0)
     result: list[Size] = []
     for axis in range(-rank, 0):
