@@ -22,6 +22,7 @@ from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.ops.elementwise.copies import AstypeAttributes
+from staticgrad.optable import NO_ATTRIBUTES
 
 # -- kernels by name ------------------------------------------------------------------------------------------------
 
@@ -707,3 +708,39 @@ def test_an_index_that_is_seen_or_does_not_fit_stays_wide() -> None:
     assert widths(shifted(1, 2**31 + 1, 0)) == [I64] * 5
     assert widths(shifted(1, 2**31, 2**31 - 1)) == [I32] * 5
     assert widths(shifted(1, 10, 2**31)) == [I64] * 5
+
+
+# -- the first index ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("counts", [True, False])
+@pytest.mark.parametrize("width", [I32, I64], ids=str)
+def test_the_first_index_of_its_kind_ends_the_search(counts: bool, width: np.dtype) -> None:
+    """Also none, the first, the last, and several in one turn."""
+
+    def nest(rows: int, size: int, dtype: np.dtype) -> Nest:
+        body = (
+            Load(Access(0, 0, (size, 1)), dtype),
+            Load(Access(1, 0, (1, 0)), dtype),
+            op("greater" if counts else "less_equal", 0, 1, dtype=B),
+            Iota(1),
+            Constant(int(np.iinfo(width).max), width),
+            Compute("astype", AstypeAttributes(I32), (3,), I32) if width == I32 else Iota(1),
+            Compute("where", NO_ATTRIBUTES, (2, 5, 4) if counts else (2, 4, 5), width),
+            Reduce("min", 6, width),
+            Store(Access(2, 0, (1, 0)), 7),
+        )
+        return Nest((rows,), (size,), (dtype, dtype, width), body)
+
+    rng = np.random.default_rng(5)
+    nests, data = [], []
+    for size in (1, 7, 16, 63, 64, 65, 128, 130, 257, 1000):
+        for dtype in (F32, F64, I32):
+            x = rng.integers(0, 100, (9, size)).astype(dtype)
+            x[1, -1] = x[2, 0] = x[3, size // 2] = x[3, size // 3 :][:2] = 200
+            bound = np.array([300, 150, 150, 150, 98, 90, 50, 150, 95]).astype(dtype)
+            if dtype.kind == "f":
+                x[7, size // 2] = np.nan
+            nests.append(nest(9, size, dtype))
+            data.append([x.ravel(), bound, np.zeros(9, width)])
+    check(nests, data)

@@ -3,6 +3,7 @@
     simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one: a nest for a nest
     analyse    what each value varies along, after how many reductions it is known, whether anybody needs it
     contractions  which sums take a product in the same instruction
+    first_index  which reductions are over as soon as one element is found
     cost_of    about how many instructions a value takes
 
 Dimensions and instructions are numbered as in the nest.
@@ -263,6 +264,24 @@ def contractions(nest: Nest, facts: Facts) -> dict[int, int]:
                 if products and (op == "add" or len(products) == 1):
                     found[number] = products[-1]
     return found
+
+
+def first_index(nest: Nest, number: int) -> tuple[int, bool] | None:
+    """Of a reduction to the least index along the only inner dimension at which a condition holds or does not: the
+    condition, and what it is where the index counts."""
+    match nest.body[number]:
+        case Reduce("min", arg, dtype) if len(nest.inner) == 1 and dtype.kind == "i":
+            chosen = nest.body[arg]
+        case _:
+            return None
+    if not isinstance(chosen, Compute) or chosen.op != "where" or chosen.dtype != dtype:
+        return None
+    condition, yes, no = chosen.args
+    for counts, index, none in ((True, yes, no), (False, no, yes)):
+        match nest.body[index], nest.body[none]:
+            case Iota(dim), Constant(value) if dim == len(nest.outer) and value == np.iinfo(dtype).max:
+                return condition, counts
+    return None
 
 
 def stores_of(nest: Nest) -> list[int]:

@@ -16,6 +16,7 @@ known, once for all lanes where they share it, else for each vector of the block
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,14 @@ from staticgrad.compiler.emit.llvm import (
     value_type,
     vector,
 )
-from staticgrad.compiler.emit.nest.facts import access_of, dtype_of, lane_operands, literals_of
+from staticgrad.compiler.emit.nest.facts import (
+    access_of,
+    closure,
+    dtype_of,
+    first_index,
+    lane_operands,
+    literals_of,
+)
 from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, from_memory, leading_lanes, to_memory
 from staticgrad.compiler.emit.nest.plan import (
     AHEAD,
@@ -367,6 +375,10 @@ class _Emitter:
             inner = scope.nested()
             inner.index[dim] = span.start
             return body(inner, accumulators)
+        if (search := self._search(dim, span)) is not None:
+            inner = scope.nested()
+            inner.index[dim] = self._first_turn(scope, dim, span, *search)
+            return body(inner, accumulators)
         block = self._block_turns(level, span)
         if block is None:
             return self._counted(scope, dim, span.start, span.stop, span.step, accumulators, body)
@@ -381,6 +393,40 @@ class _Emitter:
             part = self._counted(scope, dim, loop.index, stop, span.step, self._neutral(), body)
             loop.next(*self._added(loop.carried, part))
         return loop.results
+
+    def _search(self, dim: int, span: Span) -> tuple[int, bool] | None:
+        """Where the sweep only looks for the first index of its kind, in vectors: as ``first_index``."""
+        sweep = self._sweep
+        if sweep is None or dim != self.plan.vector or span.lanes == 1 or span.masked or len(sweep.reductions) != 1:
+            return None
+        if sweep.saves or any(isinstance(self.body[number], Store) for number in sweep.members):
+            return None
+        return first_index(self.nest, sweep.reductions[0])
+
+    def _first_turn(self, scope: Scope, dim: int, span: Span, condition: int, counts: bool) -> Value:
+        """The index of the first turn in which the condition is what ``counts``, or of the last one."""
+        sweep = self._sweep
+        assert sweep is not None
+        wanted = closure(self.nest, [condition]) & (sweep.members | sweep.reloads)
+        numbers = sorted(n for n in wanted if self.plan.levels[n] == len(self.plan.order))
+
+        def goes_on(carried: Sequence[Value]) -> Value:
+            inner = scope.nested()
+            inner.index[dim] = carried[0]
+            self._instructions(inner, numbers)
+            masks = [self._operand(inner, condition, span.lanes, copy).value for copy in range(span.copies)]
+            together = functools.reduce(lambda a, b: self.f.binary("or" if counts else "and", a, b), masks)
+            name = f"llvm.vector.reduce.{'or' if counts else 'and'}.{self.f.suffix(together.type)}"
+            found = self.f.intrinsic(name, "i1", together)
+            nothing = self.f.binary("xor", found, Value("true", "i1")) if counts else found
+            last = span.stop - span.step
+            return self.f.binary("and", nothing, self.f.compare("icmp slt", carried[0], integer(last)))
+
+        with self.f.repeat([integer(span.start)], goes_on) as loop:
+            following = self.f.add(loop.carried[0], span.step)
+            assert isinstance(following, Value)
+            loop.next(following)
+        return loop.results[0]
 
     def _in_window(self, scope: Scope, window: Window, span: Span, body: Body) -> Accumulators:
         """The turns of an outer loop that belong to the chunk."""
