@@ -141,3 +141,12 @@ def test_a_size_that_feeds_bind_is_checked_where_it_meets_another(name: str, bac
             for call in (sess.run, sess.forward):
                 with pytest.raises(ValueError, match=r"declared at .*test_contract_sizes\.py"):
                     call(result, feeds)
+
+
+def test_the_padding_row_of_a_table_of_free_size_may_count_from_the_end(backend: str) -> None:
+    table, labels = sg.placeholder((None, 2)), sg.placeholder((3,), sg.int64)
+    (d,) = sg.gradients(sg.nn.embedding(labels, table, padding_idx=-1), table)
+    sess = sg.Session(table.graph)
+    for rows in (2, 4):
+        got = sess.run(d, {table: np.ones((rows, 2), np.float32), labels: [0, rows - 1, rows - 1]})
+        np.testing.assert_array_equal(got, [[1, 1]] + [[0, 0]] * (rows - 1))

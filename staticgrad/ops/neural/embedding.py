@@ -11,14 +11,14 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOATS, floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import TensorType, int64, normalize_axis
+from staticgrad.types import Size, TensorType, int64, normalize_axis
 
 
 @frozen
 class EmbeddingAttributes:
     """The row that receives no gradient, if any."""
 
-    padding_idx: int | None
+    padding_idx: Size | None
 
 
 def _embedding_type(attrs: EmbeddingAttributes, weight: TensorType, index: TensorType) -> TensorType:
@@ -83,8 +83,12 @@ def embedding(input: TensorLike, weight: TensorLike, padding_idx: int | None = N
     if table.ndim != 2:
         raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
     rows = table.shape[0]
-    if padding_idx is not None and isinstance(rows, int):
-        padding_idx = normalize_axis(padding_idx, rows, f"{what}: padding_idx")
+    padding: Size | None = padding_idx
+    if padding_idx is not None:
+        if isinstance(rows, int):
+            padding = normalize_axis(padding_idx, rows, f"{what}: padding_idx")
+        elif padding_idx < 0:
+            padding = rows + padding_idx
     with table.graph:
         check = checked(index, rows, what)
-        return table.graph.add(EMBEDDING, (table, index), EmbeddingAttributes(padding_idx), control=check).outputs[0]
+        return table.graph.add(EMBEDDING, (table, index), EmbeddingAttributes(padding), control=check).outputs[0]
