@@ -8,12 +8,11 @@ instructions in a ``Body``, which holds each value once. What is worth rewriting
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from staticgrad.compiler.kernels.access import Affine, dot_address
+from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.nest import (
     Access,
     Compute,
@@ -115,18 +114,17 @@ class Copier:
         match self.nest.body[number]:
             case Iota(dim):
                 return self.body.index(self._index(dim, point))
-            case Load(access, _, guard) as load:
+            case Load(access, dtype, guard):
                 guard = None if guard is None else self._new(guard, i)
-                return self.body.add(replace(load, access=self._access(access, i, point), guard=guard))
-            case Store(access, value, _, guard) as store:
+                return self.body.add(Load(self._access(access, i, point), dtype, guard))
+            case Store(access, value, mode, guard):
                 guard = None if guard is None else self._new(guard, i)
-                access = self._access(access, i, point)
-                return self.body.add(replace(store, access=access, value=self._new(value, i), guard=guard))
-            case Compute(_, _, args) as compute:
-                return self.body.add(replace(compute, args=tuple(self._new(a, i) for a in args)))
-            case Reduce(kind, arg, dtype) as reduce:
+                return self.body.add(Store(self._access(access, i, point), self._new(value, i), mode, guard))
+            case Compute(op, attrs, args, dtype):
+                return self.body.add(Compute(op, attrs, tuple([self._new(a, i) for a in args]), dtype))
+            case Reduce(kind, arg, dtype):
                 if self.points == [{}]:
-                    return self.body.add(replace(reduce, arg=self._new(arg, i)))
+                    return self.body.add(Reduce(kind, self._new(arg, i), dtype))
                 return self._reduced(kind, [self._new(arg, p) for p in range(len(self.points))], dtype)
             case constant:
                 return self.body.add(constant)
@@ -141,10 +139,12 @@ class Copier:
         return Affine(point[dim]) if dim in point else self.where[dim]
 
     def _access(self, access: Access, i: int, point: Mapping[int, int]) -> Access:
-        where = [self._index(dim, point) for dim in range(len(self.nest.dims))]
-        address = dot_address(where, access.strides).plus(access.offset)
-        strides = [0] * self.body.rank
-        for dim, factor in address.terms:
-            strides[dim] = factor
-        terms = tuple((self._new(value, i), stride) for value, stride in access.terms)
-        return Access(self.args[access.arg], address.offset, tuple(strides), terms)
+        offset, strides = access.offset, [0] * self.body.rank
+        for old, stride in enumerate(access.strides):
+            if stride:
+                index = self._index(old, point)
+                offset += stride * index.offset
+                for dim, factor in index.terms:
+                    strides[dim] += stride * factor
+        terms = tuple([(self._new(value, i), stride) for value, stride in access.terms])
+        return Access(self.args[access.arg], offset, tuple(strides), terms)

@@ -244,6 +244,8 @@ class _Registers(Body):
         stores = [store for (memory, _), store in self._stores.items() if memory not in passing]
         whole = Nest((), (), self._dtypes, (*self.instrs, *stores))
         wanted = closure(whole, range(len(self.instrs), len(whole.body)))
+        if len(wanted) == len(whole.body):
+            return whole
         body = Body(0)
         Copier(body, whole, (), range(len(self._dtypes))).copy(sorted(wanted), frozenset())
         return replace(whole, body=tuple(body.instrs))
