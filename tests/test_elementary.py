@@ -22,6 +22,7 @@ from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, 
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
+from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 I32, I64, U8, BOOL = (np.dtype(t) for t in (np.int32, np.int64, np.uint8, np.bool_))
@@ -62,6 +63,13 @@ def add_loop(module: Module, name: str, dtypes: Sequence[np.dtype], results: int
 
 def method(name: str) -> Body:
     return lambda b, xs: [getattr(b, name)(*xs)]
+
+
+def entry(name: str) -> Body:
+    """What an op's entry writes for one element."""
+    rule = OPS[name].scalar
+    assert rule is not None
+    return lambda b, xs: [rule(b, NO_ATTRIBUTES, *xs)]
 
 
 def casting(dtype: np.dtype) -> Body:
@@ -113,6 +121,7 @@ def program(target: Target) -> Program:
             add_loop(module, f"{name}.{dtype.name}.pair", [dtype], 1, 2, method(name))
         for name in BINARY:
             add_loop(module, f"{name}.{dtype.name}", [dtype, dtype], 1, lanes, method(name))
+        add_loop(module, f"atan2.{dtype.name}", [dtype, dtype], 1, lanes, entry("atan2"))
         for name in CLASSES:
             add_loop(module, f"{name}.{dtype.name}", [dtype], 1, lanes, method(name))
     for dtype in INTEGERS:
@@ -354,6 +363,20 @@ def test_power_special_cases_are_ieee(compiled: Program, dtype: np.dtype) -> Non
     x, y = pairs_of([*edges, *np.negative(edges), NAN], dtype)
     got, expected = compiled.one("pow", x, y), np.power(x, y)
     np.testing.assert_allclose(got, expected, rtol=4 * np.finfo(dtype).eps)
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_angles_of_points_are_ieee_in_every_direction(compiled: Program, dtype: np.dtype) -> None:
+    """Zeros and infinities of either sign, NaN, denormals, and quotients that over- or underflow."""
+    info = np.finfo(dtype)
+    edges = [0, 1, 2.5, 1e-30, float(info.max), float(info.smallest_subnormal), INF]
+    y, x = pairs_of([*edges, *np.negative(edges), NAN], dtype)
+    wild, other = np.random.default_rng(12).standard_normal((2, 500)).astype(dtype)
+    y, x = np.concatenate([y, wild]), np.concatenate([x, other])
+    got, expected = compiled.one("atan2", y, x), np.arctan2(y, x)
+    np.testing.assert_allclose(got, expected, rtol=4 * info.eps, atol=2 * float(info.smallest_subnormal))
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]))
 

@@ -109,15 +109,11 @@ def _scalar_atan2(b: ScalarBuilder[V], attrs: object, y: V, x: V) -> V:
     ax, ay = b.abs(x), b.abs(y)
     steep = b.gt(ay, ax)
     low, high = b.select(steep, ax, ay), b.select(steep, ay, ax)
-    both = b.logical_or(b.eq(high, zero), b.logical_and(b.isinf(ax), b.isinf(ay)))
     level = b.select(b.eq(high, zero), zero, one)  # both zero: 0; both infinite: 1
-    angle = b.atan(b.select(both, level, b.div(low, b.select(both, one, high))))
+    angle = b.atan(b.select(b.eq(low, high), level, b.div(low, high)))
     angle = b.select(steep, b.sub(b.const(math.pi / 2, dtype), angle), angle)
-    leftward = b.lt(b.select(b.eq(x, zero), b.div(one, x), x), zero)  # the sign of -0 counts
-    angle = b.select(leftward, b.sub(b.const(math.pi, dtype), angle), angle)
-    below = b.lt(b.select(b.eq(y, zero), b.div(one, y), y), zero)
-    angle = b.select(below, b.neg(angle), angle)
-    return b.select(b.logical_or(b.isnan(x), b.isnan(y)), b.add(x, y), angle)
+    leftward = b.lt(b.copysign(one, x), zero)  # the sign of -0 counts
+    return b.copysign(b.select(leftward, b.sub(b.const(math.pi, dtype), angle), angle), y)
 
 
 atan2 = binary(
