@@ -399,7 +399,8 @@ def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
 def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         listed = " and ".join(str(shape) for shape in shapes)
-        raise GraphError(f"{what}: shapes {listed} do not broadcast: sizes {a} and {b}")
+        why = ": a size that is None when declared never does" if isinstance(a, Bound) or isinstance(b, Bound) else ""
+        raise GraphError(f"{what}: shapes {listed} do not broadcast: sizes {a} and {b}{why}")
     return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
 
 

@@ -326,3 +326,17 @@ def test_what_is_no_axis_of_the_examples_is_refused(g: sg.Graph, axis: Any) -> N
     x = sg.placeholder((4,), name="examples")
     with pytest.raises(sg.GraphError, match=r"'examples'.*has no axis"):
         sg.vmap(lambda one: one, in_axes=axis)(x)
+
+
+def test_examples_of_a_size_that_feeds_bind_are_indexed_and_searched(g: sg.Graph, backend: str) -> None:
+    x, labels = sg.placeholder((None, None, 2), sg.float64), sg.placeholder((2,), sg.int32)
+    rows = sg.vmap(lambda one: one[labels])(x)
+    best = sg.vmap(lambda one: sg.argmax(one, axis=0))(x)
+    loss = sg.vmap(lambda one: sg.nn.cross_entropy(one, sg.argmax(one, axis=1)))(x)
+    sess, a = sg.Session(g), np.random.default_rng(0).normal(size=(3, 4, 2))
+    got = sess.run([rows, best, loss], {x: a, labels: [-1, 0]})
+    surprise = np.log(np.exp(a).sum(2)) - a.max(2)
+    for one, expected in zip(got, (a[:, [-1, 0]], a.argmax(1), surprise.mean(1)), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-12)
+    with pytest.raises(sg.BoundsError, match="-5"):
+        sess.run(rows, {x: a, labels: [0, -5]})

@@ -13,7 +13,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.reductions import reduced_shape
 from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis, sizes
+from staticgrad.types import DTYPES, TensorType, int32, int64, is_floating, normalize_axis
 
 
 @frozen
@@ -41,7 +41,8 @@ def _expand_arg(extreme: str) -> Callable[[Namespace, Primal[ArgAttributes]], Se
         if is_floating(x.dtype):  # what is left where one comparison holds is compared again: one instruction
             other = o.logical_and(other, o.equal(x, x))
         # places of half the width where they fit: twice as many go in a register
-        width = int32 if sizes(x.shape)[axis] <= np.iinfo(np.int32).max else int64
+        extent = x.shape[axis]
+        width = int32 if isinstance(extent, int) and extent <= np.iinfo(np.int32).max else int64
         places = o.iota(tuple(n if i == axis else 1 for i, n in enumerate(x.shape)), axis, dtype=width)
         first = o.min(o.where(other, int(np.iinfo(width).max), places), axis=axis, keepdims=True)
         found = o.astype(first, int64)

@@ -298,8 +298,6 @@ def _wrapped(o: Namespace, index: Tensor, size: Size) -> Tensor:
     values = _known_values(index)
     if values is not None and not (values.size and values.min() < 0):
         return index
-    if isinstance(size, Dim):
-        raise GraphError(f"indices are wrapped when the size {size} is bound")
     return o.where(o.less(index, 0), o.add(index, size), index)
 
 
