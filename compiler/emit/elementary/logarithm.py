@@ -12,6 +12,7 @@ from staticgrad.compiler.emit.elementary.exponent import (
     has_scale,
     mantissa_and_exponent,
     power_of_two,
+    scaled,
     whole_exponent,
 )
 from staticgrad.compiler.emit.elementary.lookup import looked_up
@@ -86,15 +87,21 @@ def intervals() -> NDArray[np.float64]:
     return found
 
 
-def _by_interval(x: Num) -> tuple[Num, Num]:
-    """x = (1 + r)·2^level with |r| below 1/31, for floats on AVX-512: level and r.
+def _by_interval(x: Num) -> tuple[Num, Num, tuple[Num, Num]]:
+    """x = (1 + r)·2^level with |r| below 1/31, for floats on AVX-512: level, r, and 2^-level as a factor and
+    the exponent of another.
 
     ±inf and NaN are in the level and r as in ``mantissa_and_exponent``.
     """
     mantissa, exponent = whole_exponent(x)
     number = mantissa.bits() >> 18  # the five upper bits of the mantissa are the lowest ones then
     factor, level = (looked_up(number, x, row) for row in intervals().tolist())
-    return exponent + level, mantissa.fma(factor, -1.0)
+    return exponent + level, mantissa.fma(factor, -1.0), (factor, -exponent)
+
+
+def _natural(level: Num, r: Num) -> Num:
+    """log((1 + r)·2^level)."""
+    return level.fma(math.log(2.0), polynomial(r, LOG_NEAR_ONE[1:]).fma(r * r, r))
 
 
 def is_tabled(x: Num) -> bool:
@@ -104,8 +111,8 @@ def is_tabled(x: Num) -> bool:
 
 def log(x: Num) -> Num:
     if is_tabled(x):
-        level, r = _by_interval(x)
-        return level.fma(math.log(2.0), polynomial(r, LOG_NEAR_ONE[1:]).fma(r * r, r))
+        level, r, _ = _by_interval(x)
+        return _natural(level, r)
     mantissa, exponent = mantissa_and_exponent(x)
     return _of_any(x, _log_of(mantissa - 1.0, exponent))
 
@@ -121,7 +128,7 @@ def _of_any(x: Num, result: Num) -> Num:
 def log2(x: Num) -> Num:
     """Exact of powers of two."""
     if is_tabled(x):
-        level, r = _by_interval(x)
+        level, r, _ = _by_interval(x)
         return polynomial(r, [c / math.log(2.0) for c in LOG_NEAR_ONE]).fma(r, level)
     mantissa, exponent = mantissa_and_exponent(x)
     r = mantissa - 1.0
@@ -143,7 +150,7 @@ LOG10_E = {
 
 def log10(x: Num) -> Num:
     if is_tabled(x):
-        level, r = _by_interval(x)
+        level, r, _ = _by_interval(x)
         scale, scale_rest = LOG10_E["float"]
         factor = polynomial(r, [scale, *(c / math.log(10.0) for c in LOG_NEAR_ONE[1:])])
         high, low = LOG10_2
@@ -154,8 +161,13 @@ def log10(x: Num) -> Num:
 
 
 def log1p(x: Num) -> Num:
-    """log of u = 1 + x, with r = (1+x)·2^-e - 1 computed from x itself, so that the rounding of u is not in it."""
+    """log of u = 1 + x, with r = (1+x)·2^-e - 1 computed from x itself, so that the rounding of u is not in it; by
+    tables with what that rounding left."""
     u = x + 1.0
+    if is_tabled(x):
+        level, r, inverse = _by_interval(u)
+        r = (abs(level) < math.inf).where((x - (u - 1.0)).fma(scaled(*inverse), r), r)
+        return _natural(level, r).copysign(x)
     mantissa, exponent = mantissa_and_exponent(u)
     scale = power_of_two(-exponent)
     r = (x < 2.0**60).where(x.fma(scale, scale - 1.0), mantissa - 1.0)
