@@ -17,6 +17,7 @@ import numpy as np
 from staticgrad.errors import GradientError, StaticGradError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.sources import VariableAttributes
+from staticgrad.ops.variables import Fixed
 from staticgrad.optable import Array
 from staticgrad.types import Shape, TensorType, sizes
 
@@ -35,14 +36,18 @@ def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
 
 
 def first_value(attrs: VariableAttributes, seed: int) -> Array:
-    """A variable's value before any write: from the session's seed and the variable's name, and nothing else."""
-    entropy = [seed & (2**64 - 1), zlib.crc32(attrs.key.encode())]
-    value = np.asarray(attrs.initial(np.random.default_rng(np.random.SeedSequence(entropy))))
+    """A variable's value before any write: from the session's seed and the variable's name, and nothing else. It may be
+    memory of the declaration, which nobody may change."""
+    if isinstance(attrs.initial, Fixed):
+        value = attrs.initial.value  # without a generator: NumPy's are a package that takes long to import
+    else:
+        entropy = [seed & (2**64 - 1), zlib.crc32(attrs.key.encode())]
+        value = np.asarray(attrs.initial(np.random.default_rng(np.random.SeedSequence(entropy))))
     if value.shape != attrs.shape:
         raise StaticGradError(
             f"the initial value of variable {attrs.key!r}\n  expected shape {attrs.shape}\n  actual   {value.shape}"
         )
-    return value.astype(attrs.dtype)
+    return value.astype(attrs.dtype, copy=False)
 
 
 class StateLock:

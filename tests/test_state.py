@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import weakref
 from pathlib import Path
@@ -42,6 +44,28 @@ def test_get_and_set(g: sg.Graph) -> None:
     for foreign in (w + 1, "w", None):
         with pytest.raises(sg.FetchError, match="no variable"):
             sess.get(foreign)
+
+
+def test_a_given_first_value_stays_what_it_was_in_the_next_session(g: sg.Graph) -> None:
+    w = sg.Variable(np.ones(3, np.float32))
+    write = sg.assign(w, w + 1)
+    for _ in range(2):
+        sess = sg.Session(g)
+        sess.run(write)
+        np.testing.assert_array_equal(sess.run(w), np.full(3, 2, np.float32))
+
+
+WITHOUT_DRAWS = """
+import sys
+import numpy as np, staticgrad as sg
+y = sg.Variable(np.ones(3, np.float32)) * 2.0
+print(sg.Session().run(y).sum(), "numpy.random" in sys.modules)
+"""
+
+
+def test_given_first_values_import_no_generators() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DRAWS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["6.0", "False"]
 
 
 def test_first_values_do_not_depend_on_the_order_of_use(g: sg.Graph) -> None:

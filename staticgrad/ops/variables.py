@@ -131,4 +131,4 @@ class Initial:
         value = np.asarray(self.initializer.make(self.shape, self.dtype, rng))
         if value.shape != self.shape:
             raise GraphError(f"an initializer made a value of shape {value.shape}, expected {self.shape}")
-        return value.astype(self.dtype)
+        return value.astype(self.dtype, copy=False)
