@@ -351,6 +351,19 @@ def sizes(shape: Shape) -> tuple[int, ...]:
     return cast("tuple[int, ...]", shape)
 
 
+def to_array(value: Any, dtype: np.dtype | None = None) -> np.ndarray:
+    """Numbers as an array, in a dtype of the table; not a copy where they are one.
+
+    Raises:
+        GraphError: they make no array, or none of this dtype.
+    """
+    try:
+        array = np.asarray(value, dtype)
+    except (ValueError, OverflowError) as error:
+        raise GraphError(f"expected an array of numbers: {error}") from None
+    return array.astype(dtype_of(array.dtype), copy=False)
+
+
 class Bound(int):
     """The number of a size that was free when declared; as 1 it does not broadcast either."""
 

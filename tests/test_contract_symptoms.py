@@ -46,6 +46,21 @@ def test_acosh_of_a_large_negative_number_is_nan(
 # -- what is declared -------------------------------------------------------------------------------------------------
 
 
+def test_rows_of_unequal_lengths_and_numbers_that_do_not_fit_are_refused_by_the_users_line() -> None:
+    ragged, huge, x = [[1.0], [2.0, 3.0]], 2**70, sg.placeholder((2,))
+    for declare in (
+        lambda: sg.constant(ragged),
+        lambda: sg.Variable(ragged),
+        lambda: sg.where(x > 0, ragged, x),
+        lambda: sg.full((2,), ragged),
+        lambda: sg.constant(huge),
+        lambda: sg.constant(300, sg.uint8),
+        lambda: sg.Variable(huge, dtype=sg.int32),
+    ):
+        with pytest.raises(sg.GraphError, match=r"expected an array of numbers(.|\n)*test_contract_symptoms\.py"):
+            declare()
+
+
 def test_a_triangle_of_a_mask_is_a_mask() -> None:
     mask = np.ones((3, 4), np.bool_)
     lower, upper = sg.tril(sg.constant(mask)), sg.triu(sg.constant(mask), 1)

@@ -30,6 +30,7 @@ from staticgrad.types import (
     normalize_axis,
     scalar_dtype,
     sizes,
+    to_array,
 )
 
 
@@ -193,12 +194,11 @@ def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | N
     if dtype is None and is_weak(value):
         dtype = scalar_dtype(value)
     if dtype is None and isinstance(value, (list, tuple)):
-        array = np.asarray(value)
+        array = to_array(value)
         kinds = {type(item) for item in _leaves(value)}
         if kinds and kinds <= {bool, int, float} and array.dtype == np.float64:
             dtype = float32
-    array = np.asarray(value)
-    array = array.astype(dtype_of(array.dtype if dtype is None else dtype))
+    array = to_array(value, None if dtype is None else dtype_of(dtype))
     attrs = ConstantAttributes(array.dtype, array.shape, array.tobytes())
     return get_default_graph().add(CONSTANT, (), attrs, name=name).outputs[0]
 
@@ -264,8 +264,8 @@ def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = 
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
         return FUNCTIONS.broadcast_to(x, shape)
-    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or dtype_of(np.asarray(fill_value).dtype)
-    attrs = FullAttributes(as_shape(shape, "full"), kind, np.asarray(fill_value).astype(kind).item())
+    kind = dtype_of(dtype) if dtype is not None else scalar_dtype(fill_value) or to_array(fill_value).dtype
+    attrs = FullAttributes(as_shape(shape, "full"), kind, to_array(fill_value, kind).item())
     return get_default_graph().add(FULL, (), attrs).outputs[0]
 
 

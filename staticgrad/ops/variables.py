@@ -11,7 +11,18 @@ from staticgrad.graph import Graph, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
-from staticgrad.types import DTypeLike, Shape, ShapeLike, dtype_of, float32, is_floating, is_weak, scalar_dtype, sizes
+from staticgrad.types import (
+    DTypeLike,
+    Shape,
+    ShapeLike,
+    dtype_of,
+    float32,
+    is_floating,
+    is_weak,
+    scalar_dtype,
+    sizes,
+    to_array,
+)
 
 
 @runtime_checkable
@@ -100,13 +111,13 @@ def _static(key: str, shape: ShapeLike) -> Shape:
 
 def _array(value: TensorLike, dtype: DTypeLike | None) -> Array:
     if dtype is not None:
-        return np.array(value, dtype_of(dtype), copy=True)
+        return to_array(value, dtype_of(dtype)).copy()
     if is_weak(value):
-        return np.array(value, scalar_dtype(value))
-    array = np.array(value, copy=True)
+        return to_array(value, scalar_dtype(value))
+    array = to_array(value).copy()
     if isinstance(value, list | tuple) and array.dtype == np.float64:
         array = array.astype(float32)  # nests of Python floats, as the factories make them
-    return array.astype(dtype_of(array.dtype), copy=False)
+    return array
 
 
 class Fixed:
