@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from staticgrad import config
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
@@ -84,10 +86,12 @@ class Session:
         if num_threads is None:
             chosen = config.get("THREADS")
             num_threads = int(chosen) if chosen else available_cores()
-        if num_threads < 1:
-            raise StaticGradError(f"num_threads: expected at least 1, actual {num_threads}")
+        if not isinstance(num_threads, int | np.integer) or num_threads < 1:
+            raise StaticGradError(f"num_threads: expected an int of at least 1, actual {num_threads!r}")
+        if not isinstance(seed, int | np.integer):
+            raise StaticGradError(f"a seed is an int of 64 bits, not {seed!r}")
         self.graph = get_default_graph() if graph is None else graph
-        self.num_threads = num_threads
+        self.num_threads = int(num_threads)
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
         self.store = Store(self.graph, int(seed))

@@ -529,3 +529,11 @@ def test_one_session_in_many_threads(g: sg.Graph) -> None:
 
     in_threads(4, work)
     assert sess.compile_count == 4
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_threads": 0}, {"num_threads": 1.5}, {"num_threads": "2"}, {"seed": "x"}, {"seed": 0.5}]
+)
+def test_options_that_are_no_numbers_of_theirs_are_refused(g: sg.Graph, options: dict[str, Any]) -> None:
+    with pytest.raises(sg.StaticGradError, match="int of"):
+        sg.Session(g, **options)
