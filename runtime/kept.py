@@ -38,12 +38,19 @@ _NO_BLOCK = Block(0)
 class Kept:
     """One tape's share. Its block goes back when nobody holds this any more, so not while a program runs in it."""
 
-    __slots__ = ("_blocks", "block", "run_number")
+    __slots__ = ("_blocks", "block", "late", "run_number")
 
     def __init__(self, blocks: Blocks | None, block: Block, run_number: int = -1) -> None:
         self._blocks = blocks
         self.block = block
         self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
+        self.late: BaseException | None = None  # raised while a program ran to its end
+
+    def raise_late(self) -> None:
+        """Raise what was raised while a program ran, now that all it did is noted."""
+        late, self.late = self.late, None
+        if late is not None:
+            raise late
 
     def without_block(self) -> Kept:
         """What is left when no value in the block can be read any more."""

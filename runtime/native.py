@@ -101,6 +101,7 @@ class NativeRunner:
         self.store = store
         self._binary = binary
         callbacks = any(isinstance(slot, CallbackSlot) for slot in interface.slots)
+        self._is_late = any(isinstance(slot, CallbackSlot) and slot.late for slot in interface.slots)
         self.keeps_lock = not callbacks and estimated_seconds(interface) < KEEP_LOCK_BELOW
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = binary.code.address("main")
@@ -181,6 +182,9 @@ class NativeRunner:
                     view(operands[i])[...] = result
                 return 0
             except BaseException as error:  # it crosses compiled code as a status, and is raised again after it
+                if slot.late:
+                    self._failure.__dict__.setdefault("late", error)
+                    return 0
                 self._failure.error = error
                 return 1
 
@@ -205,6 +209,7 @@ class NativeRunner:
         """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None.
 
         ``kept`` is given for a tape's programs; one that uses up kept values (``Interface.borrows``) runs in its block.
+        What a late callback raised is raised after the run, by who keeps the tape where there is one.
         """
         try:
             frame = self._frames.pop()
@@ -233,10 +238,19 @@ class NativeRunner:
                     kept.run_number = number
             else:
                 self._call(frame, arena)
+            if self._is_late:
+                self._raise_late(kept)
             return results
         finally:
             if len(self._frames) < IDLE_FRAMES:
                 self._frames.append(frame)
+
+    def _raise_late(self, kept: Kept | None) -> None:
+        late: BaseException | None = self._failure.__dict__.pop("late", None)
+        if kept is not None:
+            kept.late = late
+        elif late is not None:
+            raise late
 
     def _repeat_draws(self, frame: Frame, run_number: int) -> None:
         """Let draws that are repeated see the run number of the tape's forward."""
@@ -292,6 +306,7 @@ class NativeRunner:
     def _error(self, status: int, frame: Frame) -> BaseException:
         if not 0 < status <= len(self.interface.checks):
             return StaticGradError(f"the program ended with the unknown status {status}")
+        self._failure.__dict__.pop("late", None)  # what ended the run says more
         offset = self.interface.checks[status - 1].offset
         extremes = frame.arena[offset : offset + 16].copy()
         check = self.program.checks[status - 1]
@@ -317,7 +332,7 @@ class NativeRunner:
             places: for each result the number of the fetched tensor, -1 for an op.
             single: whether the result is one array rather than a list.
         """
-        if self._poison or self._gradients:
+        if self._poison or self._gradients or self._is_late:
             return None
         store, frame = self.store, self._new_frame()
         stateful = self._enter is not contextlib.nullcontext

@@ -207,6 +207,7 @@ class Tape:
         self._kept = programs.blocks.take()
         self._values = programs.run(arrays, self._kept)  # of the outputs
         self._peak_bytes = programs.peak_bytes
+        self._kept.raise_late()
 
     def __enter__(self) -> Tape:
         return self
@@ -277,6 +278,7 @@ class Tape:
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()
+        kept.raise_late()
 
     def _arguments(
         self, output: Tensor | Sequence[Tensor], grad: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
 from collections.abc import Callable
@@ -227,6 +228,53 @@ def test_a_python_call_gets_and_gives_arrays(g: sg.Graph) -> None:
         (bad,) = sg.py_call(wrong, [x], [(sg.float32, (2, 3))])
         with pytest.raises(sg.StaticGradError):
             sess.run(bad, {x: values})
+
+
+class Broken(io.StringIO):
+    """Output that can't be written to."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(text)
+
+
+@pytest.mark.parametrize("backend", ["compiled"], indirect=True)
+def test_what_a_print_raises_is_raised_after_the_run(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State is written as a whole, and only once; of several errors the first is raised."""
+    x = sg.placeholder((2,))
+    count = sg.Variable(np.zeros(2, np.float32), name="count")
+    shown, more = sg.print(x, "x"), sg.print(x + 1, "more")
+    with sg.control_dependencies([shown, more]):
+        counted = sg.assign(count, count + x)
+    sess = sg.Session(g)
+    exe = sess.compile([counted, x * 2], [x])
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", Broken())
+        for runs in (1, 2):
+            with pytest.raises(BrokenPipeError, match="x"):
+                exe(f32(1, 2))
+            assert sess.get(count).tolist() == [runs, 2 * runs]
+    assert exe(f32(1, 2))[1].tolist() == [2, 4]  # nothing is left of the errors
+    assert sess.get(count).tolist() == [3, 6]
+
+
+@pytest.mark.parametrize("backend", ["compiled"], indirect=True)
+def test_a_backward_whose_print_fails_has_been_done(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sg.placeholder((2,), requires_grad=True)
+    h = x * x
+    h.register_hook(lambda grad: sg.print(grad, "gradient"))
+    y = sg.sum(h * h)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(1, 2)})
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", Broken())
+        for times, retain in ((1, True), (2, False)):
+            with pytest.raises(BrokenPipeError):
+                tape.backward(y, retain_graph=retain)
+            assert sess.grad(x).tolist() == [4 * times, 32 * times]
+        with pytest.raises(BrokenPipeError):
+            sess.forward(sg.print(y, "y"), {x: f32(1, 2)})
+    with pytest.raises(sg.BuffersFreedError):
+        tape.backward(y)
 
 
 def test_gradients_pass_a_print_and_need_a_rule_for_a_python_call(g: sg.Graph) -> None:

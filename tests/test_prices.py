@@ -64,6 +64,15 @@ def test_a_retained_gradient_costs_its_tensor(g: sg.Graph, price_all: Priced) ->
 
 
 @BOTH
+@pytest.mark.parametrize("at", [0, 1, 4, 6])
+def test_a_print_far_down_keeps_no_gradients_of_weights_waiting(g: sg.Graph, price_all: Priced, at: int) -> None:
+    """They waited for every print, since one may fail, and what they are made of was alive till then."""
+    x, y, between = deep(SIZE, 8)
+    between[at].register_hook(lambda grad: sg.print(grad, "between"))
+    assert [price.arena_bytes for price in price_all(x, sg.sum(y * y))] == [0]
+
+
+@BOTH
 def test_a_hook_that_prints_costs_no_arena(g: sg.Graph, price_all: Priced, capsys: pytest.CaptureFixture[str]) -> None:
     x, y, between = deep(SIZE, 4)
     loss = sg.sum(y * y)

@@ -294,21 +294,23 @@ class Lowering:
         self._append(tested, [node])
 
     def _call(self, node: Node) -> None:
+        """A print fails late: state need not wait for it, so that it keeps no gradient alive that is to be added."""
         inputs = [self.places.memory(x) for x in node.inputs]
+        outputs: list[Memory] = []
+        check: Check | None = None
         if node.op.name == "print":
             text = node.attrs.text
-            slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source)
-            outputs: list[Memory] = []
+            slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source, late=True)
         else:
             types = tuple(y.type for y in node.outputs)
             slot = CallbackSlot(node.attrs.function, tuple(x.type for x in node.inputs), types, node.source)
             outputs = [self.places.memory(y) for y in node.outputs]
+            check = Check("callback", f"{node.op.name} ({node.name!r}) raised", node.source)
         self.places.add(slot)
-        message = f"{node.op.name} ({node.name!r}) raised"
         memories = (*inputs, *outputs)
         step = Step(
             node.op.name, "call", None, tuple(Operand(m) for m in memories), tuple(dict.fromkeys(inputs)),
-            tuple(outputs), check=Check("callback", message, node.source), callback=slot, source=node.source,
+            tuple(outputs), check=check, callback=slot, source=node.source,
             serial=node.serial,
         )  # fmt: skip
         self._append(step, [node])

@@ -6,7 +6,7 @@ Which order is chosen never changes a value: it is decided by the sizes alone.
 
     fill or write of a buffer  <  additions to it  <  its readers
     readers of a variable      <  its write
-    every check and call out   <  every write of state
+    what can fail              <  every write of state
 """
 
 from __future__ import annotations
