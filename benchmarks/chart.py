@@ -39,6 +39,7 @@ def draw(results: Results, path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel(f"time of a call over staticgrad's, {results.plan.threads} thread(s)")
     axes.grid(axis="x", which="major", alpha=0.3)
-    axes.legend(fontsize="small")
+    if peers:
+        axes.legend(fontsize="small")
     figure.savefig(path)
     plt.close(figure)

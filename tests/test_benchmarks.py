@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,13 @@ def test_the_chart_has_a_bar_for_each_ratio(tools: Any, results: Any, tmp_path: 
     text = path.read_text(encoding="utf-8")
     assert text.count('<g id="patch_') > 2
     assert "gemm_256" in text
+
+
+def test_a_chart_without_peers_warns_of_no_legend(tools: Any, results: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    alone = replace(results, plan=replace(results.plan, peers=(tools.turns.OURS,)))
+    tools.chart.draw(alone, tmp_path / "figures.svg")  # a warning is an error
+    assert (tmp_path / "figures.svg").stat().st_size > 0
 
 
 # -- the command ------------------------------------------------------------------------------------------------------
