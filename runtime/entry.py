@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
 from staticgrad.runtime import results
+from staticgrad.runtime.vectorcall import interpreter_address, is_known
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -101,9 +102,7 @@ WRITABLE = READABLE | 0x0400  # | NPY_ARRAY_WRITEABLE
 def layout_is_known() -> bool:
     """Whether the fields lie where this module expects them. An address that was read is followed only where its
     surroundings are as they should be: another layout shall be found out, not run into."""
-    if sys.implementation.name != "cpython" or sys.maxsize < 2**62 or object.__basicsize__ != 16:
-        return False  # another interpreter, 32 bits, a build for debugging or without the interpreter's lock
-    return _arrays_are_known() and _tuples_are_known() and _lists_are_known()
+    return is_known() and _arrays_are_known() and _tuples_are_known() and _lists_are_known()
 
 
 def _word(address: int) -> int:
@@ -184,7 +183,7 @@ def _machinery() -> _Machinery | None:
     addresses["PyDataMem_SetHandler"] = results.numpy_api(results.SET_HANDLER)
     for name in API:
         if name not in addresses:
-            addresses[name] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+            addresses[name] = interpreter_address(name)
     target = current_target()
     native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
     definition = _MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)

@@ -166,8 +166,6 @@ class Executable(vectorcall.Forwarding):
         if runner is not self._latest:
             self._latest = runner
             self.__call__ = self._entries.get(shapes, self.call)
-            if self.__call__ != self.call:
-                self._start()
         return runner
 
     def _start(self) -> None:
@@ -186,7 +184,9 @@ class Executable(vectorcall.Forwarding):
                 oldest = next(iter(self._runners))
                 self._runners.pop(oldest, None)
                 self._entries.pop(oldest, None)
-            self._entries[shapes] = self._entry(runner, tuple(feeds.values()))
+            self._entries[shapes] = entry = self._entry(runner, tuple(feeds.values()))
+            if entry != self.call:
+                self._start()
             self._runners[shapes] = runner
         return runner
 

@@ -304,9 +304,9 @@ class NativeRunner:
         return frame
 
     def _error(self, status: int, frame: Frame) -> BaseException:
+        self._failure.__dict__.pop("late", None)  # what ended the run says more
         if not 0 < status <= len(self.interface.checks):
             return StaticGradError(f"the program ended with the unknown status {status}")
-        self._failure.__dict__.pop("late", None)  # what ended the run says more
         offset = self.interface.checks[status - 1].offset
         extremes = frame.arena[offset : offset + 16].copy()
         check = self.program.checks[status - 1]

@@ -59,23 +59,25 @@ class _Spec(ctypes.Structure):
                 ("flags", ctypes.c_uint), ("slots", ctypes.c_void_p))  # fmt: skip
 
 
-def _address(name: str) -> int:
-    """Of a function of the interpreter."""
+def interpreter_address(name: str) -> int:
+    """The address of a function of the interpreter."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
 
 
-def _is_known() -> bool:
+def is_known() -> bool:
+    """Whether objects begin as they do in CPython of 64 bits: not in another interpreter, in a build for debugging or
+    without the interpreter's lock."""
     return sys.implementation.name == "cpython" and sys.maxsize > 2**62 and object.__basicsize__ == HEAD
 
 
 def _make_base() -> type:
     """A class of objects with hidden words; one without them on other interpreters."""
-    if not _is_known():
+    if not is_known():
         return type("Forwarding", (), {"__slots__": (), "__module__": __name__})
     members = (_Member * 2)(_Member(b"__vectorcalloffset__", T_PYSSIZET, HEAD, READONLY, None))
     slots = (_Slot * 3)(
         _Slot(TP_MEMBERS, ctypes.addressof(members)),
-        _Slot(TP_CALL, _address("PyVectorcall_Call")),
+        _Slot(TP_CALL, interpreter_address("PyVectorcall_Call")),
     )
     flags = BASETYPE | HAVE_VECTORCALL
     spec = _Spec(f"{__name__}.Forwarding".encode(), HIDDEN, 0, flags, ctypes.addressof(slots))
@@ -130,6 +132,6 @@ def start(x: Forwarding, forward: int, slot: int) -> None:
         return
     words = (ctypes.c_uint64 * len(Word)).from_address(id(x) + HEAD)
     words[Word.SLOT] = slot
-    words[Word.CALL] = _address("PyObject_Vectorcall")
-    words[Word.HOLD], words[Word.RELEASE] = _address("Py_IncRef"), _address("Py_DecRef")
+    words[Word.CALL] = interpreter_address("PyObject_Vectorcall")
+    words[Word.HOLD], words[Word.RELEASE] = interpreter_address("Py_IncRef"), interpreter_address("Py_DecRef")
     words[Word.VECTORCALL] = forward

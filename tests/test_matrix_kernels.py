@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
@@ -613,10 +613,10 @@ def raw_strides(kernel: Contraction | Convolution, on: Target) -> tuple[int, ...
     return convolution.raw_strides(kernel, on)
 
 
-def scratch_bytes(kernel: Contraction | Convolution, on: Target) -> int:
+def scratch_bytes(kernel: Contraction | Convolution, on: Target, workers: int = 1) -> int:
     if isinstance(kernel, Contraction):
-        return contraction_plan.scratch_bytes(kernel, on)
-    return convolution.scratch_bytes(kernel, on)
+        return contraction_plan.scratch_bytes(kernel, on, workers)
+    return convolution.scratch_bytes(kernel, on, workers)
 
 
 def emit_epilogue(module: Module, case: Case, name: str) -> str:
@@ -711,6 +711,38 @@ def check_case(native: NativeModule, case: Case, number: int) -> None:
         assert np.allclose(case.result, case.expected, rtol=1e-3, atol=1e-3), what
 
 
+def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolution], atol: float) -> None:
+    """One thread gives what is expected, several the same bits, and none writes behind its scratch memory."""
+    target = current_target()
+    module, pools = Module(target), []
+    for number, kernel in enumerate(kernels):
+        if isinstance(kernel, Contraction):
+            pools.append(contraction_plan.is_shared(kernel, target))
+            contraction.emit_contraction(module, kernel, f"kernel{number}", None, pools[-1])
+        else:
+            pools.append(convolution.is_shared(kernel, target))
+            convolution.emit_convolution(module, kernel, f"kernel{number}", None, pools[-1])
+        f = module.function(f"run{number}", ["ptr"] * (4 + pools[-1]), internal=False)
+        f.call(f"kernel{number}", "void", *f.params)
+        f.finish()
+    native = NativeModule(module.text(), target)
+    for number, (case, kernel, shared) in enumerate(zip(cases, kernels, pools, strict=True)):
+        found = []
+        for threads in (1, 2, 3):
+            size = scratch_bytes(kernel, target, threads)
+            memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
+            scratch = -(-memory.ctypes.data // 64) * 64
+            case.result.fill(99)
+            pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data, scratch]
+            pointers += [pool_address(threads)] * shared
+            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
+            assert (memory[scratch - memory.ctypes.data + size :] == 0xFF).all(), case.label
+            found.append(case.result.copy())
+        assert np.allclose(found[0], case.expected, rtol=1e-3, atol=atol), case.label
+        for result in found[1:]:
+            np.testing.assert_array_equal(result, found[0], err_msg=case.label)
+
+
 @pytest.mark.parametrize("group", GROUPS)
 def test_kernels_match_numpy(group: str) -> None:
     cases = GROUPS[group]()
@@ -770,28 +802,7 @@ def test_products_by_threads_have_the_same_bits_for_any_number(blocks: str) -> N
              for layouts in ("nnn", "ntn", "ttn", "nnt")]  # fmt: skip
     kernels = [cast(Contraction, case.kernel) for case in cases]
     assert all(contraction_plan.is_shared(kernel, target) for kernel in kernels)
-    module = Module(target)
-    for number, kernel in enumerate(kernels):
-        contraction.emit_contraction(module, kernel, f"kernel{number}", None, True)
-        f = module.function(f"run{number}", ["ptr"] * 5, internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
-        f.finish()
-    native = NativeModule(module.text(), target)
-    for number, (case, kernel) in enumerate(zip(cases, kernels, strict=True)):
-        found = []
-        for threads in (1, 2, 3):
-            size = contraction_plan.scratch_bytes(kernel, target, threads)
-            memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
-            scratch = -(-memory.ctypes.data // 64) * 64
-            case.result.fill(99)
-            pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data, scratch]
-            pointers.append(pool_address(threads))
-            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
-            assert (memory[scratch - memory.ctypes.data + size :] == 0xFF).all(), case.label
-            found.append(case.result.copy())
-        assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-3), case.label
-        for result in found[1:]:
-            np.testing.assert_array_equal(result, found[0], err_msg=case.label)
+    check_threads(cases, kernels, atol=1e-3)
 
 
 def test_large_products_pack_on_the_stack() -> None:
@@ -852,28 +863,9 @@ PACKED = (functools.partial(packed_pixel_cases, "weight_grad"), many_weights_cas
 @pytest.mark.parametrize("make", PACKED, ids=("packed_pixels", "many_weights", "planes", "plane_products"))
 def test_packing_by_threads_gives_the_same_bits_for_any_number(make: Callable[[], list[Case]]) -> None:
     """Blocks of pixels, panels of weights or of filters are packed by several threads; sums are those of one."""
-    target, cases = current_target(), make()
+    cases = make()
     kernels = [cast(Convolution, replace(case.kernel, epilogue=None, store_raw=True)) for case in cases]
-    shared = [convolution.is_shared(kernel, target) for kernel in kernels]
-    module = Module(target)
-    for number, kernel in enumerate(kernels):
-        convolution.emit_convolution(module, kernel, f"kernel{number}", None, shared[number])
-        f = module.function(f"run{number}", ["ptr"] * (4 + shared[number]), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
-        f.finish()
-    native = NativeModule(module.text(), target)
-    for number, (case, kernel) in enumerate(zip(cases, kernels, strict=True)):
-        found = []
-        for threads in (1, 2, 3):
-            memory = np.full(convolution.scratch_bytes(kernel, target, threads) + 64, 0xFF, np.uint8)
-            result = np.zeros_like(case.result)
-            pointers = [*(operand.ctypes.data for operand in case.operands), result.ctypes.data]
-            pointers += [-(-memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared[number]]
-            ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(native.address(f"run{number}"))(*pointers)
-            found.append(result)
-        assert np.allclose(found[0], case.expected, rtol=1e-3, atol=1e-2), case.label
-        for result in found[1:]:
-            np.testing.assert_array_equal(result, found[0], err_msg=case.label)
+    check_threads(cases, kernels, atol=1e-2)
 
 
 def test_microkernels_are_shared() -> None:

@@ -93,7 +93,7 @@ def test_an_object_that_is_not_started_is_called_all_the_same() -> None:
 
 
 def test_on_other_interpreters_the_class_is_an_ordinary_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorcall, "_is_known", lambda: False)
+    monkeypatch.setattr(vectorcall, "is_known", lambda: False)
     plain = vectorcall._make_base()
     monkeypatch.setattr(vectorcall, "Forwarding", plain)
     made: Any = type("Made", (plain,), {"__slots__": ("__call__",)})

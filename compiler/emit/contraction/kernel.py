@@ -88,11 +88,12 @@ def _pack(f: Function, plan: Plan, to: Value, b: Value, block: _Block, panels: t
         interleave(f, tiling, to, source, plan.k)
         return
     with span(f, *panels) as panel:
-        skipped = f.mul(_less(f, panel, block.first), plan.block_depth * tiling.width)
+        skipped = f.mul(_behind(f, panel, block.first), plan.block_depth * tiling.width)
         pack_panel(f, tiling, f.offset(to, skipped, element), source, block.depth, panel, plan.last_depth)
 
 
-def _less(f: Function, index: Index, first: Index) -> Index:
+def _behind(f: Function, index: Index, first: Index) -> Index:
+    """How far ``index`` is behind ``first``."""
     return 0 if index is first else f.sub(index, first)
 
 
@@ -139,7 +140,7 @@ class _Emitter:
 
     def emit(self) -> None:
         plan, f = self.plan, self.f
-        if not plan.dots and plan.pack_b and plan.b_outside:
+        if plan.pack_b and plan.b_outside:
             with self.blocks() as block:
                 self.pack_b([0] * len(plan.kernel.batch), block, (block.first, block.end))
                 with nested_spans(f, plan.kernel.batch) as batch:
@@ -272,8 +273,8 @@ class _Emitter:
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
             b_panel, b_stride = plan.block_depth * tiling.width, tiling.width * tiling.terms
-            skipped = columns[0] if plan.kernel.packed is not None else _less(f, columns[0], block.first)
-            b = self._at(self.packed_b, (skipped, b_panel), (_less(f, start, block.start), tiling.width))
+            skipped = columns[0] if plan.kernel.packed is not None else _behind(f, columns[0], block.first)
+            b = self._at(self.packed_b, (skipped, b_panel), (_behind(f, start, block.start), tiling.width))
         else:
             b_panel, b_stride = tiling.width, plan.b[0]
             b = self._operand(self.b, b_batch(kernel, plan.swapped), batch)
