@@ -22,7 +22,6 @@ from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, 
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
-from staticgrad.optable import NO_ATTRIBUTES, OPS
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 I32, I64, U8, BOOL = (np.dtype(t) for t in (np.int32, np.int64, np.uint8, np.bool_))
@@ -65,13 +64,6 @@ def method(name: str) -> Body:
     return lambda b, xs: [getattr(b, name)(*xs)]
 
 
-def entry(name: str) -> Body:
-    """What an op's entry writes for one element."""
-    rule = OPS[name].scalar
-    assert rule is not None
-    return lambda b, xs: [rule(b, NO_ATTRIBUTES, *xs)]
-
-
 def casting(dtype: np.dtype) -> Body:
     return lambda b, xs: [b.cast(xs[0], dtype)]
 
@@ -99,7 +91,7 @@ class Program:
 
 
 UNARY = ["floor", "ceil", "trunc", "round", "sign", "neg", "abs", "sqrt"]
-BINARY = ["add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "copysign", "pow"]
+BINARY = ["add", "sub", "mul", "div", "floor_divide", "remainder", "minimum", "maximum", "copysign", "pow", "atan2"]
 BITWISE = ["shift_left", "shift_right", "bit_and", "bit_or", "bit_xor"]
 WHOLE = ["add", "sub", "mul", "floor_divide", "remainder", "minimum", "maximum", "pow", *BITWISE]
 CLASSES = ["isnan", "isfinite", "isinf"]
@@ -121,7 +113,6 @@ def program(target: Target) -> Program:
             add_loop(module, f"{name}.{dtype.name}.pair", [dtype], 1, 2, method(name))
         for name in BINARY:
             add_loop(module, f"{name}.{dtype.name}", [dtype, dtype], 1, lanes, method(name))
-        add_loop(module, f"atan2.{dtype.name}", [dtype, dtype], 1, lanes, entry("atan2"))
         for name in CLASSES:
             add_loop(module, f"{name}.{dtype.name}", [dtype], 1, lanes, method(name))
     for dtype in INTEGERS:
@@ -379,6 +370,18 @@ def test_angles_of_points_are_ieee_in_every_direction(compiled: Program, dtype: 
     np.testing.assert_allclose(got, expected, rtol=4 * info.eps, atol=2 * float(info.smallest_subnormal))
     known = ~np.isnan(expected)
     np.testing.assert_array_equal(np.signbit(got[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
+def test_angles_of_points_whose_coordinates_are_alike(compiled: Program, dtype: np.dtype) -> None:
+    """Where the quotient is near what the arc tangent's reduction begins at, in every direction."""
+    rng = np.random.default_rng(13)
+    near = np.concatenate([rng.uniform(0.2, 1.1, 600), rng.uniform(0.32, 0.36, 200), rng.uniform(0.4, 0.5, 200)])
+    y, x = (np.exp(rng.uniform(-30, 30, near.size)) * rng.choice([-1, 1], near.size)).astype(dtype), near
+    y, x = np.concatenate([y, y * near]).astype(dtype), np.concatenate([y * x, y]).astype(dtype)
+    x *= rng.choice([-1, 1], x.size).astype(dtype)
+    expected = [mpmath.atan2(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(y, x, strict=True)]
+    assert errors(compiled.one("atan2", y, x), expected, dtype).max() <= 1.6
 
 
 # -- arithmetic against NumPy -----------------------------------------------------------------------------------------

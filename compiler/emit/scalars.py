@@ -393,6 +393,9 @@ class Scalars:
     def atan(self, x: Lane) -> Lane:
         return self._elementary(inverse_circular.atan, x)
 
+    def atan2(self, y: Lane, x: Lane) -> Lane:
+        return Lane(inverse_circular.atan2(self._num(y), self._num(x)).value, x.dtype)
+
     def sinh(self, x: Lane) -> Lane:
         return self._elementary(exponential.sinh, x)
 

@@ -1,12 +1,11 @@
-"""asin, acos, atan."""
+"""asin, acos, atan, and the angle of a point."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from staticgrad.compiler.emit.elementary.circular import HALF_PI, HALF_PI_REST
+from staticgrad.compiler.emit.elementary.exponent import bits_of
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     Num,
@@ -14,6 +13,7 @@ from staticgrad.compiler.emit.elementary.number import (
     polynomial,
     two_product,
 )
+from staticgrad.compiler.emit.elementary.rare import rarely
 
 # pi/2 as a sum of two
 HALF_PI_PARTS = {
@@ -21,15 +21,20 @@ HALF_PI_PARTS = {
     "double": (HALF_PI, HALF_PI_REST),
 }
 
-# (atan y - y)/y^3 in y^2, y <= tan(pi/8): 2^-30.4 and 2^-59.4
+# (atan y - y)/y^3 in y^2, y <= 1/3: 2^-28.4 and 2^-55.6
 ATAN = {
-    "float": (-3.3333316e-01, 1.9998528e-01, -1.4244378e-01, 1.0598938e-01, -6.0891125e-02),
+    "float": (-3.3333257e-01, 1.9993222e-01, -1.4096685e-01, 8.981494e-02),
     "double": (
-        -0.333333333333332, 0.19999999999953624, -0.1428571428018928, 0.1111111078270772, -0.09090897727327871,
-        0.07692059542847142, -0.06663095094083087, 0.05847815457973503, -0.0503893590075695, 0.03805433959862193,
-        -0.017895145400364104,
+        -0.3333333333333143, 0.19999999999307333, -0.14285714198850388, 0.11111105759105548, -0.09090721929955857,
+        0.07688333168674098, -0.06614163864717357, 0.054561967728515154, -0.032575176558768265,
     ),
 }  # fmt: skip
+
+# pi/2 and atan(1/2) less the same part of each, by which they are to be increased: their sums are exact then
+ANGLES = {
+    "float": (1.5707979202270508, 0.46364808082580566, -1.0144093862383624e-06),
+    "double": (1.5707963267948952, 0.4636476090008057, 8.871296333821323e-16),
+}
 
 # (asin y - y)/y^3 in y^2, y <= 1/2: for float results 2^-27.6; 2^-55.8
 ASIN = {
@@ -42,18 +47,55 @@ ASIN = {
 }  # fmt: skip
 
 
-def atan(x: Num) -> Num:
-    """atan of y = t, (t-1)/(t+1) or -1/t for t = |x|, plus 0, pi/4 or pi/2."""
-    t = abs(x)
-    middle, large = t > math.tan(math.pi / 8), t > math.tan(3 * math.pi / 8)
-    numerator = large.where(-1.0, middle.where(t - 1.0, t))
-    denominator = large.where(t, middle.where(t + 1.0, 1.0))
-    y = numerator / denominator
-    high, low = HALF_PI_PARTS[x.element]
-    base = large.where(x.const(high), middle.where(x.const(high / 2), 0.0))
-    rest = large.where(x.const(low), middle.where(x.const(low / 2), 0.0))
+def _angle(low: Num, high: Num, downward: Num, start: Num) -> Num:
+    """The arc tangent of low/high, 0 <= low <= high, taken from ``start`` (pi/2 times 0, 1 or 2, less its part) where
+    ``downward``, else added to it.
+
+    Above 1/3 it is atan(1/2) and that of (2·low - high)/(2·high + low), whose numerator is exact: with one division the
+    quotient is off by two roundings at most, and it is small where the result is small.
+    """
+    _, middle, part = ANGLES[low.element]
+    far = low * 3.0 > high
+    above, below = far.where(low.fma(2.0, -high), low), far.where(high.fma(2.0, low), high)
+    base = far.where(low.const(middle), 0.0)
+    y = downward.where(-above, above) / below
+    base = start + downward.where(-base, base)
     z = y * y
-    return (base + (polynomial(z, ATAN[x.element]).fma(y * z, rest) + y)).copysign(x)
+    return base + (polynomial(z, ATAN[low.element]).fma(y * z, base * part) + y)
+
+
+def atan(x: Num) -> Num:
+    """The angle of the point (1, x)."""
+    t = abs(x)
+    steep = t > 1.0
+    start = steep.where(x.const(ANGLES[x.element][0]), 0.0)
+    return _angle(t.at_most(1.0), t.at_least(1.0), steep, start).copysign(x)
+
+
+def atan2(y: Num, x: Num) -> Num:
+    """The angle in [-pi, pi] of the point (x, y), by that of the smaller coordinate over the larger (IEEE 754's
+    cases: the signs of zeros count, two infinities are as far as each other)."""
+    form = x.format
+    across, up = abs(x), abs(y)
+    steep = up > across
+    left = Num(x.f, x.f.compare("icmp slt", x.bits().value, x.bits().lift(0)))
+    low, high = steep.where(across, up), steep.where(up, across)
+    # zeros become the largest integer: unsigned, they are beyond
+    largest = 1.0 / form.smallest_normal
+    extreme = Num(x.f, x.f.compare("icmp uge", (high.bits() - 1).value, x.bits().lift(bits_of(largest, form) - 1)))
+
+    def moderate() -> list[Num]:
+        """In a range where nothing overflows, with a quotient where there is none."""
+        huge = high >= largest
+        both = huge & low.equals(high)
+        smaller = both.where(1.0, huge.where(low * 0.125, low))
+        larger = both.where(1.0, huge.where(high * 0.125, high))
+        return [smaller, high.equals(0.0).where(1.0, larger)]
+
+    low, high = rarely(extreme, [low, high], moderate)
+    quarter = ANGLES[x.element][0]
+    start = steep.where(x.const(quarter), left.where(x.const(2.0 * quarter), 0.0))
+    return _angle(low, high, steep ^ left, start).copysign(y)
 
 
 def _asin_parts(x: Num) -> tuple[Num, Num, Num]:

@@ -102,22 +102,8 @@ atan = unary(
 )  # fmt: skip
 
 
-def _scalar_atan2(b: ScalarBuilder[V], attrs: object, y: V, x: V) -> V:
-    """The angle of (x, y), from the arc tangent of the smaller coordinate over the larger (IEEE 754's cases)."""
-    dtype = x.dtype
-    zero, one = b.const(0, dtype), b.const(1, dtype)
-    ax, ay = b.abs(x), b.abs(y)
-    steep = b.gt(ay, ax)
-    low, high = b.select(steep, ax, ay), b.select(steep, ay, ax)
-    level = b.select(b.eq(high, zero), zero, one)  # both zero: 0; both infinite: 1
-    angle = b.atan(b.select(b.eq(low, high), level, b.div(low, high)))
-    angle = b.select(steep, b.sub(b.const(math.pi / 2, dtype), angle), angle)
-    leftward = b.lt(b.copysign(one, x), zero)  # the sign of -0 counts
-    return b.copysign(b.select(leftward, b.sub(b.const(math.pi, dtype), angle), angle), y)
-
-
 atan2 = binary(
-    "atan2", "The angle in [-pi, pi] of the point (x2, x1).", _scalar_atan2, np.arctan2, FLOAT,
+    "atan2", "The angle in [-pi, pi] of the point (x2, x1).", "atan2", np.arctan2, FLOAT,
     (scaled(lambda o, z, y, x: x / (x * x + y * y)), scaled(lambda o, z, y, x: o.negative(y / (x * x + y * y)))),
     binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
 )  # fmt: skip
