@@ -256,6 +256,7 @@ def narrow_cases() -> list[Case]:
         (33, 20, 75),
         (30, 6, 2000),
         (14, 7, 33),
+        (40, 3, 70),
     )
     cases = [
         contraction_case(*size, layouts=layouts, dtype=dtype, batch=batch)
@@ -264,6 +265,11 @@ def narrow_cases() -> list[Case]:
         )
     ]
     cases += [contraction_case(5, 60, 71, layouts="ntn", dtype=dtype) for dtype in (F32, F64)]  # Cᵀ
+    dots = ((11, 12, 800), (1, 7, 130), (9, 5, 33), (2, 2, 32), (16, 16, 3000), (13, 3, 50))  # in several blocks of k
+    cases += [
+        contraction_case(*size, layouts=layouts, dtype=dtype, batch=batch)
+        for size, (layouts, batch), dtype in pairwise(dots, (("ntn", ()), ("ntt", (2,))), (F32, F64))
+    ]
     cases += [contraction_case(90, 6, 77, layouts="nnn", batch=(3,), shared=shared) for shared in "ab"]
     for case in cases:
         a = case.operands[0]
@@ -274,7 +280,7 @@ def narrow_cases() -> list[Case]:
         case.label += " apart"
     epilogues = [
         contraction_case(70, n, 50, layouts=layouts, epilogue=True, store_raw=stored)
-        for n, layouts in ((6, "nnn"), (8, "nnt"), (10, "ntn"))
+        for n, layouts in ((2, "ntn"), (3, "nnn"), (6, "nnn"), (8, "nnt"), (10, "ntn"))
         for stored in (True, False)
     ]
     return cases + epilogues

@@ -206,7 +206,9 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
 def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
     """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
     multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
-    broadcast at once. The lanes of a column are added at the end, halves of groups first."""
+    broadcast at once. With as many terms as lanes a vector is of one column: these are dot products, and B is read
+    where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the end,
+    halves of groups first."""
     f = module.function(name, _TILE_PARAMS)
     a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
     lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
@@ -217,9 +219,11 @@ def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
     a_rows = [f.offset(a, f.mul(i, a_row), element) for i in range(tile.rows)]
     writer.prefetch_c(c_rows, accumulate)
     group = vector(element, terms)
+    in_place = terms == lanes
+    apart, step = (b_stride, integer(lanes)) if in_place else (integer(lanes), b_stride)  # of vectors and groups of B
+    columns = [f.mul(j, apart) for j in range(tile.vectors)]
 
-    def add(b_now: Value, a_groups: list[Value], sums: list[Value]) -> list[Value]:
-        b_vectors = [f.load(writer.type, f.offset(b_now, j * lanes, element)) for j in range(tile.vectors)]
+    def add(b_vectors: list[Value], a_groups: list[Value], sums: list[Value]) -> list[Value]:
         repeated = [_repeat(f, a_group, lanes) for a_group in a_groups]
         products = [(a_vector, b_vector) for a_vector in repeated for b_vector in b_vectors]
         return [multiply_add(f, tile.dtype, *pair, total) for pair, total in zip(products, sums, strict=True)]
@@ -228,13 +232,16 @@ def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
     sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
     with f.loop(0, whole, terms, carry=[b, *sums]) as main:
         b_now, *sums = main.carried
-        sums = add(b_now, [f.load(group, f.offset(row, main.index, element)) for row in a_rows], sums)
-        main.next(f.offset(b_now, b_stride, element), *sums)
+        b_vectors = [f.load(writer.type, f.offset(b_now, column, element)) for column in columns]
+        sums = add(b_vectors, [f.load(group, f.offset(row, main.index, element)) for row in a_rows], sums)
+        main.next(f.offset(b_now, step, element), *sums)
     with f.loop(whole, count, terms, carry=main.results) as runt:  # none or one: what lies behind A is not read
         b_now, *sums = runt.carried
         left = f.splat(f.binary("sub", count, whole), terms)
         mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-        sums = add(b_now, [f.masked_load(group, f.offset(row, whole, element), mask) for row in a_rows], sums)
+        places = [f.offset(b_now, column, element) for column in columns]
+        b_vectors = [f.masked_load(group, at, mask) if in_place else f.load(writer.type, at) for at in places]
+        sums = add(b_vectors, [f.masked_load(group, f.offset(row, whole, element), mask) for row in a_rows], sums)
         runt.next(b_now, *sums)
     sums = []
     for i in range(tile.rows):
@@ -270,7 +277,7 @@ class Tiling:
 
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
     ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
-    has ``lanes`` columns; with ``terms`` > 1 of a single panel, each of them takes so many lanes of the register.
+    has ``lanes`` columns, each of which takes ``terms`` lanes of the register.
     """
 
     dtype: np.dtype
@@ -297,10 +304,17 @@ class Tiling:
         """Some vector is not whole."""
         return self.last_lanes != self.lanes
 
+    def stored(self, *, last: bool) -> int:
+        """The valid lanes of the last vector of a row of C, in the last column panel or another."""
+        if self.folded and last:
+            return 0
+        columns = self.n - (self.column_panels - 1) * self.width if last else self.width
+        return (columns - 1) % (self.lanes * self.terms) + 1
+
     @property
-    def last_stored(self) -> int:
-        """The valid lanes of the last vector of a row of C."""
-        return self.last_lanes if self.terms == 1 else (self.n - 1) % (self.lanes * self.terms) + 1
+    def of_dots(self) -> bool:
+        """All lanes of a register are terms of one column: tiles read B along k, where it lies or packed by columns."""
+        return self.terms > 1 and self.lanes == 1
 
     @property
     def folded(self) -> bool:
@@ -354,8 +368,8 @@ def make_tiling(
     target: Target, dtype: np.dtype, m: int, n: int, rows: int, vectors: int, fold: bool, terms: int = 1
 ) -> Tiling:
     """The tiling of an m × n result into tiles of at most ``rows`` × ``vectors``. With ``fold`` a last panel that lacks
-    one vector has it masked off, so that one function serves all panels. With ``terms`` side by side all columns must
-    fit one panel."""
+    one vector has it masked off, so that one function serves all panels. ``terms`` lie side by side; unless they fill
+    the register, all columns must fit one panel."""
     lanes = tile_lanes(target, dtype) // terms
     row_panels = -(-m // rows)
     rows = -(-m // row_panels)
@@ -451,7 +465,7 @@ def choose_tile(
     end = tiling.column_panels - 1
     by_column = [choose_below(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
     function = by_column[0] if len(by_column) == 1 else choose_below(f, row_panel, tiling.tall, *by_column)
-    return function, choose_below(f, column_panel, end, integer(tiling.lanes), integer(tiling.last_stored))
+    return function, choose_below(f, column_panel, end, *(integer(tiling.stored(last=last)) for last in (False, True)))
 
 
 def choose_below(f: Function, index: Index, limit: int, below: Value, otherwise: Value) -> Value:

@@ -7,9 +7,9 @@ are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
 its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
-would drive each other out of the few sets of the first cache into which they fall. Results of up to ``DOT_COLUMNS``
-columns cannot fill a register with them: where A is contiguous along k they are dot products instead. A few more are
-computed with several terms side by side (``narrow``).
+would drive each other out of the few sets of the first cache into which they fall. A single column cannot fill a
+register: where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and of
+few rows and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 ``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.contraction.narrow import interleave_cycles, narrow_tiling
+from staticgrad.compiler.emit.contraction.narrow import narrow_tiling
 from staticgrad.compiler.emit.microkernel import (
     Tiling,
     choose_tiling,
@@ -43,7 +43,6 @@ READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transpo
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
-DOT_COLUMNS = 3  # of B at most: with more, broadcasts of A and masked vectors of columns are as fast
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
 MOST_MEASURED = 5
 SEEMS_TOO_SLOW = 1.5
@@ -87,7 +86,8 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
     narrow = narrow_way(given, target)
     if narrow is not None:
         swapped, tiling = narrow
-        return Blocking(swapped, tiling.rows, tiling.vectors, False, True)
+        packed = not (tiling.of_dots and (given.swap() if swapped else given).b[0] == 1)
+        return Blocking(swapped, tiling.rows, tiling.vectors, False, packed)
     swapped = _prefers_swap(given, target) if dots is None else dots
     way = given.swap() if swapped else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
@@ -125,7 +125,7 @@ def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float,
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
-    narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a)
+    narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
     if narrow is not None and narrow[0] + _turning_back(way, turned=turned) < cycles:
         return narrow[0] + _turning_back(way, turned=turned), narrow[1]
     return cycles, tiling
@@ -176,7 +176,7 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
 
 
 def dots_swap(way: Orientation, target: Target) -> bool | None:
-    """Whether dot products compute Cᵀ; None if none are computed."""
+    """Whether the dot products of a matrix with a vector compute Cᵀ; None if none are computed."""
     if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
         return None
     if _suits_dots(way):
@@ -185,8 +185,8 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
 
 
 def _suits_dots(way: Orientation) -> bool:
-    """Few columns, long rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
-    return way.n <= DOT_COLUMNS and way.a[1] == 1 and not (way.m <= way.n and way.b[1] == 1 and way.n > 1)
+    """One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
+    return way.n == 1 and way.a[1] == 1
 
 
 # -- terms side by side -----------------------------------------------------------------------------------------------
@@ -212,11 +212,11 @@ def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None
 
 def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[float, Tiling]]:
     """The best tiling with terms side by side this way around and about how long it takes, or none."""
-    found = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a)
+    found = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, way.b)
     if found is None:
         return []
     cycles, tiling = found
-    return [(cycles + interleave_cycles(tiling, way.k, way.b) + _turning_back(way, turned=turned), tiling)]
+    return [(cycles + _turning_back(way, turned=turned), tiling)]
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------

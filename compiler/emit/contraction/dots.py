@@ -1,23 +1,25 @@
-"""Dot products: results of so few columns that they cannot fill a register with them.
+"""A matrix times a vector by dot products: the matrix is contiguous along k.
 
 Each element is a sum in an order that depends on the sizes and the vector width alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, multiply_add, tile_lanes
 
-DOT_ROWS = 4  # at a time
+DOT_ROWS = 8  # at a time
 
 
 def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows: Index, depth: int) -> None:
     """``y[r] = Σ_k a[r, k]·x[k]`` with a and x contiguous along k; ``y.row`` is the stride of y.
 
-    Four rows at a time with two vectors of k each keep eight sums going: x is loaded once for four rows, and the
-    floor is the two loads a cycle that the rows of a need.
+    Eight rows at a time keep eight sums going, as many as hide the latency of a multiply-add, and as many streams as
+    memory likes: x is loaded once for them, and the floor is the two loads a cycle that the rows of a need.
     """
     name = _dot_kernel(f.module, dtype)
     values = [v if isinstance(v, Value) else integer(v) for v in (a.row, y.row, rows, depth)]
@@ -35,50 +37,28 @@ def _dot_kernel(module: Module, dtype: np.dtype) -> str:
     element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
     type_ = vector(element, lanes)
     last = f.binary("sub", rows, integer(1))
-    pairs, whole = (f.binary("and", depth, integer(-step)) for step in (2 * lanes, lanes))
+    whole = f.binary("and", depth, integer(-lanes))
     with f.loop(0, rows, DOT_ROWS) as outer:
         numbers = [f.min(f.add(outer.index, i), last) for i in range(DOT_ROWS)]
         lines = [f.offset(a, f.mul(r, a_row), element) for r in numbers]
-        zeros = [f.const(0, type_)] * (2 * DOT_ROWS)
-        with f.loop(0, pairs, 2 * lanes, carry=zeros) as main:
-            sums = list(main.carried)
-            for half in range(2):
-                k = f.add(main.index, half * lanes)
-                x_now = f.load(type_, f.offset(x, k, element))
-                for i, line in enumerate(lines):
-                    s = 2 * i + half
-                    sums[s] = multiply_add(f, dtype, f.load(type_, f.offset(line, k, element)), x_now, sums[s])
-            main.next(*sums)
-        sums = [f.binary("fadd", *main.results[2 * i : 2 * i + 2]) for i in range(DOT_ROWS)]
-        with f.loop(pairs, whole, lanes, carry=sums) as last_whole:  # none or one
-            x_now = f.load(type_, f.offset(x, last_whole.index, element))
-            last_whole.next(
-                *(
-                    multiply_add(f, dtype, f.load(type_, f.offset(line, last_whole.index, element)), x_now, s)
-                    for line, s in zip(lines, last_whole.carried)
-                )
-            )
-        sums = last_whole.results
+
+        def add(sums: Sequence[Value], k: Value, load: Callable[[Value], Value]) -> list[Value]:
+            x_now = load(f.offset(x, k, element))
+            rows = (load(f.offset(line, k, element)) for line in lines)
+            return [multiply_add(f, dtype, row, x_now, total) for row, total in zip(rows, sums, strict=True)]
+
+        with f.loop(0, whole, lanes, carry=[f.const(0, type_)] * DOT_ROWS) as main:
+            main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
         if f.target.masked:
-            with f.loop(whole, depth, lanes, carry=sums) as masked:
-                left = f.splat(f.binary("sub", depth, masked.index), lanes)
+            with f.loop(whole, depth, lanes, carry=main.results) as rest:  # none or one
+                left = f.splat(f.binary("sub", depth, rest.index), lanes)
                 mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                x_now = f.masked_load(type_, f.offset(x, masked.index, element), mask)
-                masked.next(
-                    *(
-                        multiply_add(
-                            f, dtype, f.masked_load(type_, f.offset(line, masked.index, element), mask), x_now, s
-                        )
-                        for line, s in zip(lines, masked.carried)
-                    )
-                )
-            totals = [sum_lanes(f, s) for s in masked.results]
+                rest.next(*add(rest.carried, rest.index, lambda at: f.masked_load(type_, at, mask)))
+            totals = [sum_lanes(f, total) for total in rest.results]
         else:
-            with f.loop(whole, depth, carry=[sum_lanes(f, s) for s in sums]) as rest:
-                x_one = f.load(element, f.offset(x, rest.index, element))
-                ones = [f.load(element, f.offset(line, rest.index, element)) for line in lines]
-                rest.next(*(multiply_add(f, dtype, one, x_one, t) for one, t in zip(ones, rest.carried)))
-            totals = rest.results
+            with f.loop(whole, depth, carry=[sum_lanes(f, total) for total in main.results]) as rest:
+                rest.next(*add(rest.carried, rest.index, lambda at: f.load(element, at)))
+            totals = list(rest.results)
         for number, total in zip(numbers, totals):
             f.store(total, f.offset(y, f.mul(number, y_row), element))
     return module.share(key, f.finish())

@@ -152,9 +152,9 @@ class _Emitter:
     def point(self, batch: list[Index]) -> None:
         """All of one point of the batch."""
         if self.plan.dots:
-            x, x_stride = self.dot_columns(batch)
+            x = self.dot_vector(batch)
             with self._groups() as (top, bottom):
-                self.dot_group(batch, x, x_stride, top, bottom)
+                self.dot_group(batch, x, top, bottom)
             return
         with self.blocks() as block:
             self.pack_b(batch, block, (block.first, block.end))
@@ -272,13 +272,14 @@ class _Emitter:
         c_stride = plan.tile_stride if in_tile else plan.c[0]
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))
         if plan.pack_b:
-            b_panel, b_stride = plan.block_depth * tiling.width, tiling.width * tiling.terms
+            b_panel = plan.block_depth * tiling.width
+            term, b_stride = (1, plan.block_depth) if tiling.of_dots else (tiling.width, tiling.width * tiling.terms)
             skipped = columns[0] if plan.kernel.packed is not None else _behind(f, columns[0], block.first)
-            b = self._at(self.packed_b, (skipped, b_panel), (_behind(f, start, block.start), tiling.width))
+            b = self._at(self.packed_b, (skipped, b_panel), (_behind(f, start, block.start), term))
         else:
-            b_panel, b_stride = tiling.width, plan.b[0]
+            b_panel, b_stride = tiling.width * plan.b[1], plan.b[1] if tiling.of_dots else plan.b[0]
             b = self._operand(self.b, b_batch(kernel, plan.swapped), batch)
-            b = self._at(b, (start, b_stride), (column0, 1))
+            b = self._at(b, (start, plan.b[0]), (column0, plan.b[1]))
         with span(f, *columns) as j:
             along = f.sub(j, columns[0])
             b_at, c_at = self._at(b, (along, b_panel)), self._at(c, (along, tiling.width))
@@ -291,27 +292,25 @@ class _Emitter:
                                   self._at(c_at, (row, c_stride)), c_stride, depth, accumulate)  # fmt: skip
                 call_tile(f, tiling, plan.layout, i, j, at)
 
-    def dot_columns(self, batch: list[Index], *, copied: bool = False) -> tuple[Value, int]:
-        """The columns of B, contiguous, and how far they are apart; ``copied`` if that is done already."""
+    def dot_vector(self, batch: list[Index], *, copied: bool = False) -> Value:
+        """The column of B, contiguous; ``copied`` if that is done already."""
         plan, f, kernel = self.plan, self.f, self.plan.kernel
         x = self._operand(self.b, b_batch(kernel, plan.swapped), batch)
         if plan.b[0] == 1:
-            return x, plan.b[1]
+            return x
         if not copied:
-            copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, plan.k), Matrix(x, *plan.b), plan.k, plan.n)
-        return self.packed_b, plan.k
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_b, 1, plan.k), Matrix(x, *plan.b), plan.k, 1)
+        return self.packed_b
 
-    def dot_group(self, batch: list[Index], x: Value, x_stride: int, top: Index, bottom: Index) -> None:
+    def dot_group(self, batch: list[Index], x: Value, top: Index, bottom: Index) -> None:
         """The dot products of a group of row panels."""
         plan, f, kernel = self.plan, self.f, self.plan.kernel
         a = self._operand(self.a, a_batch(kernel, plan.swapped), batch)
         rows = (plan.tiling.row_start(f, top), plan.tiling.row_start(f, bottom))
         y = self._at(self._c(batch), (rows[0], plan.c[0])) if kernel.store_raw else self.tile
         lines = Matrix(self._at(a, (rows[0], plan.a[0])), plan.a[0], 1)
-        with span(f, 0, plan.n) as column:
-            to = Matrix(self._at(y, (column, plan.c[1])), plan.c[0], 1)
-            emit_dots(f, kernel.dtype, lines, self._at(x, (column, x_stride)), to, f.sub(rows[1], rows[0]), plan.k)
-        self._finish(batch, rows, (0, plan.n))
+        emit_dots(f, kernel.dtype, lines, x, Matrix(y, plan.c[0], 1), f.sub(rows[1], rows[0]), plan.k)
+        self._finish(batch, rows, (0, 1))
 
 
 class _Shared:
@@ -338,7 +337,7 @@ class _Shared:
             points = math.prod(self.batch)
             run_chunks(f, self.pool, self._points(points), self.table, -(-points // self.share.points))
         elif plan.dots:
-            self.own.dot_columns([0] * len(self.batch))
+            self.own.dot_vector([0] * len(self.batch))
             self._run_block(_Block(0, 1, 0, plan.k), None, self._pieces())
         elif plan.pack_b and not plan.b_outside:
             packing, pieces = self._packing(), self._pieces()
@@ -429,7 +428,7 @@ class _Shared:
         each = plan.pack_b and not plan.b_outside
         batch = self._batch_of(part) if each else unravel(f, point, self.batch)
         if plan.dots:
-            emitter.dot_group(batch, *emitter.dot_columns(batch, copied=True), top, bottom)
+            emitter.dot_group(batch, emitter.dot_vector(batch, copied=True), top, bottom)
         else:
             first = f.add(block.first, f.mul(strip, self.share.strip))
             end = f.min(f.add(first, self.share.strip), block.end)

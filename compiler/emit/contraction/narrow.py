@@ -1,4 +1,5 @@
-"""Products of few columns: several terms of each column lie side by side in a vector.
+"""Products of few columns, or of few rows and columns over many terms: several terms of each column lie side by side
+in a vector.
 
 Eight columns fill half a register of sixteen lanes, and a tile of them does half the work it could. Where A is
 contiguous along k, ``terms`` of them at once are broadcast to all columns,
@@ -6,8 +7,9 @@ contiguous along k, ``terms`` of them at once are broadcast to all columns,
     B, packed    b[k, 0] b[k+1, 0]  b[k, 1] b[k+1, 1]  b[k, 2] b[k+1, 2]  …
     A, a row     a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  …
 
-so that a tile sums even and odd terms apart (``terms`` = 2) and adds both at the end. In come a product as it would be
-computed and the target; out go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it
+so that a tile sums even and odd terms apart (``terms`` = 2) and adds both at the end. Where B is contiguous along k as
+well, terms may fill whole vectors: a tile of dot products, of which neither operand is packed. In come a product as it
+would be computed and the target; out go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it
 (``interleave``). Each element is a sum in an order that depends on the sizes and the vector width alone.
 """
 
@@ -31,30 +33,55 @@ MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
 PAGE = 4096
 FUNCTION = 40  # cycles that a call of a packing function takes, however little it packs
+MOST_DOTS = 4  # columns of a tile of dot products
+SHORTEST_DOTS = 2  # vectors that a dot product has
 ADDED = 3  # cycles of the end of a tile for each accumulator
 
 
 def narrow_tiling(
-    target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int]
+    target: Target, dtype: np.dtype, m: int, n: int, k: int, a: tuple[int, int], b: tuple[int, int] | None
 ) -> tuple[float, Tiling] | None:
-    """The tiling with terms side by side that seems fastest, after its estimated cycles without packing; None where A
-    is not contiguous along k, or columns fill their vectors anyway."""
-    lanes = tile_lanes(target, dtype)
-    if dtype.kind != "f" or a[1] != 1 or n % lanes == 0 or min(m, n) == 0:
+    """The tiling with terms side by side that seems fastest, after its estimated cycles with packing; None where there
+    is none. ``b`` is None if B is given packed."""
+    if dtype.kind != "f" or a[1] != 1 or min(m, n) == 0:
         return None
+    lanes = tile_lanes(target, dtype)
+    found = [_best(target, dtype, (m, n, k), a, b, terms) for terms in _terms(lanes, n, k, b)]
+    return min(filter(None, found), key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
+
+
+def _terms(lanes: int, n: int, k: int, b: tuple[int, int] | None) -> list[int]:
+    """How many terms may lie side by side."""
+    several = [1 << i for i in range(1, lanes.bit_length())]
+    dots = k >= SHORTEST_DOTS * lanes and (n <= MOST_DOTS or _in_place(b))
+    return [terms for terms in several if (dots if terms == lanes else n % lanes and 2 * terms <= k)]
+
+
+def _in_place(b: tuple[int, int] | None) -> bool:
+    """Whether dot products read B where it lies."""
+    return b is not None and b[0] == 1
+
+
+def _best(
+    target: Target, dtype: np.dtype, sizes: tuple[int, int, int], a: tuple[int, int], b: tuple[int, int] | None,
+    terms: int,
+) -> tuple[float, Tiling] | None:  # fmt: skip
+    """The one with so many terms side by side that seems fastest. All columns must fit one panel where B is packed."""
+    m, n, k = sizes
+    lanes = tile_lanes(target, dtype)
+    needed = -(-n * terms // lanes)
     found: list[tuple[float, Tiling]] = []
-    terms = 2
-    while terms < lanes and 2 * terms <= k:
-        vectors = -(-n * terms // lanes)
-        if vectors <= MOST_VECTORS:
-            most = most_rows(target, dtype, vectors)
-            if a[0] * dtype.itemsize % PAGE == 0:
-                most = min(most, ALIASED_ROWS)
-            for rows in range(1, min(m, most) + 1):
-                tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
-                found.append((_cycles(tiling, k), tiling))
-        terms *= 2
-    return min(found, key=lambda entry: (entry[0], entry[1].terms, entry[1].rows), default=None)
+    for vectors in range(1, min(n, MOST_DOTS) + 1) if terms == lanes and _in_place(b) else [needed]:
+        if vectors > MOST_VECTORS:
+            break
+        most = most_rows(target, dtype, vectors)
+        if a[0] * dtype.itemsize % PAGE == 0:
+            most = min(most, ALIASED_ROWS)
+        for rows in range(1, min(m, most) + 1):
+            tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
+            packing = 0 if b is None or (tiling.of_dots and _in_place(b)) else packing_cycles(tiling, k, b)
+            found.append((_cycles(tiling, k) + packing, tiling))
+    return min(found, key=lambda entry: (entry[0], entry[1].rows), default=None)
 
 
 def _cycles(tiling: Tiling, k: int) -> float:
@@ -62,14 +89,16 @@ def _cycles(tiling: Tiling, k: int) -> float:
     chain, for each group of terms; then the sums of groups."""
     groups = -(-k // tiling.terms)
     total = 0.0
+    inner, last = tiling.column_kinds()
     for rows, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
-        fmas, loads = rows * tiling.vectors, rows + tiling.vectors
-        each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
-        total += panels * (groups * (each + 0.1 * loads) + 25 + ADDED * fmas)
+        for vectors, columns in ((inner[0], tiling.column_panels - 1), (last[0], 1)):
+            fmas, loads = rows * vectors, rows + vectors
+            each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
+            total += panels * columns * (groups * (each + 0.1 * loads) + 25 + ADDED * fmas)
     return total
 
 
-def interleave_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
+def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
     """About how long packing B takes."""
     registers = -(-tiling.n // tiling.lanes) * -(-k // tiling.terms)  # of the packed B
     if b[1] == 1:
@@ -87,8 +116,11 @@ def packed_elements(tiling: Tiling, k: int) -> int:
 
 def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: int) -> None:
     """Pack a ``depth`` × n matrix as ``[depth / terms][width][terms]``. What the last group of terms and the last
-    columns lack is zero."""
+    columns lack is zero. For dot products as ``[n][depth]``."""
     dtype, terms, n = tiling.dtype, tiling.terms, tiling.n
+    if tiling.of_dots:
+        copy_matrix(f, dtype, Matrix(to, 1, depth), source, depth, n)
+        return
     element, row = memory_type(dtype), tiling.width * tiling.terms
     groups, rest = divmod(depth, terms)
     by_rows = source.column == 1 and f.target.masked

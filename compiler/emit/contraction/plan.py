@@ -41,6 +41,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
+DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside as many rows of A
 PASSES = 4  # over k that a block of B is packed for; one where A is packed, which wide blocks pack less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
@@ -192,7 +193,10 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     via_scratch = c is not None and c[1] != 1 and not by_dots
     tiling = _tiling(kernel, given, blocking, target)
     pack_a = not by_dots and packs_a(tiling, m, k, a)
-    depth_block = _depth_block(usual.vectors * tile_lanes(target, way.dtype), way.dtype, k)
+    narrow = narrow_way(given, target)
+    usual_width = usual.vectors * tile_lanes(target, way.dtype) if narrow is None else narrow[1].width
+    panel_bytes = DOT_PANEL_BYTES if narrow is not None and narrow[1].of_dots else PANEL_BYTES
+    depth_block = _depth_block(usual_width, way.dtype, k, panel_bytes)
     waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
@@ -247,10 +251,10 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
     return narrow[1] if narrow is not None else tiling_of(blocking, given.swap() if blocking.swapped else given, target)
 
 
-def _depth_block(width: int, dtype: np.dtype, k: int) -> int:
+def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
     """How many terms a pass over k has with the usual blocking, whose panels have ``width`` columns. It has to be the
     same for every blocking, because it decides in which order terms are added."""
-    passes = max(1, -(-k * width * dtype.itemsize // PANEL_BYTES))
+    passes = max(1, -(-k * width * dtype.itemsize // panel_bytes))
     return round_up(-(-k // passes), 8) if passes > 1 else k
 
 
