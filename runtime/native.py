@@ -134,6 +134,7 @@ class NativeRunner:
         self._kept_alive: list[object] = []
         self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
         types: dict[int, TensorType] = {}
+        self.store.initialize(slot.name for slot in interface.slots if isinstance(slot, StateSlot | VersionSlot))
         for position, slot in enumerate(interface.slots):
             if isinstance(slot, FeedSlot):
                 self._feeds.append((position, slot.index))

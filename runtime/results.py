@@ -47,7 +47,7 @@ PATIENCE = 4096
 
 HEADER = 64
 PAGE = 1 << 12
-HUGE_FROM = 1 << 22  # bytes from which a block asks for huge pages, as NumPy does
+HUGE_FROM = 1 << 21  # bytes from which a block asks for huge pages
 HUGE_PAGE = 1 << 21
 MADV_HUGEPAGE = 14  # Linux
 
@@ -89,9 +89,20 @@ define internal ptr @fresh(i64 %size) {{
   br i1 %absurd, label %none, label %measured
 measured:
   %whole_pages = add i64 %size, {page_mask}
-  %capacity = and i64 %whole_pages, -{page}
-  %total = add i64 %capacity, {header}
+  %paged = and i64 %whole_pages, -{page}
+  %enough = add i64 %paged, {header}
   %huge = icmp uge i64 %size, {huge_from}
+  ; An end that is most of a huge page is one, too, unless an eighth of the block would be wasted.
+  %end = add i64 %enough, {huge_mask}
+  %whole = and i64 %end, -{huge_page}
+  %waste = sub i64 %whole, %size
+  %eighth = lshr i64 %size, 3
+  %half = icmp ule i64 %eighth, {half_huge}
+  %slack = select i1 %half, i64 %eighth, i64 {half_huge}
+  %little = icmp ule i64 %waste, %slack
+  %rounded = and i1 %huge, %little
+  %total = select i1 %rounded, i64 %whole, i64 %enough
+  %capacity = sub i64 %total, {header}
   %alignment = select i1 %huge, i64 {huge_page}, i64 {header}
   %failed = call i32 @posix_memalign(ptr %place, i64 %alignment, i64 %total)
   %bad = icmp ne i32 %failed, 0
@@ -373,6 +384,8 @@ def _text() -> str:
         header=HEADER,
         huge_from=HUGE_FROM,
         huge_page=HUGE_PAGE,
+        huge_mask=HUGE_PAGE - 1,
+        half_huge=HUGE_PAGE // 2,
         recycled_from=RECYCLED_FROM,
         record=RECORD,
         capacity=int(Record.CAPACITY),

@@ -1,16 +1,18 @@
 """The state of one session: variables, accumulated gradients, the run number, and the lock that guards them.
 
-Every variable lies in memory of its own for as long as the session lives, 64-byte aligned and C-contiguous: compiled
-programs hold its address and write in place. All writes are counted, and the version of a variable is the number of
-the last one that changed it.
+Every variable lies in the same memory for as long as the session lives, 64-byte aligned and C-contiguous: compiled
+programs hold its address and write in place. Those that a program needs first lie side by side, since memory that is
+new to the process is found faster in a few large pages than in many small ones. All writes are counted, and the version
+of a variable is the number of the last one that changed it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -35,11 +37,27 @@ def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
     return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
+def side_by_side(types: Sequence[TensorType]) -> list[Array]:
+    """Such arrays in one piece of memory."""
+    from staticgrad.runtime.results import workspace
+
+    ends = list(itertools.accumulate(-(-type_.nbytes // ALIGNMENT) * ALIGNMENT for type_ in types))
+    memory = workspace(ends[-1] if ends else 0)
+    return [
+        memory[start : start + type_.nbytes].view(type_.dtype).reshape(sizes(type_.shape))
+        for type_, start in zip(types, [0, *ends], strict=False)
+    ]
+
+
 def first_value(attrs: VariableAttributes, seed: int) -> Array:
     """A variable's value before any write: from the session's seed and the variable's name, and nothing else. It may be
-    memory of the declaration, which nobody may change."""
+    memory of the declaration, which nobody may change, or one number that stands in every place."""
+    # Without a generator where it needs none: to make one takes time, and NumPy's are a package that takes long to
+    # import.
     if isinstance(attrs.initial, Fixed):
-        value = attrs.initial.value  # without a generator: NumPy's are a package that takes long to import
+        value = attrs.initial.value
+    elif (fill := getattr(attrs.initial, "fill", None)) is not None:
+        return np.asarray(fill, attrs.dtype)
     else:
         entropy = [seed & (2**64 - 1), zlib.crc32(attrs.key.encode())]
         value = np.asarray(attrs.initial(np.random.default_rng(np.random.SeedSequence(entropy))))
@@ -172,15 +190,19 @@ class Store:
         """The memory of a variable, initialised on first use. The same array for as long as the session lives."""
         array = self._values.get(key)
         if array is None:
-            with self._initializing:
-                array = self._values.get(key)
-                if array is None:
-                    attrs = self.attributes(key)
-                    array = aligned_empty(attrs.shape, attrs.dtype)
-                    array[...] = first_value(attrs, self.seed)
-                    self._versions[key] = np.zeros(1, np.int64)
-                    self._values[key] = array
+            self.initialize([key])
+            array = self._values[key]
         return array
+
+    def initialize(self, keys: Iterable[str]) -> None:
+        """Make those of these variables that have not been used yet, side by side."""
+        with self._initializing:
+            new = [self.attributes(key) for key in dict.fromkeys(keys) if key not in self._values]
+            arrays = side_by_side([TensorType(attrs.shape, attrs.dtype) for attrs in new])
+            for attrs, array in zip(new, arrays, strict=True):
+                array[...] = first_value(attrs, self.seed)
+                self._versions[attrs.key] = np.zeros(1, np.int64)
+                self._values[attrs.key] = array
 
     def read(self, key: str) -> Array:
         """A copy of a variable's value."""

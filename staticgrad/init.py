@@ -30,6 +30,10 @@ class constant:
 
     value: float | int | bool
 
+    @property
+    def fill(self) -> float | int | bool:
+        return self.value
+
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
         return np.full(shape, self.value, dtype)
 
@@ -38,6 +42,10 @@ class constant:
 class zeros:
     """Zeros."""
 
+    @property
+    def fill(self) -> int:
+        return 0
+
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
         return np.zeros(shape, dtype)
 
@@ -45,6 +53,10 @@ class zeros:
 @frozen
 class ones:
     """Ones."""
+
+    @property
+    def fill(self) -> int:
+        return 1
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
         return np.ones(shape, dtype)

@@ -196,6 +196,18 @@ def test_a_block_serves_a_little_less_but_not_much_less(pool: results.Recycler) 
     assert address(block(1_000_001)) == first
 
 
+def test_the_end_of_a_large_block_is_a_huge_page_where_little_is_wasted(pool: results.Recycler) -> None:
+    whole = 4 * results.HUGE_PAGE - results.HEADER
+    held = block(7_900_000)
+    assert (address(held) - results.HEADER) % results.HUGE_PAGE == 0
+    del held
+    assert idle(pool) == [whole]
+    for nbytes, capacity in ((5_000_000, 5_001_216), (40 << 20, 40 << 20)):  # the ends: two fifths, and the header
+        pool.trim()
+        block(nbytes)
+        assert idle(pool) == [capacity]
+
+
 def test_what_is_idle_has_a_limit(pool: results.Recycler) -> None:
     pool.words[Word.LIMIT] = 1_000_000
     held = [block(nbytes) for nbytes in (200_000, 300_000, 400_000, 1_500_000, 100_000)]

@@ -59,13 +59,25 @@ WITHOUT_DRAWS = """
 import sys
 import numpy as np, staticgrad as sg
 y = sg.Variable(np.ones(3, np.float32)) * 2.0
+for first in (sg.init.zeros(), sg.init.ones(), sg.init.constant(2.5)):
+    y = y + sg.Variable(first, shape=(3,))
 print(sg.Session().run(y).sum(), "numpy.random" in sys.modules)
 """
 
 
-def test_given_first_values_import_no_generators() -> None:
+def test_first_values_that_are_not_drawn_import_no_generators() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_DRAWS], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["6.0", "False"]
+    assert done.stdout.split() == ["16.5", "False"]
+
+
+def test_variables_of_a_program_lie_side_by_side(g: sg.Graph) -> None:
+    a, b, later = (sg.Variable(np.full(5, i, np.float32), name=str(i)) for i in range(3))
+    sess = sg.Session(g)
+    sess.store.initialize(["0", "1"])
+    first = [sess.store.array(key) for key in ("0", "1")]
+    assert first[1].ctypes.data - first[0].ctypes.data == 64
+    assert sess.run(a + b + later).tolist() == [3] * 5
+    assert [sess.store.array(key) is array for key, array in zip("01", first, strict=True)] == [True, True]
 
 
 def test_first_values_do_not_depend_on_the_order_of_use(g: sg.Graph) -> None:

@@ -27,7 +27,7 @@ from staticgrad.types import (
 
 @runtime_checkable
 class Initializer(Protocol):
-    """Makes the first value of a variable; what ``sg.init`` offers."""
+    """Makes the first value of a variable; what ``sg.init`` offers. One with a number ``fill`` puts that everywhere."""
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array: ...
 
@@ -137,6 +137,7 @@ class Initial:
         self.initializer = initializer
         self.shape = sizes(shape)
         self.dtype = dtype
+        self.fill: float | None = getattr(initializer, "fill", None)  # the number in every place, if there is one
 
     def __call__(self, rng: np.random.Generator) -> Array:
         value = np.asarray(self.initializer.make(self.shape, self.dtype, rng))
