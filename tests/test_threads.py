@@ -417,6 +417,66 @@ def test_a_split_reduction_that_counts_along_what_is_split() -> None:
     np.testing.assert_allclose(got, (np.sin(value) * np.arange(count)).sum(), rtol=1e-10)
 
 
+def interpreted(graph: Graph, fetches: list[Tensor], feeds: dict[Tensor, Array]) -> list[Array]:
+    with pytest.MonkeyPatch.context() as patch, sg.Session(graph) as session:
+        patch.setenv("STATICGRAD_BACKEND", "reference")
+        return session.run(fetches, feeds)
+
+
+def narrow_sums(kind: str, x: Tensor) -> list[Tensor]:
+    """Of a light and a heavier body, one of them beside what is stored of the elements."""
+    if kind == "any":
+        return [sg.any(x > 2.0, 0)]
+    reduce = getattr(sg, kind)
+    stored = 1.0 + x * 0.001
+    return [reduce(sg.abs(x) ** 0.001, 0), stored, reduce(stored, 0)]
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "prod", "any"])
+def test_rows_of_few_columns_are_reduced_in_phases(kind: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    phased = 0
+    for columns in (2, 3, 5, 8, 10, 15, 33):
+        for rows in (0, 1, 31, 1029, 9001 if columns < 6 else 2049):
+            value = normal(rows, columns, dtype=np.float64 if columns % 2 else np.float32)
+            if rows == 1029:
+                value[::301, 1] = np.nan
+            if kind in ("max", "min") and rows == 0:
+                continue
+            with Graph() as graph:
+                x = sg.placeholder(value.shape, sg.float64 if columns % 2 else sg.float32)
+                results = narrow_sums(kind, x)
+            want = interpreted(graph, results, {x: value})
+            exe = sg.Session(graph, num_threads=1).compile(results, [x])
+            got = exe(value)
+            phased += "_parts" in exe.text("kernels")
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, b, **({"rtol": 1e-11} if columns % 2 else {"rtol": 1e-4, "atol": 1e-3}))
+            shared = sg.Session(graph, num_threads=3).compile(results, [x])(value)
+            assert [a.tobytes() for a in shared] == [a.tobytes() for a in got]
+    assert phased > 4
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_phases_of_rows_that_lie_apart(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second row, rows of every second column, columns of matrices, rows beside a value of their column."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    value = normal(4, 1031, 6, dtype=np.float64)
+    with Graph() as graph:
+        x = sg.placeholder(value.shape, sg.float64)
+        m = sg.mean(x[0], 0)
+        results = [
+            sg.sum(x, 1), sg.sum(x, 2), sg.max(x, (0, 1)), sg.sum(x[:, ::2], 1), sg.sum(x[..., ::2], 1),
+            sg.sum(x[0] * x[1] + x[2], 0), sg.sum((x[0] - m) ** 2, 0), sg.sum(sg.flip(x, (1,)), 1),
+            sg.sum(x * sg.astype(sg.arange(1031), sg.float64)[:, None], 1), sg.mean(x[1:3, 5:, :], 1),
+        ]  # fmt: skip
+    want = interpreted(graph, results, {x: value})
+    got = sg.Session(graph).run(results, {x: value})
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+
+
 def test_padded_rows_are_not_lost_when_a_long_sum_is_split() -> None:
     first, last = normal(24, 4096, dtype=np.float64), normal(4096, dtype=np.float64)
     with Graph() as graph:

@@ -1,9 +1,13 @@
 """Split: a long reduction with few results becomes partial reductions that threads can share, and one over those.
 
-Comes in: a step whose nest reduces. Goes out: the same step, or two or three in its place: a nest with the parts as
-another outer dimension, where the size is no multiple of the parts one for the rest, and a nest that combines them
-(and does what follows the reduction). How many parts there are depends on the sizes and the target alone, so the
-result is the same for any number of threads; as a sum of sums it is also the more accurate one.
+Comes in: a step whose nest reduces. Goes out: the same step, or a few in its place: a nest with the parts as another
+outer dimension, where the size is no multiple of the parts one for the rest, and a nest that combines them (and does
+what follows the reduction). How many parts there are depends on the sizes and the target alone, so the result is the
+same for any number of threads; as a sum of sums it is also the more accurate one.
+
+Over rows of few elements, each of which is a column of results, every part is cut once more, into as many *phases* as
+it takes to fill whole registers: phase p of P takes the rows p, p + P, p + 2·P, …, so that P rows that follow each
+other in memory are one long row.
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from staticgrad.compiler.emit.nest.facts import Facts, analyse, operands, simplify
-from staticgrad.compiler.emit.nest.plan import NestPlan, plan_nest, seconds_of
+from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, cost_of, operands, simplify
+from staticgrad.compiler.emit.nest.plan import NestPlan, block_of_rows, plan_nest, seconds_of, vector_lanes
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
@@ -29,6 +33,9 @@ from staticgrad.reach import reach
 MOST_PARTS = 16
 LONG_PART = 512  # of so many elements and more: then a part is a multiple of the largest block of vectors
 BLOCK = 128
+# Rows are run in phases where each has so many of them, for so many vectors side by side where bodies are short.
+LONG_PHASE = 32
+PHASED_VECTORS = 4
 
 INT64 = np.dtype(np.int64)
 
@@ -55,17 +62,28 @@ def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
 def split_nest(nest: Nest, target: Target) -> Split | None:
     """The nests that compute the same in parts; None where that is not possible or not worth it."""
     simple = simplify(nest)
-    if simple is None or not simple.inner or wanted_chunks(seconds_of(simple, target)) < FEWEST_PARTS:
-        return None
-    plan = plan_nest(nest, target)
-    if plan is None or _is_shared_well(plan):
+    if simple is None or not simple.inner:
         return None
     facts = analyse(simple)
     if not _is_one_sweep(simple, facts):
         return None
     dim = max(range(len(simple.outer), len(simple.dims)), key=lambda d: simple.dims[d])
-    parts, size = _cut(simple.dims[dim])
-    return _Splitter(simple, facts, dim, parts, size).split() if parts else None
+    parts, size = _cut(simple.dims[dim]) if _is_for_threads(nest, simple, target) else (0, 0)
+    column = _column(simple, facts, dim)
+    phases = 1 if column is None else _phases(simple, facts, size or simple.dims[dim], column, target)
+    if parts == 0 and phases == 1:
+        return None
+    if parts == 0:
+        parts, size = 1, simple.dims[dim]
+    return _Splitter(simple, facts, dim, parts, size - size % phases, column if phases > 1 else None, phases).split()
+
+
+def _is_for_threads(nest: Nest, simple: Nest, target: Target) -> bool:
+    """Whether the nest takes long, and threads could not share it as it is."""
+    if wanted_chunks(seconds_of(simple, target)) < FEWEST_PARTS:
+        return False
+    plan = plan_nest(nest, target)
+    return plan is not None and not _is_shared_well(plan)
 
 
 def _is_shared_well(plan: NestPlan) -> bool:
@@ -86,6 +104,31 @@ def _cut(size: int) -> tuple[int, int]:
     return MOST_PARTS, part - part % BLOCK if part >= LONG_PART else part
 
 
+def _column(nest: Nest, facts: Facts, dim: int) -> int | None:
+    """The outer dimension such that a step along ``dim`` is one to its end, for all elements: then rows follow each
+    other in memory. What elements are computed with must be the same in all columns."""
+    elements = [n for n in facts.needed if facts.element[n]]
+    accesses = [x for n in elements if (x := access_of(nest.body[n])) is not None]
+    rows = {v for n in elements for v in operands(nest.body[n]) if not facts.element[v]}
+    counted = {i.dim for n in elements if isinstance(i := nest.body[n], Iota)}
+    for column, size in enumerate(nest.outer):
+        if all(x.strides[dim] == x.strides[column] * size and not x.terms for x in accesses):
+            same = not {dim, column} & counted and all(column not in facts.depends[v] for v in rows)
+            return column if same and any(x.strides[column] == 1 for x in accesses) else None
+    return None
+
+
+def _phases(nest: Nest, facts: Facts, rows: int, column: int, target: Target) -> int:
+    """The power of two of so many rows that together are a few whole vectors, as far as registers go; 1 where rows are
+    long or few."""
+    lanes, width = vector_lanes(nest, target), nest.dims[column]
+    most = block_of_rows(sum(cost_of(nest, n) for n in facts.needed if facts.element[n]), target)[0] * lanes
+    phases = 1
+    while 2 * phases * width <= most and (phases * width < PHASED_VECTORS * lanes or phases * width % lanes):
+        phases *= 2
+    return phases if rows >= LONG_PHASE * phases else 1
+
+
 def _is_one_sweep(nest: Nest, facts: Facts) -> bool:
     """Nothing is done with elements after a reduction, and what is stored of them is not read by what follows."""
     written: set[int] = set()
@@ -103,21 +146,57 @@ def _is_one_sweep(nest: Nest, facts: Facts) -> bool:
     return not written & read and any(isinstance(nest.body[n], Reduce) for n in facts.needed)
 
 
-class _Splitter:
-    """Writes the nests."""
+@frozen
+class _Piece:
+    """Rows ``(part·size + i)·phases + phase`` from ``start`` on, for parts, phases and i < ``size``. Their partial
+    results are ``first`` and following."""
 
-    def __init__(self, nest: Nest, facts: Facts, dim: int, parts: int, size: int) -> None:
+    first: int
+    start: int
+    parts: int
+    phases: int
+    size: int
+
+    @property
+    def results(self) -> int:
+        return self.parts * self.phases
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.results * self.size
+
+
+class _Splitter:
+    """Writes the nests. Partial results that phases give lie so that those of one row follow each other: all of one
+    column are apart by its size, else by the number of rows."""
+
+    def __init__(
+        self, nest: Nest, facts: Facts, dim: int, parts: int, size: int, column: int | None, phases: int
+    ) -> None:
         self.nest = nest
         self.facts = facts
         self.dim = dim
-        self.parts = parts
-        self.size = size
-        self.rest = nest.dims[dim] - parts * size
+        self.pieces = [_Piece(0, 0, parts, phases, size // phases)]
+        while rest := nest.dims[dim] - self.pieces[-1].stop:
+            done, phases = self.pieces[-1], phases if rest >= phases else 1
+            self.pieces.append(_Piece(done.first + done.results, done.stop, 1, phases, rest // phases))
+        self.count = self.pieces[-1].first + self.pieces[-1].results
         self.rows = math.prod(nest.outer)
         self.reduces = [n for n in sorted(facts.needed) if isinstance(nest.body[n], Reduce)]
         self.slot = {n: len(nest.args) + i for i, n in enumerate(self.reduces)}
         self.dtypes = tuple(self._reduce(n).dtype for n in self.reduces)
-        self.row_strides = tuple(math.prod(nest.outer[d + 1 :]) for d in range(len(nest.outer)))
+        self.part_stride, self.row_strides = self._layout(column)
+
+    def _layout(self, column: int | None) -> tuple[int, tuple[int, ...]]:
+        """Strides of the partial results and of the outer dimensions, of which ``column`` lies inside those."""
+        outer = self.nest.outer
+        if column is None:
+            return self.rows, tuple(math.prod(outer[d + 1 :]) for d in range(len(outer)))
+        step, strides = outer[column] * self.count, [0] * len(outer)
+        strides[column] = 1
+        for d in reversed([d for d in range(len(outer)) if d != column]):
+            strides[d], step = step, step * outer[d]
+        return outer[column], tuple(strides)
 
     def _reduce(self, number: int) -> Reduce:
         reduce = self.nest.body[number]
@@ -125,20 +204,16 @@ class _Splitter:
         return reduce
 
     def split(self) -> Split:
-        partial = [self._partial(self.parts, self.size, 0)]
-        if self.rest:
-            partial.append(self._partial(1, self.rest, self.parts))
-        count = self.parts + (self.rest > 0)
-        nbytes = tuple(count * self.rows * dtype.itemsize for dtype in self.dtypes)
-        return Split(tuple(partial), self._combine(count), nbytes)
+        nbytes = tuple(self.count * self.rows * dtype.itemsize for dtype in self.dtypes)
+        return Split(tuple(self._partial(piece) for piece in self.pieces), self._combine(), nbytes)
 
     def _nest(self, outer: tuple[int, ...], inner: tuple[int, ...], body: list[Instr]) -> Nest:
         return Nest(outer, inner, (*self.nest.args, *self.dtypes), tuple(body))
 
     # -- the parts
 
-    def _partial(self, parts: int, size: int, first: int) -> Nest:
-        """Parts ``first`` and following, as the first outer dimension."""
+    def _partial(self, piece: _Piece) -> Nest:
+        """Parts are the first outer dimension, phases the one before those of the nest."""
         nest, body = self.nest, list[Instr]()
         number: dict[int, int] = {}
 
@@ -146,33 +221,46 @@ class _Splitter:
             body.append(instr)
             return len(body) - 1
 
-        start = first * self.size
+        def scaled(value: int, by: int) -> int:
+            if by == 1:
+                return value
+            return add(Compute("multiply", NO_ATTRIBUTES, (value, add(Constant(by, INT64))), INT64))
+
+        # parts, and phases where there are some: sizes, rows from one to the next, partial results from one to the next
+        ahead = [(piece.parts, piece.phases * piece.size, piece.phases)]
+        if piece.phases > 1:
+            ahead.append((piece.phases, 1, 1))
         wanted = self._closure([n for n in self.facts.needed if self._is_of_parts(n)])
         for n in sorted(wanted):
             instr = nest.body[n]
             if isinstance(instr, Iota):
-                number[n] = add(Iota(instr.dim + 1))  # the parts are the first dimension
+                found = add(Iota(instr.dim + len(ahead)))
                 if instr.dim == self.dim:
-                    part = (add(Iota(0)), add(Constant(self.size, INT64)))
-                    scaled = add(Compute("multiply", NO_ATTRIBUTES, part, INT64))
-                    moved = add(Compute("add", NO_ATTRIBUTES, (scaled, add(Constant(start, INT64))), INT64))
-                    number[n] = add(Compute("add", NO_ATTRIBUTES, (moved, number[n]), INT64))
+                    found = scaled(found, piece.phases)
+                    for d, (_, rows, _) in enumerate(ahead):
+                        found = add(Compute("add", NO_ATTRIBUTES, (scaled(add(Iota(d)), rows), found), INT64))
+                    start = add(Constant(piece.start, INT64))
+                    found = add(Compute("add", NO_ATTRIBUTES, (start, found), INT64))
+                number[n] = found
                 continue
-            number[n] = add(renumbered(instr, number, lambda access: self._in_parts(access, start)))
+            number[n] = add(renumbered(instr, number, lambda access: self._in_parts(access, piece, ahead)))
             if isinstance(instr, Reduce):
-                strides = (self.rows, *self.row_strides, *(0 for _ in nest.inner))
-                add(Store(Access(self.slot[n], first * self.rows, strides), number[n]))
+                steps = tuple(results * self.part_stride for _, _, results in ahead)
+                strides = (*steps, *self.row_strides, *(0 for _ in nest.inner))
+                add(Store(Access(self.slot[n], piece.first * self.part_stride, strides), number[n]))
         inner = list(nest.inner)
-        inner[self.dim - len(nest.outer)] = size
-        return self._nest((parts, *nest.outer), tuple(inner), body)
+        inner[self.dim - len(nest.outer)] = piece.size
+        return self._nest((*(size for size, _, _ in ahead), *nest.outer), tuple(inner), body)
 
     def _is_of_parts(self, number: int) -> bool:
         instr = self.nest.body[number]
         return isinstance(instr, Reduce) or (isinstance(instr, Store) and self.facts.element[number])
 
-    def _in_parts(self, access: Access, start: int) -> Access:
-        step = access.strides[self.dim]
-        return replace(access, offset=access.offset + start * step, strides=(step * self.size, *access.strides))
+    def _in_parts(self, access: Access, piece: _Piece, ahead: Sequence[tuple[int, int, int]]) -> Access:
+        step, strides = access.strides[self.dim], list(access.strides)
+        strides[self.dim] *= piece.phases
+        strides = [*(step * rows for _, rows, _ in ahead), *strides]
+        return replace(access, offset=access.offset + piece.start * step, strides=tuple(strides))
 
     def _closure(self, roots: list[int], *, behind: bool = True) -> set[int]:
         """What the roots need; without ``behind`` reductions need nothing."""
@@ -185,7 +273,7 @@ class _Splitter:
 
     # -- what combines them
 
-    def _combine(self, count: int) -> Nest:
+    def _combine(self) -> Nest:
         nest, body = self.nest, list[Instr]()
         rows = len(nest.outer)
         number: dict[int, int] = {}
@@ -197,13 +285,13 @@ class _Splitter:
         for n in sorted(self._closure(stores, behind=False)):
             instr = nest.body[n]
             if isinstance(instr, Reduce):
-                access = Access(self.slot[n], 0, (*self.row_strides, self.rows))
+                access = Access(self.slot[n], 0, (*self.row_strides, self.part_stride))
                 body.append(Load(access, instr.dtype))
                 body.append(replace(instr, arg=len(body) - 1))
             else:
                 body.append(renumbered(instr, number, on_rows))
             number[n] = len(body) - 1
-        return self._nest(nest.outer, (count,), body)
+        return self._nest(nest.outer, (self.count,), body)
 
 
 # -- steps ----------------------------------------------------------------------------------------------------------

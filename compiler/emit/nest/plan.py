@@ -277,6 +277,13 @@ def is_turned(access: Access, vector: int, across: int) -> bool:
     return access.strides[across] == 1 and abs(access.strides[vector]) > 1 and not access.terms
 
 
+def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
+    """How many vectors of many rows of memory a body of so many instructions accumulates side by side, and the ratio of
+    that to the next smaller block."""
+    copies, ratio = next((copies, ratio) for most, copies, ratio in VISITED if cost <= most)
+    return (copies if target.registers >= 32 else min(copies, 4)), ratio
+
+
 def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]:
     """Large strides outside. The vector axis is the innermost of its group, but where a transposed load runs along
     another axis: then that one is inside, so that each cache line is used while it is near."""
@@ -680,12 +687,11 @@ class _Planner:
         if not any(self._visits_rows(number) for part in parts for number in part.members):
             copies = self._copies(range(len(self.nest.body)), True)
             return spans_of(size, self.lanes, copies, self.target, cost)
-        copies, ratio = next((c, r) for most, c, r in VISITED if cost <= most)
-        if self.target.registers < 32:
-            copies = min(copies, 4)
+        copies, ratio = block_of_rows(cost, self.target)
         if in_panels:
             copies = min(copies, PANEL_VECTORS)
-        return spans_of(size, self.lanes, self._fitting(copies), self.target, cost, ratio)
+        whole = max(1, size // self.lanes)  # then one block takes all of a row
+        return spans_of(size, self.lanes, min(copies, whole), self.target, cost, ratio)
 
     def _visits_rows(self, number: int) -> bool:
         """Whether an access takes a few vectors of each of many rows of memory."""
