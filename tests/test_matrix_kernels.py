@@ -240,6 +240,7 @@ def contraction_cases() -> list[Case]:
         cases += [case(m, n, k, layouts=layouts, dtype=dtype) for dtype in (F32, F64)]
         cases += [case(m, n, k, layouts=layouts, epilogue=True, store_raw=stored) for stored in (True, False)]
     cases += [case(16, 98, 40, layouts="ntn", batch=(3,)), case(20, 2000, 300, layouts="ntn", shared="b", batch=(2,))]
+    cases += [case(1050, 1003, k, layouts=layouts) for k, layouts in ((5, "nnn"), (3, "tnn"))]  # by rows: C is long
     cases += [case(50, 1, k, dtype=dtype) for k in (32, 47, 48, 49, 63, 65) for dtype in (F32, F64)]  # ends of dots
     return cases
 
@@ -803,12 +804,23 @@ def test_products_in_other_blocks_match_numpy(blocks: str, name: str) -> None:
 def test_products_by_threads_have_the_same_bits_for_any_number(blocks: str) -> None:
     """Each worker has scratch memory of its own, the panels of B are everyone's."""
     target = current_target()
-    sizes = ((300, 410, 300, ()), (101, 1030, 520, ()), (64, 300, 300, (20,)), (150, 300, 300, (3,)))
+    sizes = ((300, 410, 300, ()), (101, 1030, 520, ()), (1100, 1010, 15, ()),
+             (64, 300, 300, (20,)), (150, 300, 300, (3,)))  # fmt: skip
     cases = [contraction_case(m, n, k, layouts=layouts, batch=batch) for m, n, k, batch in sizes
              for layouts in ("nnn", "ntn", "ttn", "nnt")]  # fmt: skip
     kernels = [cast(Contraction, case.kernel) for case in cases]
     assert all(contraction_plan.is_shared(kernel, target) for kernel in kernels)
     check_threads(cases, kernels, atol=1e-3)
+
+
+def test_operands_contiguous_along_many_terms_are_not_packed() -> None:
+    """Neither of A·Bᵀ: tiles of dot products read both where they lie."""
+    for m, n in ((11, 12), (3, 50), (16, 16)):
+        kernel = Contraction(F64, (), m, n, 800, (800, 1), (1, 800), (n, 1))
+        plan = contraction_plan.plan_of(kernel, TARGETS["avx512"])
+        assert plan.tiling.of_dots
+        assert not plan.pack_a
+        assert not plan.pack_b
 
 
 def test_large_products_pack_on_the_stack() -> None:

@@ -280,17 +280,17 @@ class _Emitter:
             b_panel, b_stride = tiling.width * plan.b[1], plan.b[1] if tiling.of_dots else plan.b[0]
             b = self._operand(self.b, b_batch(kernel, plan.swapped), batch)
             b = self._at(b, (start, plan.b[0]), (column0, plan.b[1]))
-        with span(f, *columns) as j:
-            along = f.sub(j, columns[0])
-            b_at, c_at = self._at(b, (along, b_panel)), self._at(c, (along, tiling.width))
-            with span(f, *panels) as i:
-                row = f.sub(tiling.row_start(f, i), row0)
-                accumulate: Index = 0
-                if isinstance(start, Value):
-                    accumulate = start
-                at = TileOperands(self._at(a, (row, a_row)), a_row, a_step, b_at, b_stride,
-                                  self._at(c_at, (row, c_stride)), c_stride, depth, accumulate)  # fmt: skip
-                call_tile(f, tiling, plan.layout, i, j, at)
+        tiles = (columns, panels)
+        with span(f, *tiles[plan.rows_first]) as outer, span(f, *tiles[not plan.rows_first]) as inner:
+            i, j = (outer, inner) if plan.rows_first else (inner, outer)
+            along, row = f.sub(j, columns[0]), f.sub(tiling.row_start(f, i), row0)
+            accumulate: Index = 0
+            if isinstance(start, Value):
+                accumulate = start
+            c_at = self._at(c, (along, tiling.width), (row, c_stride))
+            at = TileOperands(self._at(a, (row, a_row)), a_row, a_step, self._at(b, (along, b_panel)), b_stride,
+                              c_at, c_stride, depth, accumulate)  # fmt: skip
+            call_tile(f, tiling, plan.layout, i, j, at)
 
     def dot_vector(self, batch: list[Index], *, copied: bool = False) -> Value:
         """The column of B, contiguous; ``copied`` if that is done already."""

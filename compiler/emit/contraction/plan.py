@@ -8,7 +8,8 @@ the target. A ``Contraction`` comes in, a ``Plan`` goes out; the epilogue has no
    an element in the same order.
 3. *Blocks of B* are packed one after the other: ``columns_per_block`` panels by ``block_depth`` terms, a few passes
    where sums may wait in C for the next block, else all of k. What a kernel packs is on the stack unless it is long.
-4. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a block,
+4. *Tiles* that share a panel of B follow one another, or those that share rows of A where C is long and k short.
+5. A kernel that takes long is cut in chunks: points of the batch where there are many of them, else pieces of a block,
    a group of rows by a strip of columns.
 """
 
@@ -45,6 +46,7 @@ DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside 
 PASSES = 4  # over k that a block of B is packed for; one where A is packed, which wide blocks pack less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
+SHORT_DEPTH, LONG_RESULT = 64, 4 << 20  # terms and bytes of a result that waits for memory
 STACK_BYTES = 960 << 10  # of what is packed and of raw results, if they are on the stack
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
@@ -88,6 +90,7 @@ class Plan:
     columns_per_block: int
     block_depth: int
     depth_block: int
+    rows_first: bool  # of tiles, those of one row panel are computed before those of the next
     tile_stride: int  # row stride of the scratch block of C
     share: Share | None
     b_bytes: int
@@ -235,6 +238,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         columns_per_block=columns,
         block_depth=block_depth,
         depth_block=depth_block,
+        rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype),
         tile_stride=tile_stride,
         share=share,
         b_bytes=0,
@@ -256,6 +260,13 @@ def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
     same for every blocking, because it decides in which order terms are added."""
     passes = max(1, -(-k * width * dtype.itemsize // panel_bytes))
     return round_up(-(-k // passes), 8) if passes > 1 else k
+
+
+def _outgrows(m: int, n: int, k: int, dtype: np.dtype) -> bool:
+    """Whether writing C takes about as long as computing it: it is long, and its terms are few. Memory takes long rows
+    faster than narrow pieces of many; B comes from the second cache then."""
+    size = dtype.itemsize
+    return k <= SHORT_DEPTH and m * n * size >= LONG_RESULT and k * n * size <= BLOCK_BYTES
 
 
 def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
