@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit.elementary import logarithm, piecewise
+from staticgrad.compiler.emit.elementary import exponential, logarithm, piecewise
 from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
@@ -200,7 +200,7 @@ CASES = {
     "exp2": Case(lambda x: mpmath.mpf(2) ** x, samples=(exponents,)),
     "expm1": Case(mpmath.expm1, samples=(exponents,)),
     "sigmoid": Case(lambda x: 1 / (1 + mpmath.exp(-x)), samples=(exponents, spread(-3, 3))),
-    "tanh": Case(mpmath.tanh, samples=(spread(0.3, 1),)),
+    "tanh": Case(mpmath.tanh, samples=(spread(0.3, 1), spread(0, 0.1))),
     "sinh": Case(mpmath.sinh, samples=(exponents, spread(0.5, 1.5))),
     "cosh": Case(mpmath.cosh, samples=(exponents,)),
     "log": Case(mpmath.log, (0, np.inf), (spread(0.6, 1.6),)),
@@ -580,3 +580,16 @@ def test_levels_are_the_logarithms_of_their_factors() -> None:
     np.testing.assert_allclose(levels, np.negative(exact), atol=2.0**-30, rtol=0)
     np.testing.assert_array_equal(np.float32(-149) + levels.astype(np.float32), levels - 149)
     assert (factors[0], levels[0], factors[-1], levels[-1]) == (1, 0, 0.5, 1)
+
+
+def test_powers_in_registers_are_whole_with_their_rests() -> None:
+    """Half of 2^(j/16), and the two parts of a step between them, whose first times a count is exact."""
+    step, step_rest = exponential.STEP
+    with mpmath.workdps(40):
+        for j, (power, rest) in enumerate(exponential.powers().T.tolist()):
+            exact = mpmath.mpf(2) ** (mpmath.mpf(j) / exponential.TABLED - 1)
+            assert abs(mpmath.mpf(power) * (1 + mpmath.mpf(rest)) / exact - 1) < 2.0**-100
+            assert abs(rest) < 2.0**-53
+        whole = mpmath.mpf(step) + mpmath.mpf(step_rest)
+        assert abs(whole * exponential.TABLED / mpmath.log(2) - 1) < 2.0**-90
+        assert mpmath.mpf(step * 923) == mpmath.mpf(step) * 923

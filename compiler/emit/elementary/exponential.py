@@ -5,11 +5,16 @@ x = n·ln2 + r in two parts, a polynomial in r, and a scaling by 2^n.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.elementary.exponent import inverse, power_of_two, scaled
-from staticgrad.compiler.emit.elementary.number import FLOAT, Num, polynomial
+import numpy as np
+from numpy.typing import NDArray
+
+from staticgrad.compiler.emit.elementary.exponent import has_scale, inverse, scaled
+from staticgrad.compiler.emit.elementary.lookup import looked_up
+from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Num, polynomial
 from staticgrad.compiler.emit.elementary.piecewise import TANH as TANH_PIECES
 from staticgrad.compiler.emit.elementary.piecewise import is_piecewise, piecewise
 
@@ -28,6 +33,30 @@ EXP_SHORT = (
     0.5000000000107286, 0.1666666675549251, 0.041666665939657024, 0.008333288469749416, 0.0013888987402465856,
     0.00019905439521541229, 2.4794833273540128e-05,
 )  # fmt: skip
+
+# the same in double on |r| <= ln2/32: 2^-58.9
+EXP_TABLED = (
+    0.5000000000000003, 0.16666666666666677, 0.04166666666188921, 0.008333333332413461, 0.0013889092545517209,
+    0.0001984155439247746,
+)  # fmt: skip
+TABLED = 16  # powers of two in registers, of as many steps of an octave
+STEP = (0.043321698784993146, 3.436201886692732e-15)  # ln2/16 in two parts, the first of 42 bits
+
+
+def is_tabled(x: Num) -> bool:
+    """Whether the target looks powers up in registers, and ``x`` is of a format that they are for."""
+    return has_scale(x) and x.format is DOUBLE
+
+
+@functools.cache
+def powers() -> NDArray[np.float64]:
+    """2^(j/16)/2 for j below 16, and the part of each that its rounding left."""
+    exact = [1 << (TABLED * 120 + j) for j in range(TABLED)]
+    for _ in range(TABLED.bit_length() - 1):
+        exact = [math.isqrt(power) for power in exact]  # 2^(120 + j/16) in the end
+    rounded = [power / 2**121 for power in exact]
+    rests = [(power - int(near * 2.0**121)) / power for power, near in zip(exact, rounded, strict=True)]
+    return np.array([rounded, rests])
 
 
 def reduce_exp(x: Num) -> tuple[Num, Num]:
@@ -72,16 +101,6 @@ def expm1(x: Num) -> Num:
     return (result + result).copysign(x)
 
 
-# (tanh x - x)/x^3 in x^2, x <= 5/8: 2^-27.8 and 2^-60.9
-TANH = {
-    "float": (-3.3333284e-01, 1.3331479e-01, -5.374216e-02, 2.064547e-02, -5.7106367e-03),
-    "double": (
-        -0.33333333333333315, 0.13333333333329964, -0.053968253966149744, 0.0218694884706472, -0.008863234336839635,
-        0.0035921141923943743, -0.001455726945368142, 0.0005894551965518273, -0.00023701920852532712,
-        9.15685029234024e-05, -3.019462934211994e-05, 6.044628427873712e-06,
-    ),
-}  # fmt: skip
-
 # (sinh x - x)/x^3 in x^2, x <= 1: 2^-31.5 and 2^-61.7
 SINH = {
     "float": (1.6666667e-01, 8.333311e-03, 1.984263e-04, 2.783981e-06),
@@ -93,16 +112,40 @@ SINH = {
 
 
 def tanh(x: Num) -> Num:
-    """x + x³·P(x²) where |x| < 5/8, else 1 - 2/(1 + exp(2|x|)): neither cancels. Or piece by piece."""
+    """h / (1 + h) with h = (exp(2|x|) - 1) / 2, as m - m²/(1 + h) with the smaller m of h and 1: so the roundings of
+    the quotient count less. Or piece by piece."""
     t = abs(x)
     if is_piecewise(x):
         return piecewise(t, TANH_PIECES).copysign(x)
-    square = t * t
-    small = polynomial(square, TANH[x.element]).fma(square * t, t)
-    twice = (t + t).at_most(19.0 if x.format is FLOAT else 40.0)
-    n, r = reduce_exp(twice)
-    power = (expm1_reduced(r) + 1.0) * power_of_two(n)
-    return (t < 0.625).where(small, 1.0 - 2.0 / (power + 1.0)).copysign(x)
+    half = _half_growth((t + t).at_most(20.0 if x.format is FLOAT else 40.0))
+    bounded = half.at_most(1.0)
+    return (bounded - bounded * bounded / (half + 1.0)).copysign(x)
+
+
+def _half_growth(x: Num) -> Num:
+    """(e^x - 1)/2 for 0 <= x <= 40, within little more than half a unit in the last place: with h = e^(x - r - rest)/2
+    it is h - 1/2 + h·r, what the rounding of that left, and the small terms."""
+    form = x.format
+    if is_tabled(x):
+        biased = x.fma(TABLED / math.log(2.0), form.magic)
+        count = biased - form.magic
+        mantissa, rest = (looked_up(biased.bits(), x, row) for row in powers().tolist())
+        h = (mantissa.bits() + ((biased.bits() >> 4) << form.mantissa)).real()
+        step, step_rest = STEP
+        r = count.fma(-step, x)
+        rest = count.fma(-step_rest, rest)
+        low = polynomial(r, EXP_TABLED).fma(r * r, rest.fma(r, rest))
+    else:
+        biased = x.fma(math.log2(math.e), form.magic)
+        count = biased - form.magic
+        h = ((biased.bits() << form.mantissa) + (form.one - (1 << form.mantissa))).real()
+        r, rest = count.fma(-form.ln2_hi, x), count * -form.ln2_lo
+        low = polynomial(r, EXP[x.element]) * (r * r)
+        low = rest.fma(r + low, rest) + low
+    above = h - 0.5
+    total = h.fma(r, above)
+    left = h.fma(r, above - total)  # exact where h is a power of two, or once rounded
+    return total + h.fma(low, left)
 
 
 def sigmoid(x: Num) -> Num:
