@@ -19,7 +19,6 @@ from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
-from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.runner import Runner
 from staticgrad.types import Shape, TensorType, sizes
 
@@ -273,8 +272,11 @@ class Executable(vectorcall.Forwarding):
         """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``."""
         if level not in LEVELS:
             raise StaticGradError(f"text level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
-        if level == "graph" and isinstance(self._latest, ReferenceRunner):
-            return str(self._latest.region.graph)
+        if level == "graph":
+            from staticgrad.runtime.reference import ReferenceRunner
+
+            if isinstance(self._latest, ReferenceRunner):
+                return str(self._latest.region.graph)
         program = self._program()
         if level == "asm":
             return self._native().assembly()
@@ -282,8 +284,6 @@ class Executable(vectorcall.Forwarding):
 
     @staticmethod
     def _as_native(runner: Runner | None) -> NativeRunner | None:
-        if runner is None or isinstance(runner, ReferenceRunner):
-            return None
         from staticgrad.runtime.native import NativeRunner
 
         return runner if isinstance(runner, NativeRunner) else None

@@ -11,7 +11,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,14 +31,14 @@ from staticgrad.compiler.program import (
     VersionSlot,
 )
 from staticgrad.errors import NumericsError, StaticGradError
-from staticgrad.interpreter import bounds_error, call_function
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
-from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.results import maker, workspace
 from staticgrad.runtime.state import Store, aligned_empty
-from staticgrad.runtime.threads import pool_address
 from staticgrad.types import TensorType, sizes
+
+if TYPE_CHECKING:
+    from staticgrad.runtime.kept import Kept
 
 # Programs that take a few microseconds keep the interpreter's lock: releasing it would not pay. The rates are those of
 # a fast core with its operands in cache, since what is kept short by mistake holds up other threads only briefly.
@@ -106,7 +106,7 @@ class NativeRunner:
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = binary.code.address("main")
         self._main: _Main = prototype(self.main_address)
-        self.pool = pool_address(interface.workers)
+        self.pool = _pool_address(interface.workers)
         self._failure = threading.local()
         self._frames: deque[Frame] = deque()
         self._poison = config.get("MEMORY") == "poison"
@@ -172,6 +172,8 @@ class NativeRunner:
         return array
 
     def _callback(self, slot: CallbackSlot) -> int:
+        from staticgrad.interpreter import call_function
+
         in_views = [_viewer(t) for t in slot.inputs]
         out_views = [_viewer(t) for t in slot.outputs]
 
@@ -312,6 +314,8 @@ class NativeRunner:
         extremes = frame.arena[offset : offset + 16].copy()
         check = self.program.checks[status - 1]
         if check.kind == "bounds":
+            from staticgrad.interpreter import bounds_error
+
             smallest, largest = map(int, extremes.view(np.int64))
             return bounds_error(check.message, check.size, smallest, largest, check.source, check.wraps)
         if check.kind == "callback":
@@ -369,6 +373,14 @@ class NativeRunner:
 
     def assembly(self) -> str:
         return self._binary.assembly()
+
+
+def _pool_address(threads: int) -> int:
+    if threads < 2:
+        return 0
+    from staticgrad.runtime.threads import pool_address
+
+    return pool_address(threads)
 
 
 _MISSED = object()

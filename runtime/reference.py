@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.regions.region import Region
-from staticgrad.interpreter import draws, evaluate
+from staticgrad.interpreter import evaluate
+from staticgrad.ops.control.bodies import draws
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from staticgrad.optable import Array
-from staticgrad.runtime.kept import Kept
 from staticgrad.types import TensorType
+
+if TYPE_CHECKING:
+    from staticgrad.runtime.kept import Kept
 
 
 class Runner(Protocol):

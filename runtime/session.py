@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from staticgrad import config
+from staticgrad.collection import importing
 from staticgrad.errors import FeedError, FetchError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
@@ -23,7 +24,6 @@ from staticgrad.runtime.binding import as_array, as_arrays, types_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
@@ -286,8 +286,8 @@ class Session:
         return NativeRunner(binary(region, replace(options, timed=True, prepares=True)), store)
 
     def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
-        from staticgrad.compiler.regions.cut import cut
-
+        with importing():
+            from staticgrad.compiler.regions.cut import cut
         return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics)
 
     def _runner(
@@ -324,9 +324,12 @@ class Session:
         with self.compiling:
             self.compile_count += 1
             if config.get("BACKEND") == "reference":
+                from staticgrad.runtime.reference import ReferenceRunner
+
                 return ReferenceRunner(region, self.store)
-            from staticgrad.compiler.binary import binary
-            from staticgrad.runtime.native import NativeRunner
+            with importing():
+                from staticgrad.compiler.binary import binary
+                from staticgrad.runtime.native import NativeRunner
 
             options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
             return NativeRunner(binary(region, replace(options, prepares=prepares), held), self.store)

@@ -10,6 +10,7 @@ import importlib
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
+from staticgrad.collection import importing
 from staticgrad.errors import (
     BoundsError,
     BuffersFreedError,
@@ -40,7 +41,8 @@ from staticgrad.types import dim, float32, float64, int32, int64, uint8
 if TYPE_CHECKING:
     from staticgrad import init, linalg, nest, nn, optim, random
     from staticgrad.checking import check_gradients
-    from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
+    from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
+    from staticgrad.compiler.autodiff.reverse import gradients
     from staticgrad.compiler.batching import vmap
     from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
@@ -204,12 +206,12 @@ _LATER = {
     "can_cast": "staticgrad.dtypes",
     "check_gradients": "staticgrad.checking",
     "finfo": "staticgrad.dtypes",
-    "gradients": "staticgrad.compiler.autodiff",
-    "hessian": "staticgrad.compiler.autodiff",
+    "gradients": "staticgrad.compiler.autodiff.reverse",
+    "hessian": "staticgrad.compiler.autodiff.forward",
     "iinfo": "staticgrad.dtypes",
     "isdtype": "staticgrad.dtypes",
-    "jacobian": "staticgrad.compiler.autodiff",
-    "jvp": "staticgrad.compiler.autodiff",
+    "jacobian": "staticgrad.compiler.autodiff.forward",
+    "jvp": "staticgrad.compiler.autodiff.forward",
     "parse": "staticgrad.parser",
     "result_type": "staticgrad.dtypes",
     "vmap": "staticgrad.compiler.batching",
@@ -222,9 +224,11 @@ if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name 
     def __getattr__(name: str) -> Any:
         value: Any
         if name in _MODULES:
-            return importlib.import_module(f"staticgrad.{name}")
+            with importing():
+                return importlib.import_module(f"staticgrad.{name}")
         if name in _LATER:
-            value = getattr(importlib.import_module(_LATER[name]), name)
+            with importing():
+                value = getattr(importlib.import_module(_LATER[name]), name)
         elif name in __all__:
             value = getattr(FUNCTIONS, name)
         else:

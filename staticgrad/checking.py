@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from staticgrad import nest
-from staticgrad.compiler.autodiff import gradients, jvp
+from staticgrad.compiler.autodiff.forward import jvp
+from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Graph, Node, Tensor

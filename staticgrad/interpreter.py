@@ -18,9 +18,9 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
 from staticgrad.graph import Computation, Node, Tensor
-from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.bodies import LOOPS, Body
 from staticgrad.ops.control.branches import CONDS, run_cond
-from staticgrad.ops.control.loops import LOOPS, run_loop
+from staticgrad.ops.control.loops import run_loop
 from staticgrad.optable import Array
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
@@ -77,11 +77,6 @@ def _needed(fetches: Iterable[Tensor], effects: Iterable[Node], feeds: Mapping[T
         return [n for n in earlier if not (n.outputs and all(y in feeds for y in n.outputs))]
 
     return reach([*(x.op for x in fetches if x not in feeds), *effects], before)
-
-
-def draws(node: Node) -> bool:
-    """Whether an op takes random numbers, so that a run of it counts."""
-    return node.op.name == "random_uniform" or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
 
 
 class _Run:

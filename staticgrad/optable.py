@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from staticgrad.collection import importing
 from staticgrad.frozen import frozen
 from staticgrad.types import TensorType
 
@@ -95,7 +96,8 @@ class Namespace:
     def __getattr__(self, name: str) -> Callable[..., Tensor]:
         functions: dict[str, Callable[..., Tensor]] = self.__dict__["_functions"]
         if name not in functions and (place := self._expected().get(name)):
-            importlib.import_module(place)
+            with importing():
+                importlib.import_module(place)
         try:
             function = self.__dict__[name] = functions[name]  # the next time it is found without this
         except KeyError:

@@ -19,6 +19,7 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from staticgrad import init
+from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.lifting import lift
@@ -118,7 +119,8 @@ class Optimizer:
         Raises:
             GraphError: there is nothing to update.
         """
-        from staticgrad.compiler.autodiff import gradients
+        with importing():
+            from staticgrad.compiler.autodiff.reverse import gradients
 
         variables = depends_on(loss) if var_list is None else [_variable(v) for v in var_list]
         if not variables:

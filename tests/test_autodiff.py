@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staticgrad.compiler.autodiff import gradients, hessian, jacobian, jvp
+from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
+from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.errors import GradientError, GraphError
 from staticgrad.graph import Graph, Node, Tensor, control_dependencies, enable_grad, no_grad

@@ -530,6 +530,10 @@ value = sg.Session(graph, num_threads=2).run(y, {x: np.array([0, 1, 2], np.float
 print(value.sum(), made[0].was_kept, *sys.modules)
 """
 COMPILING = ("llvmlite", *(f"staticgrad.compiler.{name}" for name in ("pipeline", "kernels", "emit.llvm")))
+UNUSED = tuple(
+    f"staticgrad.{name}"
+    for name in ("interpreter", "runtime.threads", "runtime.reference", "ops.control.loops", "compiler.regions.merge")
+)
 
 
 def test_a_fresh_process_compiles_nothing_again_and_imports_no_compiler() -> None:
@@ -542,7 +546,31 @@ def test_a_fresh_process_compiles_nothing_again_and_imports_no_compiler() -> Non
     assert set(COMPILING) <= set(imported)
     again, kept, *imported = process()
     assert (again, kept) == (value, "True")
-    assert not set(COMPILING) & set(imported)
+    assert not {*COMPILING, *UNUSED} & set(imported)
+
+
+IMPORTING = """
+import gc, sys
+searches = []
+gc.callbacks.append(lambda phase, info: searches.append(info["generation"]))
+gc.collect()
+import staticgrad as sg
+old = len(gc.get_objects(2))
+searches.clear()
+sg.Session, sg.scan, sg.optim, sg.linalg.svd, sg.nn.cross_entropy
+print(len(gc.get_objects(2)) - old, len(searches), gc.get_freeze_count(), gc.isenabled())
+gc.freeze()
+frozen = gc.get_freeze_count()
+sg.vmap
+print(gc.get_freeze_count() == frozen)
+"""
+
+
+def test_imports_are_not_searched_for_garbage_and_leave_what_is_frozen_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=True)
+    grown, searches, frozen, enabled, *kept = done.stdout.split()
+    assert int(grown) > 5000
+    assert (int(searches), frozen, enabled, kept) == (0, "0", "True", ["True"])
 
 
 def test_sessions_name_what_they_load() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staticgrad.compiler.autodiff import gradients
 from staticgrad.compiler.autodiff.retention import Ledger, ledger_of
+from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.autodiff.saves import Saved, saves
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.tapes.plan import TapePlan, plan_tape

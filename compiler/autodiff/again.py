@@ -20,8 +20,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.cut import written_before
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
-from staticgrad.interpreter import draws
-from staticgrad.ops.control.bodies import bodies_of
+from staticgrad.ops.control.bodies import bodies_of, draws
 from staticgrad.optable import FUNCTIONS
 
 SOURCES = frozenset({"placeholder", "variable", "constant", "full", "iota", "accumulated_grad"})  # cost nothing to keep

@@ -26,7 +26,7 @@ from staticgrad.compiler.autodiff.reverse import (
 )
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
-from staticgrad.ops.control.loops import LOOPS
+from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import Size, is_floating

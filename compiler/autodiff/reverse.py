@@ -24,7 +24,7 @@ from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, isolated
 from staticgrad.lifting import graph_of, lift
-from staticgrad.ops.control.loops import LOOPS
+from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach

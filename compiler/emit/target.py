@@ -77,7 +77,7 @@ def _features_from_kernel() -> frozenset[str] | None:
     """What Linux says of the first processor, which is there without importing LLVM: features that the processor has
     and the system saves the registers of. None on other systems and processors."""
     try:
-        with open("/proc/cpuinfo", encoding="ascii") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = next((line for line in file if line.startswith("flags")), "")
     except (OSError, UnicodeDecodeError):
         return None
@@ -89,7 +89,7 @@ def _features_from_kernel() -> frozenset[str] | None:
 def processor() -> str:
     """The name of this machine's processor, under which measurements are kept; empty where the system doesn't say."""
     try:
-        with open("/proc/cpuinfo", encoding="ascii") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             name = next((line for line in file if line.startswith("model name")), "")
     except (OSError, UnicodeDecodeError):
         import platform

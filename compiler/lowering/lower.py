@@ -30,9 +30,9 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordere
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
-from staticgrad.ops.control.bodies import bodies_of
+from staticgrad.ops.control.bodies import LOOPS, bodies_of
 from staticgrad.ops.control.branches import CONDS
-from staticgrad.ops.control.loops import LOOPS, LoopAttributes
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.phases import phase
 from staticgrad.types import bool_, int64, sizes
 

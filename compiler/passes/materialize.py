@@ -37,8 +37,8 @@ from staticgrad.compiler.regions.families import (
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.control.branches import CONDS
-from staticgrad.ops.control.loops import LOOPS
 from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL
 from staticgrad.optable import FUNCTIONS

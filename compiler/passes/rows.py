@@ -23,8 +23,8 @@ from staticgrad.compiler.kernels.access import VIEWS
 from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, STORED, WRITES, is_nest, users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.control.branches import CONDS
-from staticgrad.ops.control.loops import LOOPS
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 

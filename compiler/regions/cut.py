@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from staticgrad.collection import collection_held
-from staticgrad.compiler.regions.interventions import Intervention
-from staticgrad.compiler.regions.merge import merged
-from staticgrad.compiler.regions.numerics import ORDERED_EFFECTS, guarded, is_ordered
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor
-from staticgrad.ops.control.bodies import bodies_of
+from staticgrad.ops.control.bodies import CARRIED_OUT, bodies_of, is_ordered
 from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 from staticgrad.types import Symbol, TensorType, bind, bind_size, infer_again, unify
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.regions.interventions import Intervention
 
 
 @collection_held()
@@ -68,8 +69,12 @@ def cut(
     fed = tuple(tensors[x] for x in feeds)
     region = Region(maker.graph, fed, outputs, tuple(maker.effects))
     if any(bodies_of(node) for node in region.graph.nodes):
+        from staticgrad.compiler.regions.merge import merged
+
         region = merged(region)
     if check_numerics:
+        from staticgrad.compiler.regions.numerics import guarded
+
         region = guarded(region)
     elif any(bodies_of(node) for node in region.graph.nodes):
         _order_effects(region)
@@ -216,7 +221,7 @@ class _Copier:
         attrs = bind(node.attrs, self._bindings)
         inputs = self._operands(node)
         control = [self._nodes[before] for before in node.control if before in self._nodes]
-        if node.op.name in ORDERED_EFFECTS and self._last is not None:
+        if node.op.name in CARRIED_OUT and self._last is not None:
             control.append(self._last)
         types = tuple(y.type for y in node.outputs)
         if attrs is not node.attrs or not all(x.type.static for x in (*node.inputs, *node.outputs)):
@@ -233,7 +238,7 @@ class _Copier:
         self.tensors.update(zip(node.outputs, new.outputs, strict=True))
         if node.op.effect:
             self.effects.append(new)
-            if node.op.name in ORDERED_EFFECTS:
+            if node.op.name in CARRIED_OUT:
                 self._last = new
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
-from staticgrad.ops.control.bodies import Body, bodies_of
-from staticgrad.ops.control.loops import LOOPS, LoopAttributes
+from staticgrad.ops.control.bodies import LOOPS, Body, bodies_of
+from staticgrad.ops.control.loops import LoopAttributes
 
 
 def merged(region: Region) -> Region:

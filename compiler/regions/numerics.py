@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control.bodies import Body, bodies_of
+from staticgrad.ops.control.bodies import Body, bodies_of, is_ordered
 from staticgrad.ops.effects import NUMERICS_CHECK, NumericsAttributes
 from staticgrad.ops.sources import PLACEHOLDER
 from staticgrad.optable import OPS
 from staticgrad.types import is_floating
-
-ORDERED_EFFECTS = frozenset({"print", "py_call", "assertion"})
 
 
 def guarded(region: Region) -> Region:
@@ -27,11 +25,6 @@ def guarded(region: Region) -> Region:
     made = rebuild(region, guard.visit)
     effects = {*made.effects, *guard.effects}
     return Region(made.graph, made.feeds, made.fetches, tuple(node for node in made.graph.nodes if node in effects))
-
-
-def is_ordered(node: Node) -> bool:
-    """Whether a node keeps its order among those that do something that is seen."""
-    return node.op.name in ORDERED_EFFECTS or (node.op.effect and bool(bodies_of(node)))
 
 
 class _Guard:

@@ -22,7 +22,8 @@ from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import Symbol, TensorType, bind, bool_, infer_again, is_weak, require_number
 
-CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # effects that a body has once a turn, used or not
+LOOPS = frozenset({"scan", "effectful_scan", "while_loop", "effectful_while_loop"})
+CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # in order, and in a body once a turn, used or not
 STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
 
 
@@ -171,6 +172,16 @@ class Bodied:
 def bodies_of(node: Node) -> tuple[Body, ...]:
     """The bodies that a node runs."""
     return node.attrs.bodies if isinstance(node.attrs, Bodied) else ()
+
+
+def is_ordered(node: Node) -> bool:
+    """Whether a node keeps its order among those that do something that is seen."""
+    return node.op.name in CARRIED_OUT or (node.op.effect and bool(bodies_of(node)))
+
+
+def draws(node: Node) -> bool:
+    """Whether an op takes random numbers, so that a run of it counts."""
+    return node.op.name == "random_uniform" or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
 
 
 RunBody = Callable[[Body, Sequence[Array]], Sequence[Array]]

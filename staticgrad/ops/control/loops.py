@@ -275,6 +275,3 @@ def next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Seq
     except GraphError as error:
         raise GraphError(f"{what}: the carry changes its structure: {error}") from None
     return [fitted(what, graph, new, x.type) for new, x in zip(leaves, carries, strict=True)]
-
-
-LOOPS = frozenset({"scan", "effectful_scan", "while_loop", "effectful_while_loop"})
