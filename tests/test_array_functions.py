@@ -68,6 +68,33 @@ def test_a_running_sum_keeps_the_sign_of_zero() -> None:
     assert np.signbit(got).all()
 
 
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+def test_running_sums_of_many_short_rows(target: str, dtype: type, monkeypatch: Any) -> None:
+    """They are run together: nothing passes from one row to the next, and nothing is written behind the last."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    drawn = RNG.normal(size=(131, 70)) * 3
+    for length in (1, 2, 3, 5, 7, 8, 10, 16, 17, 31, 33, 64, 70):
+        for count in (0, 1, 5, 131):
+            values = drawn[:count, :length].astype(dtype)
+            if dtype in (np.float32, np.float64) and count > 5:
+                values[3, length // 2] = np.nan
+                values[5] = -0.0
+            x = sg.placeholder(values.shape, dtype)
+            fetches = [sg.cumulative_sum(x, axis=1, dtype=dtype), sg.cumulative_prod(x, axis=1, dtype=dtype)]
+            if x.dtype.kind == "f":
+                fetches += sg.gradients(fetches[0], [x], grad_ys=x)
+            got = run(fetches, {x: values})
+            want = [np.cumsum(values, 1), np.cumprod(values, 1), np.cumsum(values[:, ::-1], 1)[:, ::-1]]
+            close = {"rtol": 1e-12, "atol": 1e-12} if dtype == np.float64 else {"rtol": 2e-5, "atol": 2e-5}
+            for a, b in zip(got, want, strict=False):
+                np.testing.assert_allclose(a, b.astype(dtype), **close)
+            if x.dtype.kind == "f" and count > 5:
+                assert np.signbit(got[0][5]).all()
+            for a, b in zip(got, run(fetches, {x: values}, num_threads=3), strict=True):
+                assert a.tobytes() == b.tobytes()
+
+
 # -- sorting --------------------------------------------------------------------------------------------------------
 
 
@@ -145,9 +172,10 @@ def test_routines_in_the_body_of_a_scan_and_their_gradients() -> None:
 
 
 def test_routines_give_the_same_bits_on_any_number_of_threads() -> None:
-    values = RNG.normal(size=(3000, 50)).astype(np.float32)
+    values = RNG.normal(size=(3001, 50)).astype(np.float32)
     x = sg.placeholder(values.shape)
-    fetches = [sg.cumulative_sum(x, axis=1), sg.sort(x), sg.argsort(x)]
+    long = sg.concat([x, x], axis=1)
+    fetches = [sg.cumulative_sum(x, axis=1), sg.sort(x), sg.argsort(x), sg.cumulative_sum(long, axis=1)]
     one, two = (run(fetches, {x: values}, num_threads=n) for n in (1, 2))
     for a, b in zip(one, two, strict=True):
         np.testing.assert_array_equal(a, b)

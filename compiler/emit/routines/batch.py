@@ -2,8 +2,9 @@
 
 Comes in: a ``Batch`` of routines, whose pieces lie in row-major memory. Goes out: a function of the kernel's arguments,
 scratch memory and, if the batch takes long, the pool. Each routine is a function ``void(ptr, …, ptr scratch)`` of one
-piece; here it is called for all of them, and a long batch is cut in chunks between pieces. Which routine is written how
-is in the modules beside this one.
+piece; here it is called for all of them, and a long batch is cut in chunks between pieces. One that runs several pieces
+together is a function of all pieces, ``void(ptr, …, ptr scratch, i64 count)``. Which routine is written how is in the
+modules beside this one.
 """
 
 from __future__ import annotations
@@ -35,14 +36,18 @@ ALIGNMENT = 64
 
 @frozen
 class Writer:
-    """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece."""
+    """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece. Where
+    ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other, best as many
+    as a multiple of that."""
 
     write: Callable[[Function, Any, Sequence[Value]], None]
     scratch_bytes: Callable[[Any, Target], int] = lambda routine, target: 0
+    together: Callable[[Any, Target], int] = lambda routine, target: 0
+    write_together: Callable[[Function, Any, Sequence[Value], Value], None] | None = None
 
 
 WRITERS: dict[type, Writer] = {
-    Cumulation: Writer(cumulation.write),
+    Cumulation: Writer(cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together),
     Sort: Writer(sorting.write, sorting.scratch_bytes),
     Cholesky: Writer(triangular.write_cholesky),
     Elimination: Writer(elimination.write),
@@ -53,14 +58,16 @@ WRITERS: dict[type, Writer] = {
 }
 
 
-def _chunks(batch: Batch) -> tuple[int, int]:
+def _chunks(batch: Batch, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
-    return cut(batch.count, wanted_chunks(batch.flops / FLOPS_PER_SECOND))
+    unit = max(1, WRITERS[type(batch.routine)].together(batch.routine, target))
+    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND))
+    return units * unit, chunks
 
 
 def is_shared(batch: Batch, target: Target) -> bool:
     """Whether the batch is worth the threads of a pool."""
-    return not batch.is_empty and _chunks(batch)[1] > 1
+    return not batch.is_empty and _chunks(batch, target)[1] > 1
 
 
 def _own_bytes(batch: Batch, target: Target) -> int:
@@ -87,30 +94,40 @@ def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
 
 
 def _piece(module: Module, routine: Routine, name: str) -> str:
-    """The function of one piece; shared by batches of any number of them."""
+    """The function of one piece or of all; shared by batches of any number of them."""
     known = module.shared(routine)
     if known is not None:
         return known
-    f = module.function(module.unique(f"{name}.piece"), ["ptr"] * (len(routine.blocks) + 1))
-    WRITERS[type(routine)].write(f, routine, f.params)
+    writer, pointers = WRITERS[type(routine)], ["ptr"] * (len(routine.blocks) + 1)
+    if writer.together(routine, module.target) and writer.write_together is not None:
+        f = module.function(module.unique(f"{name}.pieces"), [*pointers, "i64"])
+        writer.write_together(f, routine, f.params[:-1], f.params[-1])
+    else:
+        f = module.function(module.unique(f"{name}.piece"), pointers)
+        writer.write(f, routine, f.params)
     return module.share(routine, f.finish())
 
 
 def _run_range(
     f: Function, batch: Batch, piece: str, pointers: Sequence[Value], scratch: Value, low: Index, high: Index
 ) -> None:
-    first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))
-    with f.loop(first, last) as loop:
-        places = [
-            f.offset(pointer, f.mul(loop.index, block.elements * block.dtype.itemsize), "i8")
+    def places(index: Index) -> list[Value]:
+        return [
+            f.offset(pointer, f.mul(index, block.elements * block.dtype.itemsize), "i8")
             for pointer, block in zip(pointers, batch.routine.blocks, strict=True)
         ]
-        f.call(piece, "void", *places, scratch)
+
+    if WRITERS[type(batch.routine)].together(batch.routine, f.target):
+        f.call(piece, "void", *places(low), scratch, f.index(f.sub(high, low)))
+        return
+    first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))
+    with f.loop(first, last) as loop:
+        f.call(piece, "void", *places(loop.index), scratch)
 
 
 def _run_shared(f: Function, batch: Batch, piece: str) -> None:
     *pointers, pool = f.params
-    size, chunks = _chunks(batch)
+    size, chunks = _chunks(batch, f.target)
     table = Table.fill(f, pointers)
     part = open_part(f.module, f"{f.name}.pieces", len(pointers))
     low, high = chunk_range(part.f, part.chunk, size, batch.count)

@@ -3,21 +3,29 @@
 Rows of more than one element: a strip of columns stays in registers while the rows go by. A single column of sums or
 products: a register is combined with itself, moved by one lane, two, four, …, and with what came before it (Hillis and
 Steele, CACM 1986), so a turn takes one dependent operation. A single column of a recurrence goes one by one.
+
+Many short columns that lie one after the other are run as one, of which registers hold ends and beginnings: what a move
+would take from another column is replaced by what changes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine, identity
-from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
+from staticgrad.compiler.emit.routines.vectors import Lanes, counted, first_lanes, row_strips, strips
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation
 
 MOST_VECTORS = 4  # of a strip
+# Columns of so many vectors and less are run together: as many as fill so many vectors and more, but no more than that.
+LONGEST_TOGETHER = 4
+FEWEST_TOGETHER, MOST_TOGETHER = 4, 32
 
 
 def write(f: Function, routine: Cumulation, pointers: Sequence[Value]) -> None:
@@ -84,6 +92,15 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
         f.store(combine(f, kind, dtype, spread, within), f.offset(target, place, element))
         total = f.extract(within, 0 if routine.reverse else lanes - 1)
         loop.next(combine(f, kind, dtype, loop.carried[0], total))
+    if full < routine.length and f.target.masked:
+        left = first_lanes(f, dtype, routine.length - full)
+        place = 0 if routine.reverse else full
+        loaded = left.load(f, f.offset(source, place, element))
+        assert left.mask is not None
+        within = _prefixes(f, dtype, kind, f.select(left.mask, loaded, neutral), neutral, routine.reverse)
+        total = combine(f, kind, dtype, f.splat(loop.results[0], lanes), within)
+        left.store(f, total, f.offset(target, place, element))
+        return
     with counted(f, full, routine.length, carry=loop.results) as rest:
         place = f.index(_place(routine, rest.index, f))
         value = combine(f, kind, dtype, rest.carried[0], f.load(element, f.offset(source, place, element)))
@@ -101,3 +118,82 @@ def _prefixes(f: Function, dtype: np.dtype, kind: ReduceKind, value: Value, neut
         value = combine(f, kind, dtype, moved, value)
         step *= 2
     return value
+
+
+# -- many short columns ---------------------------------------------------------------------------------------------
+
+
+def run_together(routine: Cumulation, target: Target) -> int:
+    """How many short columns are run together, one after the other; 0 where each is run alone."""
+    lanes = target.lanes(routine.dtype)
+    if (
+        routine.kind == "recurrence"
+        or routine.width != 1
+        or lanes == 1
+        or not 1 < routine.length <= LONGEST_TOGETHER * lanes
+    ):
+        return 0
+    columns = lanes // math.gcd(lanes, routine.length)
+    while columns * routine.length < FEWEST_TOGETHER * lanes:
+        columns *= 2
+    return columns if columns * routine.length <= MOST_TOGETHER * lanes else 0
+
+
+def write_together(f: Function, routine: Cumulation, pointers: Sequence[Value], count: Value) -> None:
+    """The body of ``void(ptr operand, ptr result, ptr scratch, i64 count)`` of ``count`` columns one after the other.
+    The last ones, where they are fewer than are run together, are copied to where there is room behind them."""
+    source, target = pointers[:2]
+    columns, element = run_together(routine, f.target), memory_type(routine.dtype)
+    size = columns * routine.length
+    before, after = (f.stack(size * routine.dtype.itemsize) for _ in range(2))
+    whole = f.binary("sub", count, f.binary("urem", count, Value(str(columns), "i64")))
+    with counted(f, 0, whole, columns) as loop:
+        place = f.mul(loop.index, routine.length)
+        _together(f, routine, f.offset(source, place, element), f.offset(target, place, element), size)
+    place = f.mul(whole, routine.length)
+    left = f.mul(f.sub(count, whole), routine.length)
+
+    def copy(here: Value, there: Value) -> None:
+        def strip(first: Index, pieces: list[Lanes]) -> None:
+            for number, piece in enumerate(pieces):
+                at = f.add(first, number * f.target.lanes(routine.dtype))
+                piece.store(f, piece.load(f, f.offset(here, at, element)), f.offset(there, at, element))
+
+        row_strips(f, routine.dtype, 0, left, 1, strip)
+
+    with f.when(f.compare("icmp ne", whole, count)):
+        copy(f.offset(source, place, element), before)
+        _together(f, routine, before, after, size)
+        copy(after, f.offset(target, place, element))
+
+
+def _together(f: Function, routine: Cumulation, source: Value, target: Value, size: int) -> None:
+    """Columns that fill ``size`` elements, a vector at a time: each part of a column in it, then the end of the vector
+    before it comes to what goes on."""
+    dtype, length, lanes, kind = routine.dtype, routine.length, f.target.lanes(routine.dtype), routine.kind
+    assert kind != "recurrence"
+    type_ = vector(memory_type(dtype), lanes)
+    neutral = f.const(_neutral(kind, dtype), type_)
+    back = 1 if routine.reverse else -1  # where the elements are that come before one
+    before: Value | None = None
+    for first in range(size - lanes, -1, -lanes) if routine.reverse else range(0, size, lanes):
+
+        def chosen(x: Value, places: Sequence[int | None]) -> Value:
+            return f.shuffle(x, neutral, [lanes + i if place is None else place for i, place in enumerate(places)])
+
+        def same(i: int, other: int, first: int = first) -> bool:
+            return (first + i) // length == (first + other) // length
+
+        value = f.load(type_, f.offset(source, first, memory_type(dtype)))
+        step = 1
+        while step < min(length, lanes):
+            others = [i + back * step for i in range(lanes)]
+            moved = [o if 0 <= o < lanes and same(i, o) else None for i, o in enumerate(others)]
+            value = combine(f, kind, dtype, chosen(value, moved), value)
+            step *= 2
+        edge = lanes if routine.reverse else -1
+        goes_on = [edge % lanes if same(i, edge) else None for i in range(lanes)]
+        if before is not None and any(place is not None for place in goes_on):
+            value = combine(f, kind, dtype, chosen(before, goes_on), value)
+        f.store(value, f.offset(target, first, memory_type(dtype)))
+        before = value
