@@ -6,8 +6,9 @@ continuation of the graph; then what it declared is declared again with a leadin
 example. What does not depend on one is computed once.
 
 How an op goes over many examples: an elementwise one by broadcasting; one whose attributes know how to make room for a
-leading axis (``Leading``) with those; products, convolutions, gathers and scatters by rules of their own; composed ops
-through what they expand into; all else (loops, prints, callbacks) example by example in a ``sg.map``.
+leading axis (``Leading``) with those; products, convolutions, gathers, scatters and scans by rules of their own;
+composed ops through what they expand into; all else (``while_loop``, ``cond``, prints, callbacks) example by example in
+a ``sg.map``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from staticgrad import nest
+from staticgrad.compiler.regions.merge import family_of, union_of
+from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
 from staticgrad.lifting import graph_of, lift
+from staticgrad.ops.control.bodies import Body, BodyGraph
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -168,7 +173,7 @@ class _Value:
     batched: bool
 
 
-Rule = Callable[["_Batcher", Node, Sequence[_Value]], Sequence[Tensor]]
+Rule = Callable[["_Batcher", Node, Sequence[_Value]], "Sequence[Tensor | _Value]"]
 
 
 class _Batcher:
@@ -179,12 +184,22 @@ class _Batcher:
         self._trace = trace
         self._known = known
         self._made: dict[Node, tuple[Node, ...]] = {}
+        self._families: dict[object, list[Node]] = {}  # of the scans that are declared together
+        self._scanned: dict[object, tuple[list[_Value], dict[Tensor, _Value]]] = {}  # carries and rows of a family
 
     def results(self, answers: Sequence[Tensor]) -> list[Tensor]:
         """The values of traced tensors for all examples."""
-        for node in self._needed(answers):
-            self._declare(node)
+        self.declare(self._needed(answers))
         return [self.all(self.value(y)) for y in answers]
+
+    def declare(self, nodes: Sequence[Node]) -> None:
+        """Declare traced nodes for all examples."""
+        self._families = {}
+        for node in nodes:
+            if isinstance(node.attrs, LoopAttributes):
+                self._families.setdefault(family_of(node), []).append(node)
+        for node in nodes:
+            self._declare(node)
 
     def later(self) -> _Batcher:
         """Another one that goes on from here, in whatever graph is current then."""
@@ -374,6 +389,78 @@ def _custom_gradient(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Seq
     return get_default_graph().add(node.op, inputs, replace(node.attrs, rule=rule)).outputs
 
 
+def _scan(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
+    """All examples in one loop, in whose turns what depends on an example has an axis for them. A loop that stands
+    several times, for its results and for what derivatives read, becomes one."""
+    attrs: LoopAttributes = node.attrs
+    family = family_of(node)
+    if family not in b._scanned:
+        bodies = [other.attrs.body for other in b._families.get(family, [node])]
+        union = union_of(bodies)
+        if attrs.counted or any(effect.op.name != "bounds_check" for effect in union.effects):
+            return b._one_by_one(node, operands)
+        carries, rows = _turns(b, attrs, _continuable(union, bodies), operands)
+        b._scanned[family] = carries, dict(zip(union.fetches[attrs.carries :], rows, strict=True))
+    carries, by_result = b._scanned[family]
+    return [*carries, *(by_result[x] for x in attrs.body.fetches[attrs.carries :])]
+
+
+def _continuable(union: Body, bodies: Sequence[Body]) -> Body:
+    """The union of ``bodies`` in a graph that more can be declared into: that of the body which holds all others, since
+    rules of the user's own know its tensors, else a new one."""
+    longest = max((body.graph for body in bodies), key=lambda graph: len(graph.nodes))
+    if len(longest.nodes) == len(union.graph.nodes):
+        return replace(union, graph=longest)
+    made = rebuild(Region(union.graph, union.feeds, union.fetches, union.effects), lambda node, inputs: None)
+    return Body(made.graph, made.feeds, made.fetches, made.effects)
+
+
+def _turns(
+    b: _Batcher, attrs: LoopAttributes, body: Body, operands: Sequence[_Value]
+) -> tuple[list[_Value], list[_Value]]:
+    """The last carries and the stacked results of a scan over all examples."""
+    count, end = attrs.carries, attrs.carries + attrs.sequences
+    varying = _varying(body, [v.batched for v in operands], count)
+    stacked: list[bool] = []
+
+    def turn(carries: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        around = get_default_graph()
+        assert isinstance(around, BodyGraph)
+        assert around.turn is not None
+        given = [around.turn, *carries, *rows, *(v.tensor for v in operands[end:])]
+        known = {x: _Value(y, flag) for x, y, flag in zip(body.feeds, given, [False, *varying], strict=True)}
+        inner = _Batcher(_Trace(body.graph), b.size, known)
+        needed = needed_nodes(body.fetches, body.effects)
+        inner.declare([node for node in body.graph.nodes if node in needed and node.op is not PLACEHOLDER])
+        values = [inner.value(y) for y in body.fetches]
+        following = [inner.all(v) if flag else v.tensor for v, flag in zip(values, varying, strict=False)]
+        stacked[:] = [v.batched for v in values[count:]]
+        return tuple(following[:count]), tuple(v.tensor for v in values[count:])
+
+    init = [b.all(v) if flag else v.tensor for v, flag in zip(operands[:count], varying, strict=False)]
+    rows = [FUNCTIONS.moveaxis(v.tensor, 1, 0) if v.batched else v.tensor for v in operands[count:end]]
+    last, made = FUNCTIONS.scan(turn, tuple(init), tuple(rows), length=attrs.length, reverse=attrs.reverse)
+    results = [FUNCTIONS.moveaxis(y, 1, 0) if flag else y for y, flag in zip(made, stacked, strict=True)]
+    return (
+        [_Value(y, flag) for y, flag in zip(last, varying, strict=False)],
+        [_Value(y, flag) for y, flag in zip(results, stacked, strict=True)],
+    )
+
+
+def _varying(body: Body, given: Sequence[bool], carries: int) -> list[bool]:
+    """Which operands of a loop differ between examples: those that do from the start, and carries that come to."""
+    flags = list(given)
+    while True:
+        found = {x for x, flag in zip(body.feeds[1:], flags, strict=True) if flag}
+        for node in body.graph.nodes:
+            if not found.isdisjoint(node.inputs):
+                found.update(node.outputs)
+        new = [flag or y in found for flag, y in zip(flags[:carries], body.fetches, strict=False)]
+        if new == flags[:carries]:
+            return flags
+        flags[:carries] = new
+
+
 RULES: dict[str, Rule] = {
     "custom_gradient": _custom_gradient,
     "dot": _dot,
@@ -383,6 +470,8 @@ RULES: dict[str, Rule] = {
     "gather": _gather,
     "scatter_add": _scatter_add,
     "random_uniform": _random,
+    "scan": _scan,
+    "effectful_scan": _scan,
 }
 PLAIN = frozenset({  # more axes in front change nothing
     "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "det", "slogdet", "qr", "eigh",

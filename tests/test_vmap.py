@@ -132,6 +132,62 @@ def _added(op: Op, xs: Any, attrs: Any) -> tuple[Any, ...]:
     return sg.get_default_graph().add(op, xs, attrs).outputs
 
 
+def _orbit(x: Any, w: Any) -> Any:
+    """Of one example: turns that carry something by example and something common, and read rows of both kinds."""
+
+    def turn(carry: Any, row: Any) -> Any:
+        state, common = carry
+        state = sg.sin(state * w) + row[0] * common + x[row[1]]
+        return (state, common * 0.9), (state * state, common)
+
+    rows = (x, sg.constant([2, 0, 1]))
+    (state, common), (squares, powers) = sg.scan(turn, (x[0] * 0.5, sg.constant(1.0, sg.float64)), rows, reverse=True)
+    return sg.sum(state) + common + sg.sum(squares) * sg.sum(powers)
+
+
+def test_a_scan_runs_all_examples_in_one_loop() -> None:
+    w = sg.constant(1.3, sg.float64)
+    check(lambda x: _orbit(x, w), normal(4, 3))
+    check(lambda x: sg.gradients(_orbit(x, w), [x])[0], normal(4, 3))
+    check(lambda x: sg.hessian(_orbit(x, w), x), normal(4, 3))
+    xs = sg.constant(normal(5, 3))
+
+    def with_slope(x: Any) -> Any:
+        y = _orbit(x, w)
+        return y, sg.gradients(y, [x])[0]
+
+    values, slopes = sg.vmap(with_slope)(xs)
+    got = run([slopes, *sg.gradients(values, [xs]), *sg.gradients(sg.sum(slopes * slopes), [w])])
+    np.testing.assert_allclose(got[0], got[1], rtol=1e-10)
+    rows = [sg.gradients(_orbit(xs[i], w), [xs])[0][i] for i in range(5)]
+    np.testing.assert_allclose(got[2], run(sg.gradients(sum(sg.sum(r * r) for r in rows), [w])[0]), rtol=1e-10)
+    with sg.Session(num_threads=1) as session:
+        kernels = session.compile([values, slopes], []).text("kernels")
+    assert [kernels.count(" turns"), kernels.count(" turns, reversed")] == [2, 1], kernels
+
+
+def test_scans_of_examples_in_scans_with_rules_of_their_own() -> None:
+    @sg.custom_gradient
+    def halved(x: Any) -> Any:
+        return sg.exp(x), lambda ct: ct * sg.exp(x) * 0.5
+
+    def fn(x: Any) -> Any:
+        def inner(c: Any, r: Any) -> Any:
+            return halved(c * r) * 0.3, None
+
+        def outer(c: Any, r: Any) -> Any:
+            return sg.scan(inner, c + r, x)[0], c
+
+        last, states = sg.scan(outer, sg.zeros((), dtype=sg.float64), x)
+        return last + sg.sum(states)
+
+    check(fn, normal(4, 3))
+    check(lambda x: sg.gradients(fn(x), [x])[0], normal(4, 3))
+    xs = sg.constant(normal(4, 3))
+    got, *rows = run([sg.gradients(sg.vmap(fn)(xs), [xs])[0], *(sg.gradients(fn(xs[i]), [xs])[0][i] for i in range(4))])
+    np.testing.assert_allclose(got, rows, rtol=1e-10)
+
+
 def test_axes_of_arguments_and_results() -> None:
     x, y = normal(3, 5), normal(3, 2)
     made = sg.vmap(lambda a, b: a[:, None] * b, in_axes=(1, None), out_axes=2)(sg.constant(x), sg.constant(y))

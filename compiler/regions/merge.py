@@ -22,13 +22,13 @@ def merged(region: Region) -> Region:
     families: dict[object, list[Node]] = {}
     for node in region.graph.nodes:
         if node.op.name in LOOPS:
-            families.setdefault(_family(node), []).append(node)
+            families.setdefault(family_of(node), []).append(node)
     made: dict[object, tuple[dict[Tensor, Tensor], tuple[Tensor, ...]]] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if not bodies_of(node):
             return None
-        if node.op.name not in LOOPS or len(families[_family(node)]) == 1:
+        if node.op.name not in LOOPS or len(families[family_of(node)]) == 1:
             bodies = [_settled(body) for body in bodies_of(node)]
             if all(a is b for a, b in zip(bodies, bodies_of(node), strict=True)):
                 return None
@@ -36,10 +36,10 @@ def merged(region: Region) -> Region:
             new.attrs = node.attrs.with_bodies(bodies)
             return new.outputs
         attrs: LoopAttributes = node.attrs
-        family = _family(node)
+        family = family_of(node)
         if family not in made:
             bodies = [other.attrs.body for other in families[family]]
-            union = _union(bodies)
+            union = union_of(bodies)
             conditions = () if attrs.condition is None else (_settled(attrs.condition),)
             whole = attrs.with_bodies((_settled(union), *conditions))
             outputs = get_default_graph().add(node.op, inputs, whole, name=node.name).outputs
@@ -51,12 +51,13 @@ def merged(region: Region) -> Region:
     return rebuild(region, visit)
 
 
-def _family(node: Node) -> object:
+def family_of(node: Node) -> object:
+    """What loops that become one have in common."""
     attrs: LoopAttributes = node.attrs
     return (attrs.body.root, attrs.condition, node.inputs, attrs.length, attrs.reverse, attrs.counted)
 
 
-def _union(bodies: Sequence[Body]) -> Body:
+def union_of(bodies: Sequence[Body]) -> Body:
     """A body that hands out the results of all of ``bodies``, which have one origin. Their graphs begin with the nodes
     of the origin's, so that these are the same."""
     graph = Graph()
