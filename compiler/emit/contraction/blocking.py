@@ -6,10 +6,10 @@ that is lower: where C is contiguous along m, where B would be packed for few ro
 are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
-its axes is contiguous, but packed if neither is or if so many of its lines lie a multiple of a page apart that they
-would drive each other out of the few sets of the first cache into which they fall. A single column cannot fill a
-register: where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and of
-few rows and columns over many terms, have several terms side by side (``narrow``).
+its axes is contiguous, but packed if neither is, if so many of its lines lie a multiple of a page apart that they would
+drive each other out of the few sets of the first cache into which they fall, or if it is long and contiguous along m.
+A single column cannot fill a register: where A is contiguous along k, its elements are dot products instead (``dots``).
+Tiles of few columns, and of few rows and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 ``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
@@ -36,6 +36,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 
 IN_PLACE_BYTES = 512 << 10  # of B that is read where it lies, strided, by any number of rows of A
 IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS = 192, 64  # of A at most that read a longer B, or one of lines pages apart, so
+NEAR_BYTES, FEW_PANELS = 4 << 20, 4  # of an A that is contiguous along m, and columns of it: it is read in place
 PAGE = 4096
 # Cycles a byte: of copies by vectors, of transposing ones, and of results that are copied transposed.
 COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
@@ -224,7 +225,12 @@ def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[flo
 
 def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """A is read in place, whichever of its axes is contiguous, unless none is or that would be slow."""
-    return k > 0 and (1 not in a or _is_aliased(tiling, m, k, a))
+    return k > 0 and (1 not in a or _is_aliased(tiling, m, k, a) or _is_far(tiling, m, k, a))
+
+
+def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
+    """Whether each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k."""
+    return a[1] != 1 and m * k * tiling.dtype.itemsize > NEAR_BYTES and tiling.column_panels > FEW_PANELS
 
 
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
