@@ -20,6 +20,7 @@ from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
+COMPARED = 4  # vectors of which each key is compared with at once
 DIGIT = 8  # bits
 BUCKETS = 1 << DIGIT
 COUNT = "i32"
@@ -38,6 +39,13 @@ class _Layout:
 
 def _is_ranked(routine: Sort) -> bool:
     return routine.length <= RANKED
+
+
+def _groups(vectors: int) -> list[tuple[int, int, int]]:
+    """Vectors [first, stop) in groups of ``count``: the last group takes what is left."""
+    whole = vectors - vectors % COMPARED
+    groups = [(0, whole, COMPARED), (whole, vectors, vectors - whole)]
+    return [group for group in groups if group[0] < group[1]]
 
 
 def _layout(routine: Sort, target: Target) -> _Layout:
@@ -134,9 +142,11 @@ class _Sorter:
         keys, ranks = self._at(self.layout.keys[0]), self._at(self.layout.places[0])
         self._encode(keys)
         lanes = f.target.lanes(np.dtype(f"u{self.layout.key_bits // 8}"))
-        with counted(f, 0, length, lanes) as block:
-            rank = self._ranks(keys, block.index, lanes)
-            f.store(rank, f.offset(ranks, block.index, self.key))
+        vectors = -(-length // lanes)
+        for first, stop, count in _groups(vectors):
+            with counted(f, first * lanes, stop * lanes, count * lanes) as group:
+                for number, rank in enumerate(self._ranks(keys, group.index, lanes, count)):
+                    f.store(rank, f.offset(ranks, f.add(group.index, number * lanes), self.key))
         with counted(f, 0, length) as loop:
             rank = f.load(self.key, f.offset(ranks, loop.index, self.key))
             place = rank if self.key == "i64" else f.cast("zext", rank, "i64")
@@ -146,28 +156,32 @@ class _Sorter:
             if self.indices is not None:
                 f.store(loop.index, f.offset(self.indices, place, "i64"))
 
-    def _ranks(self, keys: Value, first: Value, lanes: int) -> Value:
-        """For each of some neighbouring keys how many come before it; those beyond the row give anything."""
+    def _ranks(self, keys: Value, first: Index, lanes: int, count: int) -> list[Value]:
+        """For each key of some neighbouring vectors how many come before it; those beyond the row give anything."""
         f = self.f
         type_ = vector(self.key, lanes)
-        mine = f.load(type_, f.offset(keys, first, self.key))
-        end = f.index(f.min(f.add(first, lanes), self.length))
+        mine = [f.load(type_, f.offset(keys, f.add(first, v * lanes), self.key)) for v in range(count)]
 
-        def count(low: Index, high: Index, total: Value, predicate: str) -> Value:
-            with counted(f, low, high, carry=[total]) as loop:
+        def compare(low: Index, high: Index, totals: Sequence[Value], own: int) -> Sequence[Value]:
+            """Count the keys ``[low, high)``, which are of vector ``own``: of equal keys the earlier comes first."""
+            with counted(f, low, high, carry=totals) as loop:
                 other = f.splat(f.load(self.key, f.offset(keys, loop.index, self.key)), lanes)
-                before = f.compare(predicate, other, mine)
-                if low is first:  # the same vector: of equal keys the earlier comes first
-                    lane = f.cast("trunc", f.binary("sub", loop.index, first), "i32")
+                before = [f.compare("icmp ule" if own < v else "icmp ult", other, key) for v, key in enumerate(mine)]
+                if 0 <= own < count:
+                    lane = f.cast("trunc", f.binary("sub", loop.index, f.index(low)), "i32")
                     earlier = f.compare("icmp slt", f.splat(lane, lanes), f.lane_numbers(vector("i32", lanes)))
-                    same = f.compare("icmp eq", other, mine)
-                    before = f.binary("or", before, f.binary("and", earlier, same))
-                loop.next(f.binary("add", loop.carried[0], f.cast("zext", before, self.key)))
-            return loop.results[0]
+                    same = f.compare("icmp eq", other, mine[own])
+                    before[own] = f.binary("or", before[own], f.binary("and", earlier, same))
+                following = zip(loop.carried, before, strict=True)
+                loop.next(*(f.binary("add", total, f.cast("zext", found, self.key)) for total, found in following))
+            return loop.results
 
-        total = count(0, first, f.const(0, type_), "icmp ule")
-        total = count(first, end, total, "icmp ult")
-        return count(end, self.length, total, "icmp ult")
+        totals = compare(0, first, [f.const(0, type_)] * count, -1)
+        for own in range(count):
+            low = f.add(first, own * lanes)
+            totals = compare(low, f.min(f.add(low, lanes), self.length), totals, own)
+        end = f.min(f.add(first, count * lanes), self.length)
+        return list(compare(end, self.length, totals, count))
 
     # -- long rows --------------------------------------------------------------------------------------------------
 
