@@ -337,9 +337,12 @@ def power_samples(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Any]]:
     largest = 103.0 if dtype == F32 else 744.0
     logs = np.concatenate([rng.uniform(-0.8, 0.8, 500) * largest, rng.standard_normal(500) * 1e-2])
     x = np.concatenate([np.exp(logs), rng.uniform(0.1, 10, 300)]).astype(dtype)
+    ulps = np.exp2(rng.uniform(0, 16, 200)).astype(int) * rng.choice([-1, 1], 200)
+    x = np.concatenate([1 + ulps * np.finfo(dtype).epsneg, x]).astype(dtype)
     y = (rng.uniform(-1, 1, x.size) * largest / np.log(x.astype(np.float64))).astype(dtype)
     y[-150:] = rng.integers(-12, 12, 150)
-    return x, y, [mpmath.power(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(x, y, strict=True)]
+    with mpmath.workdps(40):
+        return x, y, [mpmath.power(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(x, y, strict=True)]
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
@@ -554,6 +557,15 @@ def test_units_are_below_one(compiled: Program) -> None:
     assert double.max() < 1
 
 
+def test_powers_are_0_or_infinite_from_where_on_the_exponent_is_too_large(compiled: Program) -> None:
+    x = np.array([1 - 2.0**-24, 1 + 2.0**-23, 0.5, 2, 3e38, 1e-45, 1], np.float32)
+    for y in (2.0**31, 2.0**33 - 1024, 2.0**33, 2.0**33 + 1024, 3e38):
+        expected = np.array([0, INF, 0, INF, INF, 0, 1], np.float32)
+        same(compiled.one("pow", x, np.full(x.size, y, np.float32)), expected, str(y))
+        expected = np.array([INF, 0, INF, 0, 0, INF, 1], np.float32)
+        same(compiled.one("pow", x, np.full(x.size, -y, np.float32)), expected, str(-y))
+
+
 def test_tables_in_registers_hold_what_the_function_is() -> None:
     """Between the intervals, where the polynomials of two meet, and in the last one, which is constant."""
     for form, reference in ((piecewise.ERF, mpmath.erf), (piecewise.TANH, mpmath.tanh)):
@@ -580,6 +592,13 @@ def test_levels_are_the_logarithms_of_their_factors() -> None:
     np.testing.assert_allclose(levels, np.negative(exact), atol=2.0**-30, rtol=0)
     np.testing.assert_array_equal(np.float32(-149) + levels.astype(np.float32), levels - 149)
     assert (factors[0], levels[0], factors[-1], levels[-1]) == (1, 0, 0.5, 1)
+
+
+def test_scaled_factors_and_their_levels_with_rests_make_one() -> None:
+    for factor, level, rest in logarithm.scaled_intervals().T.tolist():
+        exact = mpmath.log(mpmath.mpf(logarithm.LOG2_E) / mpmath.mpf(factor), 2)
+        assert abs(level + rest - exact) < 2.0**-50
+    assert np.abs(logarithm.scaled_intervals()[2]).max() < 2.0**-23
 
 
 def test_powers_in_registers_are_whole_with_their_rests() -> None:

@@ -188,6 +188,41 @@ POWER_LOG = (
 LOG_SHORT = (0.6666666671091579, 0.39999984462568505, 0.28573197332673433, 0.2213469473283411, 0.2012720094799985)
 
 
+# log2(1+r) = R + R·LOG2_PART - R²·(LOG2_SQUARE - P(R)) with R = r·LOG2_E, for r on [-1/62, 1/31.9]: 2^-33.2
+LOG2_E = 1.4426950216293335  # as a float
+LOG2_PART = 1.33497583e-08  # by which that is too small
+LOG2_SQUARE = 0.3465735912322998
+LOG2_LOW = (-8.294641289110783e-09, 1.6015172e-01, -8.3263584e-02, 4.483233e-02)
+
+
+@functools.cache
+def scaled_intervals() -> NDArray[np.float64]:
+    """As ``intervals``, but factors that take the interval to about LOG2_E, and what is to be added to each level."""
+    _, levels = intervals()
+    factors = (LOG2_E * np.exp2(-levels)).astype(np.float32).astype(np.float64)
+    return np.stack([factors, levels, np.log2(LOG2_E / factors) - levels])
+
+
+def log2_in_two(x: Num) -> tuple[Num, Num]:
+    """log2 of a positive finite float as a sum of two, with an error below 2^-32 of it: for targets with tables.
+
+    With p = mantissa·factor in two parts, R = p - LOG2_E is exact, and R² is taken in two parts as well.
+    """
+    mantissa, exponent = whole_exponent(x)
+    factor, level, rest = (looked_up(mantissa.bits() >> 18, x, row) for row in scaled_intervals().tolist())
+    product, product_rest = two_product(mantissa, factor)
+    r = mantissa.fma(factor, -LOG2_E)
+    r_rest = ((product - LOG2_E) - r) + product_rest
+    square, square_rest = two_product(r, r)
+    curved = square.fma(-LOG2_SQUARE, r)
+    low = square.fma(-LOG2_SQUARE, r - curved)
+    low = polynomial(r, LOG2_LOW).fma(square, low)
+    low = square_rest.fma(-LOG2_SQUARE, r.fma(LOG2_PART, low))
+    low = r_rest.fma(r.fma(-2.0 * LOG2_SQUARE, 1.0), low)
+    high, left = fast_two_sum(exponent + level, curved)
+    return high, left + (rest + low)
+
+
 def log_short(x: Num) -> Num:
     """log of a positive number in the range of float, as a double with 42 bits."""
     mantissa, exponent = map(to_double, mantissa_and_exponent(x))

@@ -1,4 +1,4 @@
-"""pow: exp(y·log x), with the logarithm in two parts."""
+"""pow: exp(y·log x), with the logarithm in two parts or more digits; of floats with tables 2^(y·log2 x)."""
 
 from __future__ import annotations
 
@@ -6,28 +6,47 @@ import math
 
 from staticgrad.compiler.emit.elementary.exponent import scaled
 from staticgrad.compiler.emit.elementary.exponential import exp_of_sum, expm1_reduced, reduce_exp
-from staticgrad.compiler.emit.elementary.logarithm import log_in_two, log_short
-from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Format, Num, from_double, to_double, two_product
+from staticgrad.compiler.emit.elementary.logarithm import is_tabled, log2_in_two, log_in_two, log_short
+from staticgrad.compiler.emit.elementary.number import (
+    DOUBLE,
+    FLOAT,
+    Format,
+    Num,
+    from_double,
+    polynomial,
+    to_double,
+    two_product,
+)
 from staticgrad.compiler.emit.elementary.rare import rarely
 from staticgrad.compiler.emit.elementary.rounding import round_even
+
+# (2^f - 1)/f on |f| <= 1/2, relative to 2^f: 2^-28.3; positive for any f
+EXP2_FLOAT = (6.931472e-01, 2.4022648e-01, 5.55036e-02, 9.618506e-03, 1.3390812e-03, 1.5326496e-04)
+
+# |x|^y is 0, 1 or infinite whatever y is beyond, of floats and doubles
+BEYOND = {"float": 2.0**33, "double": 2.0**66}
 
 
 def power(x: Num, y: Num) -> Num:
     """x^y with the special cases of IEEE 754's pow (NaN is not an exception to x^0 = 1 and 1^y = 1)."""
     result = _power_of_magnitude(x, y)
-    ordinary = (x > 0.0) & (x < math.inf) & (abs(y) < math.inf)
+    ordinary = (x > 0.0) & (x < math.inf) & (abs(y) < BEYOND[x.element])
     return rarely(ordinary ^ True, [result], lambda: [_special_cases(x, y, result)])[0]
 
 
 def _power_of_magnitude(x: Num, y: Num) -> Num:
-    """|x|^y for positive finite |x| and any y that is finite."""
+    """|x|^y for positive finite |x| and y that is not beyond."""
     magnitude = abs(x)
+    if is_tabled(x):
+        high, low = log2_in_two(magnitude)
+        exponent, rest = two_product(y, high)
+        n = round_even(exponent)
+        f = (exponent - n) + y.fma(low, rest)
+        return scaled(polynomial(f, EXP2_FLOAT).fma(f, 1.0), n)
     if x.element == "float":
         exponent = log_short(magnitude) * to_double(y)
         n, r = reduce_exp(exponent.at_most(x.format.exp_high).at_least(x.format.exp_low))
         return scaled(expm1_reduced(from_double(r, x)) + 1.0, from_double(n, x))
-    # beyond 2^66 the result is 0, 1 or infinite whatever y is
-    y = y.at_most(2.0**66).at_least(-(2.0**66))
     high, low = log_in_two(magnitude)
     exponent, rest = two_product(y, high)
     rest = y.fma(low, rest)
@@ -39,7 +58,7 @@ def _power_of_magnitude(x: Num, y: Num) -> Num:
 def _special_cases(x: Num, y: Num, result: Num) -> Num:
     """``result`` where it is |x|^y of positive finite |x| and finite y, and what belongs elsewhere."""
     magnitude = abs(x)
-    extreme = magnitude.equals(0.0) | magnitude.equals(math.inf) | abs(y).equals(math.inf)
+    extreme = magnitude.equals(0.0) | magnitude.equals(math.inf) | (abs(y) >= BEYOND[x.element])
     grows = ((magnitude > 1.0) ^ (y > 0.0)).where(x.const(0.0), math.inf)
     result = extreme.where(magnitude.equals(1.0).where(x.const(1.0), grows), result)
     half = y * 0.5
