@@ -15,7 +15,6 @@ only their code is kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -63,16 +62,25 @@ KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
 _DTYPES = {dtype.str: dtype for dtype in DTYPES}
 
 
-@dataclass(slots=True, eq=False)
 class Binary:
     """A loaded program. ``interface`` says what it is called with, ``code`` where its functions are, ``was_kept``
     whether it was found rather than compiled."""
 
-    interface: Interface
-    code: Loaded
-    was_kept: bool
-    _compile: Callable[[], Program]
-    _program: Program | None = field(default=None, repr=False)
+    __slots__ = ("_compile", "_program", "code", "interface", "was_kept")
+
+    def __init__(
+        self,
+        interface: Interface,
+        code: Loaded,
+        was_kept: bool,
+        compile: Callable[[], Program],
+        program: Program | None = None,
+    ) -> None:
+        self.interface = interface
+        self.code = code
+        self.was_kept = was_kept
+        self._compile = compile
+        self._program = program
 
     @property
     def program(self) -> Program:

@@ -21,7 +21,6 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from staticgrad.types import TensorType, sizes
 # -- the descriptor -------------------------------------------------------------------------------------------------
 
 
-class Word(IntEnum):
+class Word:
     """The words of a descriptor: addresses, counts, flags."""
 
     MAIN = 0  # i32 (ptr slots, ptr arena, ptr pool)
@@ -69,7 +68,7 @@ API = (
 )  # fmt: skip
 
 
-class Field(IntEnum):
+class Field:
     """The words of the record of an array."""
 
     SLOT = 0
@@ -80,7 +79,7 @@ class Field(IntEnum):
     HANDLER = 5  # of a large result: the memory handler with which it is made, else null
 
 
-RECORD = len(Field)
+RECORD = 6  # words
 MOST_LEAVES = 256  # the result objects of a call lie on the stack until the list takes them
 
 # offsets in bytes

@@ -81,7 +81,7 @@ class _Writer:
     def record(self, records: Value, index: Value) -> Value:
         return self.f.offset(records, self.f.mul(index, RECORD), "i64")
 
-    def field(self, record: Value, field: Field, type_: str = "i64") -> Value:
+    def field(self, record: Value, field: int, type_: str = "i64") -> Value:
         return self.f.load(type_, self.f.offset(record, int(field), "i64"))
 
     # -- the checks of one array
@@ -101,12 +101,12 @@ class _Writer:
             return f.load(type_, f.offset(array, offset, "i8"))
 
         require(f.compare("icmp eq", part(TYPE, "ptr"), array_type))
-        expected = f.load("ptr", f.offset(record, int(Field.DTYPE), "i64"))
+        expected = f.load("ptr", f.offset(record, Field.DTYPE, "i64"))
         require(f.compare("icmp eq", part(DTYPE, "ptr"), expected))
         require(f.compare("icmp eq", f.binary("and", part(FLAGS, "i32"), flags), flags))
-        ndim = f.load("i64", f.offset(record, int(Field.NDIM), "i64"))
+        ndim = f.load("i64", f.offset(record, Field.NDIM, "i64"))
         require(f.compare("icmp eq", f.emit("i64", f"zext {part(NDIM, 'i32')} to i64"), ndim))
-        dims = f.load("ptr", f.offset(record, int(Field.DIMS), "i64"))
+        dims = f.load("ptr", f.offset(record, Field.DIMS, "i64"))
         actual = part(DIMS, "ptr")
         with f.loop(0, ndim) as axis:
             a = f.load("i64", f.offset(actual, axis.index, "i64"))
@@ -297,7 +297,7 @@ class _Writer:
             self.require(self.same(f.load("i64", gate), 0), "drop")
         self._fill_table(objects)
         self._draw()
-        busy = f.offset(self.words, int(Word.BUSY), "i64")
+        busy = f.offset(self.words, Word.BUSY, "i64")
         f.store(integer(1), busy)
         status = self._call_main()
         with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
@@ -366,7 +366,7 @@ class _Writer:
         code = self.call("PyLong_FromLong", "ptr", f.emit("i64", f"sext {status} to i64"))
         raised = self.call("PyObject_CallOneArg", "ptr", self.at(Word.FAIL, "ptr"), code)
         self.call("Py_DecRef", "void", code)
-        f.store(integer(0), f.offset(self.words, int(Word.BUSY), "i64"))
+        f.store(integer(0), f.offset(self.words, Word.BUSY, "i64"))
         f.ret(raised)  # null: the exception is set
 
 
@@ -376,7 +376,7 @@ def _write_forward(module: Module) -> None:
     f = module.function("forward", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)
     x, args, count, names = f.params
 
-    def word(number: Hidden, type_: str = "ptr") -> str:
+    def word(number: int, type_: str = "ptr") -> str:
         return f.load(type_, f.offset(x, integer(HEAD + WORD * number), "i8")).text
 
     slot = f.load("i64", f.offset(x, integer(HEAD + WORD * Hidden.SLOT), "i8"))

@@ -29,7 +29,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from enum import IntEnum
 from typing import Any, cast
 
 import numpy as np
@@ -52,7 +51,7 @@ HUGE_PAGE = 1 << 21
 MADV_HUGEPAGE = 14  # Linux
 
 
-class Word(IntEnum):
+class Word:
     """The words of the pool."""
 
     LOCK = 0
@@ -64,7 +63,7 @@ class Word(IntEnum):
     RECORDS = 8
 
 
-class Record(IntEnum):
+class Record:
     """The words of an idle block's record."""
 
     DATA = 0
@@ -72,7 +71,7 @@ class Record(IntEnum):
     SINCE = 2
 
 
-RECORD = len(Record)
+RECORD = 3  # words
 MOST_IDLE = 128  # blocks: a taking looks at them one by one
 
 _TEXT = """
@@ -373,7 +372,8 @@ end:
 def _text() -> str:
     linux = sys.platform == "linux"
     advice = f"call i32 @madvise(ptr %begin, i64 %advised, i32 {MADV_HUGEPAGE})"
-    places = "\n".join(f"  %{word.name} = getelementptr i64, ptr %pool, i64 {int(word)}" for word in Word)
+    words = {name: at for name, at in vars(Word).items() if name.isupper()}
+    places = "\n".join(f"  %{name} = getelementptr i64, ptr %pool, i64 {at}" for name, at in words.items())
     return _TEXT.format(
         advice_declaration="declare i32 @madvise(ptr, i64, i32)" if linux else "",
         advice=advice if linux else "",
@@ -388,8 +388,8 @@ def _text() -> str:
         half_huge=HUGE_PAGE // 2,
         recycled_from=RECYCLED_FROM,
         record=RECORD,
-        capacity=int(Record.CAPACITY),
-        since=int(Record.SINCE),
+        capacity=Record.CAPACITY,
+        since=Record.SINCE,
         forever=2**63 - 1,
         most_idle=MOST_IDLE,
         patience=PATIENCE,

@@ -39,7 +39,6 @@ import signal
 import sys
 import threading
 import time
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ STACK_BYTES = 4 << 20  # of a worker, where kernels pack what they multiply: som
 CPU_SET = 128  # bytes of the C library's set of processors
 
 
-class Word(IntEnum):
+class Word:
     """The words of a pool, in cache lines by who writes them."""
 
     RUN = 0  # address of run: what a program calls
@@ -83,7 +82,7 @@ class Word(IntEnum):
     THREADS = 80  # a record for each worker
 
 
-class Record(IntEnum):
+class Record:
     """The words of a worker's record."""
 
     POOL = 0
@@ -91,7 +90,7 @@ class Record(IntEnum):
     HANDLE = 2
 
 
-RECORD = len(Record)
+RECORD = 3  # words
 
 _TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -497,7 +496,8 @@ _MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 def _text() -> str:
     machine = _MACHINES.get(platform.machine(), _OTHER)
-    places = "\n".join(f"  %{word.name} = getelementptr i64, ptr %pool, i64 {int(word)}" for word in Word)
+    words = {name: at for name, at in vars(Word).items() if name.isupper()}
+    places = "\n".join(f"  %{name} = getelementptr i64, ptr %pool, i64 {at}" for name, at in words.items())
     system = _LINUX if sys.platform == "linux" else _System()
     return _TEXT.format(
         declarations=f"{machine.declarations}\n{system.declarations}",
@@ -512,8 +512,8 @@ def _text() -> str:
         set_mask=int(signal.SIG_SETMASK),
         stack=STACK_BYTES,
         record=RECORD,
-        number=int(Record.NUMBER),
-        handle=int(Record.HANDLE),
+        number=Record.NUMBER,
+        handle=Record.HANDLE,
     )
 
 

@@ -20,11 +20,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 
-class Word(IntEnum):
+class Word:
     """The hidden words of an object, behind the head that all objects have."""
 
     VECTORCALL = 0  # the address of forward, null before ``start``
@@ -36,7 +35,8 @@ class Word(IntEnum):
 
 HEAD = 16  # bytes of an object's head: its count of references, its type
 WORD = 8
-HIDDEN = HEAD + WORD * len(Word)
+WORDS = 5
+HIDDEN = HEAD + WORD * WORDS
 
 # What CPython's headers say: flags of types, slots of a specification, kinds of members, offsets in a type object.
 BASETYPE, HAVE_VECTORCALL = 1 << 10, 1 << 11
@@ -130,7 +130,7 @@ def start(x: Forwarding, forward: int, slot: int) -> None:
     """Have calls of ``x`` go to its ``__call__`` by the function at ``forward``, if there is a slot."""
     if not slot:
         return
-    words = (ctypes.c_uint64 * len(Word)).from_address(id(x) + HEAD)
+    words = (ctypes.c_uint64 * WORDS).from_address(id(x) + HEAD)
     words[Word.SLOT] = slot
     words[Word.CALL] = interpreter_address("PyObject_Vectorcall")
     words[Word.HOLD], words[Word.RELEASE] = interpreter_address("Py_IncRef"), interpreter_address("Py_DecRef")

@@ -2,18 +2,17 @@
 
 Most of what ``dataclass(frozen=True, slots=True)`` costs is six functions that it writes as text and compiles for each
 class, most of which a process never calls; over the classes of this package that is more than half of what importing
-it takes. Here comparison, hashing and printing are functions that all classes share, the initializer is compiled when
-it has been called a few times, and what ``dataclasses.fields`` gives is made when somebody asks. ``fields``,
-``replace``, ``match`` and type checkers see a dataclass like any other. Every field is one of each object: there is no
-``ClassVar``.
+it takes. Here comparison, hashing and printing are functions that all classes share, and the initializer is compiled
+when it has been called a few times. ``fields``, ``replace``, ``match`` and type checkers see a dataclass like any
+other. Every field is one of each object: there is no ``ClassVar``.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, FrozenInstanceError, fields
 from typing import Any, NoReturn, TypeVar, cast, dataclass_transform, overload
 
 OFTEN = 16  # calls of an initializer, with which compiling it begins to pay
@@ -35,13 +34,14 @@ def frozen(cls: C | None = None, *, eq: bool = True) -> C | Callable[[C], C]:
 def _made(cls: C, eq: bool) -> C:
     """The class once more, as slots have to be named before it is made."""
     own = cls.__dict__
-    inherited: Declared = getattr(cls, "_declared", {})
-    new: Declared = {name: _field(own.get(name, MISSING)) for name in own.get("__annotations__", ())}
+    inherited: Declared = getattr(cls, "__dataclass_fields__", {})
+    annotations = own.get("__annotations__", {})
+    new = {name: _field(name, type_, own.get(name, MISSING)) for name, type_ in annotations.items()}
     declared = inherited | new
     content = {name: value for name, value in own.items() if name not in new and name not in _OF_OBJECTS}
-    content |= {"_declared": declared, "__dataclass_fields__": _Fields(), "__slots__": tuple(new.keys() - inherited)}
+    content |= {"__dataclass_fields__": declared, "__slots__": tuple([name for name in new if name not in inherited])}
     content["__qualname__"] = cls.__qualname__
-    content["__match_args__"] = tuple([name for name, f in declared.items() if f.init and f.kw_only is not True])
+    content["__match_args__"] = tuple([name for name, f in declared.items() if f.init and not f.kw_only])
     content |= {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _restore}
     content.setdefault("__repr__", _shown)
     if eq:
@@ -54,29 +54,19 @@ def _made(cls: C, eq: bool) -> C:
 _OF_OBJECTS = ("__dict__", "__weakref__")
 
 
-def _field(default: Any) -> Field[Any]:
+_A_FIELD = vars(dataclasses)["_FIELD"]  # what tells a field from a ClassVar
+
+
+def _field(name: str, type_: Any, default: Any) -> Field[Any]:
+    """The field as ``dataclass`` fills it in."""
     if default.__class__.__hash__ is None:
         raise ValueError(f"the default {default!r} would be every object's: give a factory")
-    return default if isinstance(default, Field) else dataclasses.field(default=default)
-
-
-class _Fields:
-    """The fields of a class as ``dataclass`` finds them, which takes longer than all else, when they are asked for."""
-
-    def __get__(self, _: object, made: Any) -> Declared:
-        annotations: dict[str, Any] = {}
-        for base in reversed(made.__mro__):
-            annotations |= {n: a for n, a in vars(base).get("__annotations__", {}).items() if n in made._declared}
-        content = {
-            "__annotations__": annotations,
-            "__module__": made.__module__,
-            "__doc__": "As asked.",
-            **made._declared,
-        }
-        found: Any = dataclass(init=False, repr=False, eq=False)(type(made.__name__, (), content))
-        known: Declared = found.__dataclass_fields__
-        made.__dataclass_fields__ = known
-        return known
+    field: Any = default if isinstance(default, Field) else dataclasses.field(default=default)
+    field.name, field.type, field._field_type = name, type_, _A_FIELD
+    if field.kw_only is MISSING:
+        field.kw_only = False
+    made: Field[Any] = field
+    return made
 
 
 def _refuse(self: object, name: str, *_: object) -> NoReturn:
@@ -84,11 +74,11 @@ def _refuse(self: object, name: str, *_: object) -> NoReturn:
 
 
 def _state(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, name) for name in self._declared)
+    return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
 
 def _restore(self: Any, state: tuple[Any, ...]) -> None:
-    for name, value in zip(self._declared, state, strict=True):
+    for name, value in zip(self.__dataclass_fields__, state, strict=True):
         object.__setattr__(self, name, value)
 
 
@@ -118,17 +108,21 @@ def _comparing(declared: Declared) -> dict[str, Any]:
 
 def _first_init(made: Any) -> Callable[..., None]:
     calls = 0
+    names = made.__match_args__ if len(made.__match_args__) == len(made.__dataclass_fields__) else ()
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         """Set the fields; when this is called often, or in a way that has to be refused, leave it to a compiled one."""
         nonlocal calls
         calls += 1
-        values = _values(made, args, kwargs) if calls < OFTEN else None
+        values: Iterable[tuple[str, Any]] | None = None
+        if calls < OFTEN:
+            every = args and len(args) == len(names) and not kwargs
+            values = zip(names, args, strict=True) if every else _values(made, args, kwargs)
         if values is None:
             made.__init__ = _compiled_init(made)
             made.__init__(self, *args, **kwargs)
             return
-        for name, value in values.items():
+        for name, value in values:
             object.__setattr__(self, name, value)
         if hasattr(made, "__post_init__"):
             self.__post_init__()
@@ -136,13 +130,13 @@ def _first_init(made: Any) -> Callable[..., None]:
     return __init__
 
 
-def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]] | None:
     """What an initializer sets with these arguments, or None if they are wrong."""
     given = {**dict(zip(made.__match_args__, args, strict=False)), **kwargs}
     if len(given) < len(args) + len(kwargs):
         return None
     values = {}
-    for name, field in made._declared.items():
+    for name, field in made.__dataclass_fields__.items():
         if field.init and name in given:
             values[name] = given.pop(name)
         elif field.default is not MISSING:
@@ -151,14 +145,14 @@ def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
             values[name] = field.default_factory()
         elif field.init:
             return None
-    return None if given else values
+    return None if given else values.items()
 
 
 def _compiled_init(made: Any) -> Callable[..., None]:
     """As ``dataclass`` writes it: an argument for each field, keyword-only ones last."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     positional, keywords, lines = [], [], []
-    for name, field in made._declared.items():
+    for name, field in made.__dataclass_fields__.items():
         value = argument = name
         if field.default is not MISSING:
             known[f"_default_{name}"] = field.default
@@ -171,7 +165,7 @@ def _compiled_init(made: Any) -> Callable[..., None]:
             if argument == name:
                 continue
             value = f"_default_{name}" if field.default is not MISSING else f"_make_{name}()"
-        elif field.kw_only is True:
+        elif field.kw_only:
             keywords.append(argument)
         else:
             positional.append(argument)

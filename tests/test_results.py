@@ -20,7 +20,7 @@ from staticgrad.graph import Graph
 from staticgrad.optable import Array
 from staticgrad.runtime import results
 from staticgrad.runtime.native import IDLE_FRAMES
-from staticgrad.runtime.results import RECYCLED_FROM, Record, Word
+from staticgrad.runtime.results import RECORD, RECYCLED_FROM, Record, Word
 
 pytestmark = pytest.mark.skipif(results.recycler() is None, reason="no POSIX memory here")
 BYTE = np.dtype(np.uint8)
@@ -52,7 +52,7 @@ def address(array: Array) -> int:
 def idle(pool: results.Recycler) -> list[int]:
     """The capacities of the idle blocks; what the pool counts agrees."""
     count = int(pool.words[Word.COUNT])
-    records = pool.words[Word.RECORDS :].reshape(-1, len(Record))[:count]
+    records = pool.words[Word.RECORDS :].reshape(-1, RECORD)[:count]
     assert pool.words[Word.IDLE] == records[:, Record.CAPACITY].sum()
     return sorted(records[:, Record.CAPACITY].tolist())
 

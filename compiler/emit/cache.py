@@ -19,7 +19,6 @@ import importlib
 import os
 import sys
 import time
-from collections.abc import Iterator
 from importlib.machinery import PathFinder
 
 from staticgrad import config
@@ -89,22 +88,23 @@ def sources() -> str | None:
 
 def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:
     """Name, size and time of change of every file below ``folders``; None where there are none to be seen."""
+    files: list[str] = []
+    waiting, seen = list(folders), set[str]()  # a folder may lie in another one
     try:
-        files = sorted({state for folder in folders for state in _files(folder, endings)})
+        while waiting:
+            folder = waiting.pop()
+            if folder not in seen:
+                seen.add(folder)
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.name.endswith(endings):
+                            status = entry.stat()
+                            files.append(f"{entry.path} {status.st_size} {status.st_mtime_ns}")
+                        elif entry.is_dir() and entry.name != "__pycache__":
+                            waiting.append(entry.path)
     except OSError:
         return None
-    return "\n".join(files) or None
-
-
-def _files(folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if entry.name != "__pycache__":
-                    yield from _files(entry.path, endings)
-            elif entry.name.endswith(endings):
-                status = entry.stat()
-                yield f"{entry.path} {status.st_size} {status.st_mtime_ns}"
+    return "\n".join(sorted(files)) or None
 
 
 # -- entries --------------------------------------------------------------------------------------------------------
