@@ -81,6 +81,38 @@ def test_forward_mode_jacobian_and_hessian(backend: str) -> None:
     )
 
 
+def test_a_graph_does_not_grow_with_the_size_of_its_jacobian_or_hessian(backend: str) -> None:
+    counts = []
+    for size in (6, 30):
+        start = len(sg.get_default_graph().nodes)
+        x = sg.placeholder((size,), sg.float64)
+        path, _ = sg.scan(lambda c, r: (c * 0.9 + sg.sin(c * r), None), x, x[:3])
+        found = [sg.hessian(sg.sum(path), x), sg.jacobian(path, x), sg.jacobian(path[:2], x)]
+        counts.append(len(sg.get_default_graph().nodes) - start)
+        at = np.linspace(0.1, 1.0, size)
+        h, j, top = sg.Session(x.graph).run(found, {x: at})
+        np.testing.assert_allclose(top, j[:2], rtol=1e-12)
+        step = np.eye(size)[1] * 1e-5
+        slope, (by,) = sg.gradients(sg.sum(path), [x])[0], sg.jvp(path, [x], [np.eye(size)[1]])
+        ahead, behind = (sg.Session(x.graph).run(slope, {x: at + d}) for d in (step, -step))
+        np.testing.assert_allclose(h[1], (ahead - behind) / 2e-5, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(j[:, 1], sg.Session(x.graph).run(by, {x: at}), rtol=1e-12)
+    assert counts[0] == counts[1]
+
+
+def test_hooks_and_retained_gradients_see_each_row_of_a_jacobian(backend: str) -> None:
+    x = sg.placeholder((2, 3), sg.float64, requires_grad=True)
+    h = x * x
+    h.retain_grad()
+    seen: list[Any] = []
+    h.register_hook(lambda ct: seen.append(ct) or ct * 2)
+    sess = sg.Session(x.graph)
+    rows = sess.run(sg.jacobian(sg.sum(h, axis=1), x), {x: np.ones((2, 3))})
+    assert len(seen) == 2
+    np.testing.assert_array_equal(rows, 4 * np.eye(2)[:, :, None] * np.ones(3))
+    np.testing.assert_array_equal(sess.grad(h), np.full((2, 3), 2.0))
+
+
 def test_a_second_y_of_a_jacobian_or_hessian_is_refused_by_name() -> None:
     x = sg.placeholder((2,), sg.float64)
     one = sg.sum(x)

@@ -24,6 +24,7 @@ from staticgrad.compiler.autodiff.reverse import (
     pull_back,
     tensor_list,
 )
+from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
 from staticgrad.ops.control.bodies import LOOPS
@@ -70,8 +71,8 @@ def jacobian(y: Any, x: Sequence[Tensor | Node]) -> list[Tensor]: ...
 def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | list[Tensor]:
     """The derivative of every element of ``y`` by every element of ``x``: ``y.shape + x.shape``.
 
-    Forward mode where ``x.size <= y.size``, else reverse mode; the graph grows by one derivation for each element of
-    the smaller one. A list (or tuple) for ``x`` gives a list.
+    Forward mode where ``x.size <= y.size``, else reverse mode; all elements of the smaller one go through one
+    derivation together, as examples of a ``vmap``. A list (or tuple) for ``x`` gives a list.
 
     Raises:
         GradientError: y or an x is not floating, or an op without a derivative is on the way.
@@ -116,26 +117,33 @@ def _fixed(x: Tensor) -> int:
     return size
 
 
-def _basis(x: Tensor) -> list[Tensor]:
-    """The unit vectors in the shape of ``x``."""
-    return [FUNCTIONS.constant(unit.reshape(x.shape)) for unit in np.eye(_fixed(x), dtype=x.dtype)]
+def _basis(x: Tensor) -> Tensor:
+    """The unit vectors in the shape of ``x``, one after the other."""
+    size = _fixed(x)
+    return FUNCTIONS.constant(np.eye(size, dtype=x.dtype).reshape(size, *x.shape))
 
 
 def _by_columns(y: Tensor, x: Tensor) -> Tensor:
-    columns = [jvp([y], [x], [unit])[0] for unit in _basis(x)]
-    return _assemble(columns, y, x, axis=-1)
+    shape = (*y.shape, *x.shape)
+    if not _fixed(x):
+        return FUNCTIONS.zeros(shape, dtype=y.dtype)
+    columns = vmap(lambda unit: jvp([y], [x], [unit])[0], out_axes=-1)(_basis(x))
+    return FUNCTIONS.reshape(columns, shape)
 
 
 def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
-    rows = [gradients([y], list(xs), [unit], unconnected_gradients="zero") for unit in _basis(y)]
-    return [_assemble([row[i] for row in rows], y, x, axis=0) for i, x in enumerate(xs)]
+    def row(unit: Tensor) -> list[Any]:
+        return gradients([y], list(xs), [unit], unconnected_gradients="zero")
 
-
-def _assemble(parts: Sequence[Tensor | None], y: Tensor, x: Tensor, axis: int) -> Tensor:
-    shape = (*y.shape, *x.shape)
-    if not parts:
-        return FUNCTIONS.zeros(shape, dtype=y.dtype)
-    return FUNCTIONS.reshape(FUNCTIONS.stack(parts, axis=axis), shape)
+    shapes = [(*y.shape, *x.shape) for x in xs]
+    if not _fixed(y):
+        return [FUNCTIONS.zeros(shape, dtype=y.dtype) for shape in shapes]
+    basis = _basis(y)
+    if any(z.hooks or z.retains_grad for node in _ancestors([y], 0) for z in node.outputs):  # they see each gradient
+        found = [FUNCTIONS.stack(parts) for parts in zip(*(row(basis[i]) for i in range(_fixed(y))), strict=True)]
+    else:
+        found = vmap(row)(basis)
+    return [FUNCTIONS.reshape(rows, shape) for rows, shape in zip(found, shapes, strict=True)]
 
 
 # -- the walk -----------------------------------------------------------------------------------------------------
