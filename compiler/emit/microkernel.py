@@ -41,6 +41,7 @@ from staticgrad.compiler.emit.target import Target
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
+AHEAD = 16  # turns, that rows of a far B are asked for
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
 
@@ -72,6 +73,7 @@ class Tile:
     layout: Layout
     edge: bool
     terms: int = 1
+    far: bool = False
 
 
 def microkernel(module: Module, tile: Tile) -> str:
@@ -80,7 +82,7 @@ def microkernel(module: Module, tile: Tile) -> str:
     name = module.shared(key)
     if name is not None:
         return name
-    stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' if tile.edge else ''}"
+    stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' * tile.edge}{'.far' * tile.far}"
     if tile.terms > 1:
         return module.share(key, _emit_side_by_side(module, tile, module.unique(f"{stem}.by{tile.terms}")))
     return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
@@ -189,6 +191,10 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
         moving = [b_now] if indexed else [b_now, a_now]
         with f.loop(0, count, carry=[*moving, *sums]) as inner:
             pointers, sums = inner.carried[: len(moving)], inner.carried[len(moving) :]
+            if tile.far:  # before the loads, which would wait for memory
+                later = f.offset(pointers[0], f.mul(b_stride, AHEAD), element)
+                for j in range(tile.vectors):
+                    prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
             b_vectors = [writer.load(pointers[0], j) for j in range(tile.vectors)]
             for i in range(tile.rows):
                 base = f.offset(a_rows[i], inner.index, element) if indexed else f.offset(pointers[1], rows[i], element)
@@ -277,7 +283,8 @@ class Tiling:
 
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
     ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
-    has ``lanes`` columns, each of which takes ``terms`` lanes of the register.
+    has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
+    and apart that each is asked for some turns ahead.
     """
 
     dtype: np.dtype
@@ -293,6 +300,7 @@ class Tiling:
     last_lanes: int
     masked: bool
     terms: int = 1
+    far: bool = False
 
     @property
     def width(self) -> int:
@@ -457,7 +465,7 @@ def choose_tile(
     inner, last = tiling.column_kinds()
     names = [
         [
-            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms))
+            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far))
             for vectors, edge in (inner, last)
         ]
         for rows in tiling.heights()

@@ -53,6 +53,7 @@ MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
 GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
 FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
+FAR_BYTES, OWN_CACHE_BYTES = 2048, 1 << 20  # of rows of B and of all: no prefetcher follows from row to row
 FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to share work, so roughly
 INTEGER_FLOPS_PER_LANE = 2e9
 BYTES_PER_SECOND = 3e10
@@ -252,7 +253,12 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
     if kernel.packed is not None:
         return packed_tiling(given, target, kernel.packed)
     narrow = narrow_way(given, target)
-    return narrow[1] if narrow is not None else tiling_of(blocking, given.swap() if blocking.swapped else given, target)
+    if narrow is not None:
+        return narrow[1]
+    way = given.swap() if blocking.swapped else given
+    tiling, row_bytes = tiling_of(blocking, way, target), way.b[0] * way.dtype.itemsize
+    once = tiling.row_panels == 1 and not blocking.packed  # is B read, where it lies
+    return replace(tiling, far=once and row_bytes >= FAR_BYTES and way.k * row_bytes > OWN_CACHE_BYTES)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
