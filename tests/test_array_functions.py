@@ -74,8 +74,8 @@ def test_running_sums_of_many_short_rows(target: str, dtype: type, monkeypatch: 
     """They are run together: nothing passes from one row to the next, and nothing is written behind the last."""
     monkeypatch.setenv("STATICGRAD_TARGET", target)
     drawn = RNG.normal(size=(131, 70)) * 3
-    for length in (1, 2, 3, 5, 7, 8, 10, 16, 17, 31, 33, 64, 70):
-        for count in (0, 1, 5, 131):
+    for length in (1, 2, 3, 7, 8, 10, 16, 31, 33, 70):
+        for count in (0, 5, 131):
             values = drawn[:count, :length].astype(dtype)
             if dtype in (np.float32, np.float64) and count > 5:
                 values[3, length // 2] = np.nan
@@ -113,6 +113,53 @@ def test_equal_elements_keep_their_order(target: str, dtype: Any, length: int, m
     np.testing.assert_array_equal(got[1], order)
     np.testing.assert_array_equal(got[2], back)
     np.testing.assert_array_equal(got[3], np.sort(values)[:, ::-1])
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
+def test_many_rows_are_sorted_side_by_side(target: str, dtype: Any, monkeypatch: Any) -> None:
+    """Equal elements keep their order, NaN is the largest; nothing is written behind the last row."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    for count, length in (
+        (5, 1),
+        (37, 2),
+        (16, 3),
+        (19, 8),
+        (33, 15),
+        (20, 16),
+        (37, 17),
+        (0, 20),
+        (19, 64),
+        (21, 131),
+    ):
+        values = RNG.integers(0, 40, (count, length)).astype(dtype)
+        if values.dtype.kind == "f":
+            values = np.where(RNG.random(values.shape) < 0.1, np.nan, values - 20).astype(dtype)
+            values[RNG.random(values.shape) < 0.1] = -0.0
+        elif values.dtype.kind == "i":
+            values -= 20
+        x = sg.placeholder(values.shape, dtype)
+        fetches = [sg.sort(x), sg.argsort(x), sg.sort(x, descending=True), sg.argsort(x, descending=True)]
+        got = run(fetches, {x: values})
+        np.testing.assert_array_equal(got[0], np.sort(values))
+        np.testing.assert_array_equal(got[1], np.argsort(values, kind="stable"))
+        np.testing.assert_array_equal(got[2], np.sort(values)[:, ::-1])
+        np.testing.assert_array_equal(got[3], length - 1 - np.argsort(values[:, ::-1], kind="stable")[:, ::-1])
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_beside_their_indices_keep_the_sign_of_zero(target: str, dtype: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    values = np.where(RNG.random((21, 33)) < 0.5, -0.0, RNG.integers(0, 2, (21, 33))).astype(dtype)
+    x = sg.placeholder(values.shape, dtype)
+    (slope,) = sg.gradients(sg.sort(x) * np.arange(33, dtype=dtype), [x])  # of one sort that gives both
+    got, order, slopes = run([sg.sort(x), sg.argsort(x), slope], {x: values})
+    want = np.argsort(values, kind="stable")
+    np.testing.assert_array_equal(order, want)
+    np.testing.assert_array_equal(got, np.take_along_axis(values, want, 1))
+    np.testing.assert_array_equal(np.take_along_axis(slopes, want, 1), np.broadcast_to(np.arange(33), (21, 33)))
 
 
 @pytest.mark.parametrize("repeats", [1, 30])

@@ -22,7 +22,6 @@ from staticgrad.compiler.kernels.routines import (
     Cumulation,
     Elimination,
     Householder,
-    Routine,
     Singular,
     Sort,
     Symmetric,
@@ -32,6 +31,7 @@ from staticgrad.frozen import frozen
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
+FEW = 4  # a part of the pieces that are run together: fewer are run alone
 
 
 @frozen
@@ -48,7 +48,7 @@ class Writer:
 
 WRITERS: dict[type, Writer] = {
     Cumulation: Writer(cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together),
-    Sort: Writer(sorting.write, sorting.scratch_bytes),
+    Sort: Writer(sorting.write, sorting.scratch_bytes, sorting.run_together, sorting.write_together),
     Cholesky: Writer(triangular.write_cholesky),
     Elimination: Writer(elimination.write),
     Householder: Writer(orthogonal.write, orthogonal.scratch_bytes),
@@ -58,9 +58,15 @@ WRITERS: dict[type, Writer] = {
 }
 
 
+def _together(batch: Batch, target: Target) -> int:
+    """How many pieces are run together; 0 where each is run alone, also where there are few."""
+    unit = WRITERS[type(batch.routine)].together(batch.routine, target)
+    return unit if FEW * batch.count >= unit else 0
+
+
 def _chunks(batch: Batch, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
-    unit = max(1, WRITERS[type(batch.routine)].together(batch.routine, target))
+    unit = max(1, _together(batch, target))
     units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND))
     return units * unit, chunks
 
@@ -83,7 +89,7 @@ def scratch_bytes(batch: Batch, target: Target, workers: int) -> int:
 def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
     """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
     arguments = len(batch.routine.blocks)
-    piece = "" if batch.is_empty else _piece(module, batch.routine, name)
+    piece = "" if batch.is_empty else _piece(module, batch, name)
     f = module.function(name, ["ptr"] * (arguments + 1 + shared))
     if piece:
         if shared:
@@ -93,19 +99,21 @@ def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
     f.finish()
 
 
-def _piece(module: Module, routine: Routine, name: str) -> str:
+def _piece(module: Module, batch: Batch, name: str) -> str:
     """The function of one piece or of all; shared by batches of any number of them."""
-    known = module.shared(routine)
+    routine, writer, pointers = batch.routine, WRITERS[type(batch.routine)], ["ptr"] * (len(batch.routine.blocks) + 1)
+    together = writer.write_together if _together(batch, module.target) else None
+    key = (routine, together is not None)
+    known = module.shared(key)
     if known is not None:
         return known
-    writer, pointers = WRITERS[type(routine)], ["ptr"] * (len(routine.blocks) + 1)
-    if writer.together(routine, module.target) and writer.write_together is not None:
+    if together is not None:
         f = module.function(module.unique(f"{name}.pieces"), [*pointers, "i64"])
-        writer.write_together(f, routine, f.params[:-1], f.params[-1])
+        together(f, routine, f.params[:-1], f.params[-1])
     else:
         f = module.function(module.unique(f"{name}.piece"), pointers)
         writer.write(f, routine, f.params)
-    return module.share(routine, f.finish())
+    return module.share(key, f.finish())
 
 
 def _run_range(
@@ -117,7 +125,7 @@ def _run_range(
             for pointer, block in zip(pointers, batch.routine.blocks, strict=True)
         ]
 
-    if WRITERS[type(batch.routine)].together(batch.routine, f.target):
+    if _together(batch, f.target):
         f.call(piece, "void", *places(low), scratch, f.index(f.sub(high, low)))
         return
     first, last = (x if isinstance(x, Value) else integer(x) for x in (low, high))

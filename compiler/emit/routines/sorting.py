@@ -4,7 +4,7 @@ Elements become *keys*: unsigned integers in the order wanted, NaN the largest (
 rows are sorted by rank: how many keys are smaller, or equal and earlier, is counted for a vector of elements at a time.
 Long rows are sorted by the digits of their keys, the last first (Knuth, The Art of Computer Programming, 5.2.5); a
 digit that all keys share is passed over. Where indices are wanted, zeros of both signs are equal; values that are
-sorted alone by digits come with -0 before 0.
+sorted alone by digits come with -0 before 0. Many rows are sorted side by side (``networks``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.routines import networks
 from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
+FEW = 8  # a part of the rows that are sorted side by side: so few are sorted alone
 COMPARED = 4  # vectors of which each key is compared with at once
 DIGIT = 8  # bits
 BUCKETS = 1 << DIGIT
@@ -61,12 +63,76 @@ def _layout(routine: Sort, target: Target) -> _Layout:
 
 
 def scratch_bytes(routine: Sort, target: Target) -> int:
-    return _layout(routine, target).nbytes
+    together = networks.layout(routine, target)
+    return max(_layout(routine, target).nbytes, 0 if together is None else together.nbytes)
 
 
 def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
     _Sorter(f, routine, pointers).write()
+
+
+# -- rows side by side ------------------------------------------------------------------------------------------------
+
+
+def run_together(routine: Sort, target: Target) -> int:
+    """How many rows are sorted side by side; 0 where each is sorted alone."""
+    found = networks.layout(routine, target)
+    return 0 if found is None else found.lanes
+
+
+def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count: Value) -> None:
+    """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch, i64 count)`` of ``count`` rows one after the
+    other. The last ones, where they are fewer than are sorted side by side, are copied to where there is room behind
+    them; very few are sorted alone."""
+    found = networks.layout(routine, f.target)
+    assert found is not None
+    group, alone = (_function_of(f, routine, name) for name in ("group", "alone"))
+    *rows, scratch = pointers
+
+    def at(row: Value) -> list[Value]:
+        return [
+            f.offset(pointer, f.mul(row, block.elements), memory_type(block.dtype))
+            for pointer, block in zip(rows, routine.blocks, strict=True)
+        ]
+
+    left = f.binary("urem", count, integer(found.lanes))
+    whole = f.binary("sub", count, left)
+    with counted(f, 0, whole, found.lanes) as loop:
+        f.call(group, "void", *at(loop.index), scratch)
+
+    def copied() -> Sequence[Value]:
+        room = [f.offset(scratch, place, "i8") for place in found.room]
+        for number, (block, own, here) in enumerate(zip(routine.blocks, room, at(whole), strict=True)):
+            if number == 1:
+                f.call(group, "void", *room, scratch)
+            source, target = (here, own) if number == 0 else (own, here)
+            word, words = f"i{8 * block.dtype.itemsize}", f.mul(left, block.elements)
+            with counted(f, 0, words) as loop:
+                f.store(f.load(word, f.offset(source, loop.index, word)), f.offset(target, loop.index, word))
+        return []
+
+    def one_by_one() -> Sequence[Value]:
+        with counted(f, whole, count) as loop:
+            f.call(alone, "void", *at(loop.index), scratch)
+        return []
+
+    few = f.compare("icmp sle", left, integer(found.lanes // FEW))
+    f.choose(few, one_by_one, copied)
+
+
+def _function_of(caller: Function, routine: Sort, name: str) -> str:
+    """The function of rows side by side, or of one alone."""
+    f = caller.module.function(caller.module.unique(f"{caller.name}.{name}"), ["ptr"] * (len(routine.blocks) + 1))
+    found = networks.layout(routine, f.target)
+    if name == "alone" or found is None:
+        _Sorter(f, routine, f.params).write()
+    else:
+        networks.write_rows(f, routine, found, f.params)
+    return f.finish()
+
+
+# -- one row ----------------------------------------------------------------------------------------------------------
 
 
 class _Sorter:
@@ -106,34 +172,9 @@ class _Sorter:
         strips(f, self.routine.dtype, self.length, 1, strip)
 
     def _key_of(self, x: Value) -> Value:
-        f, bits, dtype = self.f, 8 * self.routine.dtype.itemsize, self.routine.dtype
-        type_ = vector(f"i{bits}", lanes_of(x.type))
-        top = f.const(-(1 << (bits - 1)), type_)
-        ones = f.const(-1, type_)
-        if dtype.kind == "f":
-            if self.routine.indices or _is_ranked(self.routine):
-                x = f.binary("fadd", x, f.const(0.0, x.type))  # -0 becomes 0
-            word = f.cast("bitcast", x, f"i{bits}")
-            negative = f.binary("ashr", word, f.const(bits - 1, type_))
-            key = f.binary("xor", word, f.binary("or", negative, top))
-            key = f.select(f.compare("fcmp uno", x, x), ones, key)
-        else:
-            key = f.binary("xor", x, top) if dtype.kind == "i" else x
-        if self.routine.descending:
-            key = f.binary("xor", key, ones)
-        return key if bits == self.layout.key_bits else f.cast("zext", key, self.key)
-
-    def _value_of(self, key: Value) -> Value:
-        f, dtype = self.f, self.routine.dtype
-        bits = 8 * dtype.itemsize
-        top, ones = f.const(-(1 << (bits - 1)), key.type), f.const(-1, key.type)
-        if self.routine.descending:
-            key = f.binary("xor", key, ones)
-        if dtype.kind == "f":
-            positive = f.binary("ashr", key, f.const(bits - 1, key.type))
-            key = f.binary("xor", key, f.binary("or", f.binary("xor", positive, ones), top))
-            return f.cast("bitcast", key, self.element)
-        return f.binary("xor", key, top) if dtype.kind == "i" else key
+        key = networks.key_of(self.f, self.routine, x, joined=self.routine.indices or _is_ranked(self.routine))
+        bits = 8 * self.routine.dtype.itemsize
+        return key if bits == self.layout.key_bits else self.f.cast("zext", key, self.key)
 
     # -- short rows -------------------------------------------------------------------------------------------------
 
@@ -272,7 +313,9 @@ class _Sorter:
             for number, piece in enumerate(pieces):
                 place = f.add(first, number * f.target.lanes(self.routine.dtype))
                 type_ = vector(self.key, lanes_of(piece.type))
-                value = self._value_of(Lanes(type_, piece.mask).load(f, f.offset(keys, place, self.key)))
+                value = networks.value_of(
+                    f, self.routine, Lanes(type_, piece.mask).load(f, f.offset(keys, place, self.key))
+                )
                 piece.store(f, value, f.offset(values, place, self.element))
 
         strips(f, self.routine.dtype, self.length, 1, strip)

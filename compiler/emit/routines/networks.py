@@ -1,0 +1,306 @@
+"""Sorting rows of the same length side by side, in LLVM IR: each lane of a vector sorts a row of its own.
+
+The rows are turned, so that a vector holds one element of each; then vectors are compared and exchanged in an order
+that depends on the length alone: merge exchange (Batcher, AFIPS 1968; Knuth, The Art of Computer Programming, 5.2.2,
+Algorithm M). Short rows stay in registers. The order is made stable by words that are all different: where indices are
+wanted, a key of 32 bits and its index are the halves of one word, and one of 64 bits has its index beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.nest.tiles import Tiles
+from staticgrad.compiler.emit.routines.vectors import counted
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.routines import Sort
+from staticgrad.frozen import frozen
+
+LONGEST = 128  # times as many elements as rows are sorted side by side: longer rows are sorted by digits in less time
+IN_REGISTERS = 16  # elements of rows that are exchanged in registers
+AT_ONCE = 4  # pairs that are compared at once
+INT64 = np.dtype(np.int64)
+
+Words = list[Value]  # of one element of each row: its key, and its index where that is apart
+
+
+@frozen
+class Layout:
+    """How many rows are sorted at once, and where in the scratch memory: keys, indices, values that are turned, then
+    rows of which there are too few."""
+
+    lanes: int
+    key_bits: int
+    paired: bool
+    keys: int
+    indices: int
+    turned: int
+    room: tuple[int, ...]
+    nbytes: int
+
+
+def layout(routine: Sort, target: Target) -> Layout | None:
+    """None for rows that are not sorted side by side."""
+    size, length = routine.dtype.itemsize, routine.length
+    bits = 64 if routine.indices else 8 * size
+    lanes = target.vector_bytes * 8 // bits
+    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes or (length < lanes and not target.masked):
+        return None
+    paired = routine.indices and size == 8
+    area = lanes * length * 8
+    sizes = [area, area * paired, area, *(area for _ in routine.blocks)]
+    keys, indices, turned, *room, nbytes = itertools.accumulate(sizes, initial=0)
+    return Layout(lanes, bits, paired, keys, indices, turned, tuple(room), nbytes)
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def key_of(f: Function, routine: Sort, x: Value, *, joined: bool) -> Value:
+    """The keys of elements, of as many bits; ``joined`` zeros have one key."""
+    bits, dtype = 8 * routine.dtype.itemsize, routine.dtype
+    type_ = vector(f"i{bits}", lanes_of(x.type))
+    top, ones = f.const(-(1 << (bits - 1)), type_), f.const(-1, type_)
+    if dtype.kind == "f":
+        if joined:
+            x = f.binary("fadd", x, f.const(0.0, x.type))  # -0 becomes 0
+        word = f.cast("bitcast", x, f"i{bits}")
+        negative = f.binary("ashr", word, f.const(bits - 1, type_))
+        key = f.binary("xor", word, f.binary("or", negative, top))
+        key = f.select(f.compare("fcmp uno", x, x), ones, key)
+    else:
+        key = f.binary("xor", x, top) if dtype.kind == "i" else x
+    return f.binary("xor", key, ones) if routine.descending else key
+
+
+def value_of(f: Function, routine: Sort, key: Value) -> Value:
+    """The elements of keys."""
+    dtype, bits = routine.dtype, 8 * routine.dtype.itemsize
+    top, ones = f.const(-(1 << (bits - 1)), key.type), f.const(-1, key.type)
+    if routine.descending:
+        key = f.binary("xor", key, ones)
+    if dtype.kind == "f":
+        positive = f.binary("ashr", key, f.const(bits - 1, key.type))
+        key = f.binary("xor", key, f.binary("or", f.binary("xor", positive, ones), top))
+        return f.cast("bitcast", key, memory_type(dtype))
+    return f.binary("xor", key, top) if dtype.kind == "i" else key
+
+
+# -- the network ------------------------------------------------------------------------------------------------------
+
+
+def write_rows(f: Function, routine: Sort, found: Layout, pointers: Sequence[Value]) -> None:
+    """Sort ``found.lanes`` rows: the body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
+    _Network(f, routine, found, pointers).write()
+
+
+class _Network:
+    def __init__(self, f: Function, routine: Sort, found: Layout, pointers: Sequence[Value]) -> None:
+        self.f = f
+        self.routine = routine
+        self.length, self.lanes = routine.length, found.lanes
+        self.layout = found
+        source, *results, scratch = pointers
+        self.source = source
+        self.values = results[0] if routine.values else None
+        self.indices = results[-1] if routine.indices else None
+        self.key = vector(f"i{found.key_bits}", found.lanes)
+        self.keys = f.offset(scratch, found.keys, "i8")
+        self.apart = f.offset(scratch, found.indices, "i8")
+        self.turned = f.offset(scratch, found.turned, "i8")
+
+    def write(self) -> None:
+        self._take()
+        self._each(self._encode)
+        if self.length <= IN_REGISTERS:
+            self._exchange_in_registers()
+        else:
+            self._exchange_in_memory()
+        if self.indices is not None:
+            self._each(self._to_index)
+            self._give(INT64, self.indices)
+            if self.values is not None:
+                self._pick(self.values, self.indices)
+        elif self.values is not None:
+            self._each(self._to_value)
+            self._give(self.routine.dtype, self.values)
+
+    # -- rows to columns and back -----------------------------------------------------------------------------------
+
+    def _column(self, columns: Value, at: Index, element: str) -> Value:
+        return self.f.offset(columns, self.f.mul(at, self.lanes), element)
+
+    def _take(self) -> None:
+        element = memory_type(self.routine.dtype)
+
+        def move(tiles: Tiles, at: Index) -> None:
+            tiles.take(self.f.offset(self.source, at, element), self._column(self.turned, at, element))
+
+        self._turn(self.routine.dtype, move)
+
+    def _give(self, dtype: np.dtype, rows: Value) -> None:
+        element = memory_type(dtype)
+
+        def move(tiles: Tiles, at: Index) -> None:
+            tiles.give(self._column(self.turned, at, element), self.f.offset(rows, at, element))
+
+        self._turn(dtype, move)
+
+    def _turn(self, dtype: np.dtype, move: Callable[[Tiles, Index], None]) -> None:
+        """``move`` tiles that cover all elements; the last one may repeat some."""
+        width = min(self.lanes, self.length)
+        tiles = Tiles(self.f, dtype, self.lanes, width, self.length)
+        whole = self.length - self.length % width
+        with counted(self.f, 0, whole, width) as loop:
+            move(tiles, loop.index)
+        if whole < self.length:
+            move(tiles, self.length - width)
+
+    def _each(self, write: Callable[[Index], None]) -> None:
+        with counted(self.f, 0, self.length) as loop:
+            write(loop.index)
+
+    def _encode(self, at: Index) -> None:
+        f = self.f
+        element = memory_type(self.routine.dtype)
+        value = f.load(vector(element, self.lanes), self._column(self.turned, at, element))
+        key = key_of(f, self.routine, value, joined=self.routine.indices)
+        if self.routine.indices:
+            index = f.splat(f.index(at), self.lanes)
+            if self.layout.paired:
+                f.store(index, self._column(self.apart, at, "i64"))
+            else:
+                key = f.binary("or", f.binary("shl", f.cast("zext", key, "i64"), f.const(32, self.key)), index)
+        top = f.const(
+            -(1 << (self.layout.key_bits - 1)), self.key
+        )  # signed words are compared with less on every target
+        self._store_word(f.binary("xor", key, top), self.keys, at)
+
+    def _to_index(self, at: Index) -> None:
+        f = self.f
+        if self.layout.paired:
+            index = self._load_word(self.apart, at)
+        else:
+            index = f.binary("and", self._load_word(self.keys, at), f.const((1 << 32) - 1, self.key))
+        f.store(index, self._column(self.turned, at, "i64"))
+
+    def _to_value(self, at: Index) -> None:
+        f = self.f
+        top = f.const(-(1 << (self.layout.key_bits - 1)), self.key)
+        value = value_of(f, self.routine, f.binary("xor", self._load_word(self.keys, at), top))
+        f.store(value, self._column(self.turned, at, memory_type(self.routine.dtype)))
+
+    def _pick(self, values: Value, indices: Value) -> None:
+        """The values at the indices, row by row."""
+        f, element = self.f, memory_type(self.routine.dtype)
+        with counted(f, 0, self.lanes) as row:
+            start = f.mul(row.index, self.length)
+            with counted(f, 0, self.length) as loop:
+                place = f.add(start, loop.index)
+                index = f.load("i64", f.offset(indices, place, "i64"))
+                value = f.load(element, f.offset(self.source, f.add(start, index), element))
+                f.store(value, f.offset(values, place, element))
+
+    # -- compare and exchange ---------------------------------------------------------------------------------------
+
+    def _load_word(self, words: Value, at: Index) -> Value:
+        return self.f.load(self.key, self._column(words, at, f"i{self.layout.key_bits}"))
+
+    def _store_word(self, word: Value, words: Value, at: Index) -> None:
+        self.f.store(word, self._column(words, at, f"i{self.layout.key_bits}"))
+
+    def _areas(self) -> list[Value]:
+        return [self.keys, self.apart] if self.layout.paired else [self.keys]
+
+    def _load(self, at: Index) -> Words:
+        return [self._load_word(area, at) for area in self._areas()]
+
+    def _store(self, words: Words, at: Index) -> None:
+        for word, area in zip(words, self._areas(), strict=True):
+            self._store_word(word, area, at)
+
+    def _sorted(self, a: Words, b: Words) -> tuple[Words, Words]:
+        f = self.f
+        if len(a) == 1:
+            kinds, name = ("smin", "smax"), f.suffix(self.key)
+            low, high = ([f.intrinsic(f"llvm.{kind}.{name}", self.key, a[0], b[0])] for kind in kinds)
+            return low, high
+        less = f.compare("icmp slt", b[0], a[0])
+        tie = f.binary("and", f.compare("icmp eq", b[0], a[0]), f.compare("icmp slt", b[1], a[1]))
+        swap = f.binary("or", less, tie)
+        pairs = list(zip(a, b, strict=True))
+        return [f.select(swap, y, x) for x, y in pairs], [f.select(swap, x, y) for x, y in pairs]
+
+    def _exchange_in_registers(self) -> None:
+        rows = [self._load(at) for at in range(self.length)]
+        top = 1 << ((self.length - 1).bit_length() - 1)
+        for s in range(top.bit_length()):
+            p = top >> s
+            for k in range(s + 1):
+                distance, rest = (p, 0) if k == 0 else ((top >> (k - 1)) - p, p)
+                for i in range(self.length - distance):
+                    if i & p == rest:
+                        rows[i], rows[i + distance] = self._sorted(rows[i], rows[i + distance])
+        for at, words in enumerate(rows):
+            self._store(words, at)
+
+    def _exchange_in_memory(self) -> None:
+        f = self.f
+        top = 1 << ((self.length - 1).bit_length() - 1)
+        turns = top.bit_length()
+        with counted(f, 0, turns - 2) as loop:
+            self._merge(top, loop.index, f.binary("lshr", integer(top), loop.index))
+        for s in (turns - 2, turns - 1):
+            self._merge(top, s, top >> s)
+
+    def _merge(self, top: int, s: Index, p: Index) -> None:
+        """Pairs ``distance`` apart, of which the first has bit ``p`` as in ``rest``: p apart, then less and less."""
+        f = self.f
+        with counted(f, 0, f.add(s, 1)) as loop:
+            is_first = f.compare("icmp eq", loop.index, integer(0))
+            wide = f.binary("lshr", integer(top), f.index(f.max(f.sub(loop.index, 1), 0)))
+            distance = f.select(is_first, f.index(p), f.index(f.sub(wide, p)))
+            rest = f.select(is_first, integer(0), f.index(p))
+            end = f.sub(self.length, distance)
+            if isinstance(p, int):
+                self._pass_of_few(p, rest, distance, end)
+            else:
+                self._pass(p, rest, distance, end)
+
+    def _pass(self, p: Index, rest: Index, distance: Index, end: Index) -> None:
+        """Blocks of ``p`` pairs, a multiple of those that are compared at once."""
+        f = self.f
+        with f.loop(rest, end, f.mul(p, 2)) as block:
+            stop = f.min(f.add(block.index, p), end)
+            whole = f.sub(stop, f.binary("and", f.index(f.sub(stop, block.index)), integer(AT_ONCE - 1)))
+            with f.loop(block.index, whole, AT_ONCE) as loop:
+                self._exchange([f.add(loop.index, i) for i in range(AT_ONCE)], distance)
+            with f.loop(whole, stop) as loop:
+                self._exchange([loop.index], distance)
+
+    def _pass_of_few(self, p: int, rest: Index, distance: Index, end: Index) -> None:
+        """Blocks of fewer pairs: several at once, then pair by pair."""
+        f = self.f
+        offsets = [i for i in range(2 * AT_ONCE) if not i & p]
+        blocks = f.max(f.sub(f.sub(end, offsets[-1]), rest), 0)
+        whole = f.add(
+            rest, f.mul(f.binary("udiv", f.index(f.add(blocks, 2 * AT_ONCE - 1)), integer(2 * AT_ONCE)), 2 * AT_ONCE)
+        )
+        with f.loop(rest, whole, 2 * AT_ONCE) as loop:
+            self._exchange([f.add(loop.index, i) for i in offsets], distance)
+        with f.loop(whole, end) as loop:
+            bit = f.binary("and", loop.index, integer(p))
+            with f.when(f.compare("icmp eq", bit, f.index(rest))):
+                self._exchange([loop.index], distance)
+
+    def _exchange(self, places: Sequence[Index], distance: Index) -> None:
+        f = self.f
+        others = [f.add(place, distance) for place in places]
+        pairs = [self._sorted(self._load(a), self._load(b)) for a, b in zip(places, others, strict=True)]
+        for a, b, (low, high) in zip(places, others, pairs, strict=True):
+            self._store(low, a)
+            self._store(high, b)
