@@ -9,20 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import ACCUMULATED, Region, gradients_read
 from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import Store
-
-SOURCE = "accumulated_grad"
-
-
-def gradients_read(region: Region) -> tuple[str, ...]:
-    """The keys of the accumulated gradients that a region reads."""
-    return tuple(dict.fromkeys(n.attrs.key for n in region.graph.nodes if n.op.name == SOURCE))
 
 
 def without(region: Region, absent: Collection[str]) -> Region:
@@ -52,9 +45,9 @@ def without(region: Region, absent: Collection[str]) -> Region:
 
 def _depends(node: Node, absent: Collection[str], dead: Collection[Node]) -> bool:
     """Through an operand, or declared to come after the gradient itself."""
-    if node.op.name == SOURCE:
+    if node.op.name == ACCUMULATED:
         return node.attrs.key in absent
-    gradients = (before for before in node.control if before.op.name == SOURCE)
+    gradients = (before for before in node.control if before.op.name == ACCUMULATED)
     return any(x.op in dead for x in node.inputs) or any(before in dead for before in gradients)
 
 

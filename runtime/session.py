@@ -275,7 +275,8 @@ class Session:
     ) -> NativeRunner:
         """The program that computes ``fetches`` and notes the time after each step, on a copy of the state."""
         from staticgrad.compiler.binary import binary
-        from staticgrad.runtime.gradients import gradients_read, without
+        from staticgrad.compiler.regions.region import gradients_read
+        from staticgrad.runtime.gradients import without
         from staticgrad.runtime.native import NativeRunner
 
         region = self._region(fetches, feeds)
@@ -293,13 +294,15 @@ class Session:
     def _runner(
         self, region: Region, planning_seconds: float, memory_budget: int | float | None, autotune: bool
     ) -> Runner:
-        from staticgrad.runtime.gradients import GradientReader, gradients_read
+        from staticgrad.compiler.regions.region import gradients_read
 
         def load(region: Region) -> Runner:
             return self.load(region, planning_seconds, memory_budget, autotune=autotune, prepares=True)
 
         if not gradients_read(region):
             return load(region)
+        from staticgrad.runtime.gradients import GradientReader
+
         reader = GradientReader(region, self.store, load)
         reader.current()
         return reader

@@ -6,6 +6,7 @@ A message reads: what is wrong with which tensor, then ``expected`` and ``actual
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import sys
@@ -68,10 +69,15 @@ def user_source() -> SourceLine | None:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_ROOTS) and code.co_filename != contextlib.__file__:
+        if not _is_inside(code.co_filename):
             return SourceLine(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back
     return None
+
+
+@functools.cache
+def _is_inside(file: str) -> bool:
+    return file.startswith(_ROOTS) or file == contextlib.__file__
 
 
 class StaticGradError(Exception):

@@ -526,16 +526,16 @@ class Graph:
             return graph.add(op, inputs, attrs, name=name, types=types, control=control)
         if self.finalized:
             raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
-        inputs = tuple(self.adopt(x, op.name) for x in inputs)
+        inputs = tuple([x if x.op.graph is self else self.adopt(x, op.name) for x in inputs])
         if types is None:
-            inferred = op.infer(attrs, *(x.type for x in inputs))
+            inferred = op.infer(attrs, *[x.type for x in inputs])
             types = inferred if isinstance(inferred, tuple) else (inferred,)
         with self._lock:
             blocked = not _state.grad_enabled
             node = Node(
                 self,
                 op,
-                tuple(inputs),
+                inputs,
                 attrs,
                 types,
                 self.unique_name(name or op.name),
@@ -544,7 +544,7 @@ class Graph:
                 blocked,
             )
             node.checkpoint = _state.checkpoint
-            if not blocked and op.differentiable and any(x.requires_grad for x in inputs):
+            if not blocked and op.differentiable and True in [x.requires_grad for x in inputs]:
                 for y in node.outputs:
                     y.requires_grad = is_floating(y.dtype)
             self.nodes.append(node)

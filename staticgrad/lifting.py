@@ -67,7 +67,10 @@ def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...
     if isinstance(first, Tensor) and all(isinstance(v, Tensor) and v.dtype is first.dtype for v in values):
         return cast("tuple[Tensor, ...]", tuple(values))
     graph = graph_of(values)
+    kinds = {v.dtype if isinstance(v, Tensor) else None for v in values if not is_weak(v)}
     with graph:
+        if len(kinds) == 1 and (only := kinds.pop()) is not None and only.kind == "f":  # Python numbers take it
+            return tuple([lift(v, graph, only) for v in values])
         strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]
         dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
         result = []

@@ -38,6 +38,9 @@ DTypeLike = npt.DTypeLike
 def dtype_of(dtype: DTypeLike) -> np.dtype:
     """The one of ``DTYPES`` that ``np.dtype`` understands, whatever its order of bytes. There may be several equal
     objects (``pickle`` makes others); arrays that have this very one are recognised at once."""
+    for known in DTYPES:
+        if dtype is known:
+            return known
     try:
         result = np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
@@ -262,6 +265,8 @@ def bind_size(size: Size, bindings: Bindings) -> int:
 def bind(value: Any, bindings: Bindings) -> Any:
     """Replace every Dim inside a shape, a tuple or a frozen dataclass of attributes; what has none stays as it is."""
     kind: Any = type(value)
+    if kind is int:
+        return value
     if kind is tuple:
         items = tuple([bind(item, bindings) for item in value])
         return value if all(map(is_, items, value)) else items
@@ -321,7 +326,7 @@ class TensorType:
 
     @property
     def static(self) -> bool:
-        return all(isinstance(size, int) for size in self.shape)
+        return False not in [isinstance(size, int) for size in self.shape]
 
     @property
     def nbytes(self) -> int:

@@ -150,3 +150,11 @@ def test_the_padding_row_of_a_table_of_free_size_may_count_from_the_end(backend:
     for rows in (2, 4):
         got = sess.run(d, {table: np.ones((rows, 2), np.float32), labels: [0, rows - 1, rows - 1]})
         np.testing.assert_array_equal(got, [[1, 1]] + [[0, 0]] * (rows - 1))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_size_that_no_feed_binds_is_named(others: bool) -> None:
+    x = sg.placeholder((None,))
+    result = sg.zeros((sg.dim("rows"), 2)) + (sg.sum(x) if others else 1.0)
+    with pytest.raises(sg.GraphError, match=r"the size rows is not bound\n.*test_contract_sizes\.py"):
+        sg.Session(x.graph).run(result, {x: f32(1, 2)} if others else {})

@@ -68,7 +68,8 @@ def cut(
     outputs = tuple(tensors[f] for f in fetches if isinstance(f, Tensor))
     fed = tuple(tensors[x] for x in feeds)
     region = Region(maker.graph, fed, outputs, tuple(maker.effects))
-    if any(bodies_of(node) for node in region.graph.nodes):
+    has_bodies = any(bodies_of(node) for node in region.graph.nodes)
+    if has_bodies:
         from staticgrad.compiler.regions.merge import merged
 
         region = merged(region)
@@ -76,7 +77,7 @@ def cut(
         from staticgrad.compiler.regions.numerics import guarded
 
         region = guarded(region)
-    elif any(bodies_of(node) for node in region.graph.nodes):
+    elif has_bodies:
         _order_effects(region)
     return region
 
@@ -218,13 +219,13 @@ class _Copier:
             write = _continued(node, self._writes)
             self.tensors[node.outputs[0]] = self.tensors[node.inputs[0] if write is None else write.outputs[0]]
             return
-        attrs = bind(node.attrs, self._bindings)
+        attrs = self._attributes(node)
         inputs = self._operands(node)
-        control = [self._nodes[before] for before in node.control if before in self._nodes]
+        control = [self._nodes[before] for before in node.control if before in self._nodes] if node.control else []
         if node.op.name in CARRIED_OUT and self._last is not None:
             control.append(self._last)
-        types = tuple(y.type for y in node.outputs)
-        if attrs is not node.attrs or not all(x.type.static for x in (*node.inputs, *node.outputs)):
+        types = tuple([y.type for y in node.outputs])
+        if attrs is not node.attrs or False in [x.type.static for x in (*node.inputs, *node.outputs)]:
             self._check_broadcast(node, inputs)
             with at_source(node.source):
                 types = infer_again(node.op.infer, attrs, (x.type for x in node.inputs), (x.type for x in inputs))
@@ -235,15 +236,26 @@ class _Copier:
         new.epoch = node.epoch
         self.graph.nodes.append(new)
         self._nodes[node] = new
-        self.tensors.update(zip(node.outputs, new.outputs, strict=True))
+        for y, made in zip(node.outputs, new.outputs, strict=True):
+            self.tensors[y] = made
         if node.op.effect:
             self.effects.append(new)
             if node.op.name in CARRIED_OUT:
                 self._last = new
 
+    def _attributes(self, node: Node) -> object:
+        if not self._bindings:
+            return node.attrs
+        try:
+            return bind(node.attrs, self._bindings)
+        except KeyError as error:
+            raise GraphError(f"the size {error.args[0].name} is not bound", source=node.source) from None
+
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
         """New values of variables where the node was declared after their write, else what was declared."""
         changed = written_before(node) if node.control else {}
+        if not changed:
+            return tuple([self.tensors[x] for x in node.inputs])
         result = []
         for x in node.inputs:
             write = changed.get(x.op.attrs.key) if x.op.op.name == "variable" and x not in self._feeds else None

@@ -106,14 +106,15 @@ class _Writer:
         if kind is float:
             return value if value == value else struct.pack("<d", value)
         if kind is tuple:
-            return tuple([self.value(item) for item in value])
+            return tuple([item if type(item) in _LITERAL else self.value(item) for item in value])
         named = _NAMED.get(kind)
         if named is not None:
             return (kind.__name__, *named(self, value))
         if isinstance(value, np.dtype):
             return value.str
         if is_dataclass(value) and not isinstance(value, Body):
-            return (kind.__qualname__, *[self.value(getattr(value, name)) for name in _names(kind)])
+            parts = [getattr(value, name) for name in _names(kind)]
+            return (kind.__qualname__, *[part if type(part) in _LITERAL else self.value(part) for part in parts])
         return self._rare(value)
 
     def _rare(self, value: Any) -> object:

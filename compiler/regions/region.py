@@ -13,6 +13,8 @@ from staticgrad.errors import at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, needed_nodes
 
+ACCUMULATED = "accumulated_grad"  # the op that reads what backwards have added up
+
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
 
 
@@ -57,3 +59,8 @@ def rebuild(region: Region, visit: Visit) -> Region:
             nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
     effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes[node] if new.op.effect))
     return Region(graph, tuple(tensors[x] for x in region.feeds), tuple(tensors[x] for x in region.fetches), effects)
+
+
+def gradients_read(region: Region) -> tuple[str, ...]:
+    """The keys of the accumulated gradients that a region reads."""
+    return tuple(dict.fromkeys(n.attrs.key for n in region.graph.nodes if n.op.name == ACCUMULATED))

@@ -5,11 +5,10 @@ Comes in: tensors, arrays and numbers. Goes out: tensors of one dtype, and the n
 
 from __future__ import annotations
 
-import enum
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,22 +18,16 @@ from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Namespace, Op
 from staticgrad.types import DTYPES, bool_, float32, float64, int32, int64, is_floating, is_weak, uint8
 
+# The dtypes that an elementwise op takes; what becomes of the others when it is declared.
+Accepts: TypeAlias = tuple[np.dtype, ...]
+ANY: Accepts = DTYPES
+NUMERIC: Accepts = (uint8, int32, int64, float32, float64)  # bools are refused, as by NumPy
+FLOAT: Accepts = (float32, float64)  # integers and bools are computed as float64
+INTEGRAL: Accepts = (bool_, uint8, int32, int64)  # floats are refused
+INTEGERS: Accepts = (uint8, int32, int64)
+BOOL: Accepts = (bool_,)  # everything else is compared with zero
 
-class Accepts(enum.Enum):
-    """The dtypes that an elementwise op takes; what becomes of the others when it is declared."""
-
-    ANY = DTYPES
-    NUMERIC = (uint8, int32, int64, float32, float64)  # bools are refused, as by NumPy
-    FLOAT = (float32, float64)  # integers and bools are computed as float64
-    INTEGRAL = (bool_, uint8, int32, int64)  # floats are refused
-    INTEGERS = (uint8, int32, int64)
-    BOOL = (bool_,)  # everything else is compared with zero
-
-
-ANY, NUMERIC, FLOAT, INTEGRAL, INTEGERS, BOOL = Accepts
-
-
-FLOATS = FLOAT.value
+FLOATS = FLOAT
 
 
 def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Tensor:
@@ -101,10 +94,10 @@ def accepted(what: str, accepts: Accepts, *values: object) -> tuple[Tensor, ...]
     """
     xs = operands(what, *values)
     dtype = xs[0].dtype
-    if dtype in accepts.value:
+    if dtype in accepts:
         return xs
     if accepts is FLOAT or accepts is BOOL:
         target = float64 if accepts is FLOAT else bool_
         return tuple(FUNCTIONS.astype(x, target) for x in xs)
-    wanted = ", ".join(d.name for d in accepts.value)
+    wanted = ", ".join(d.name for d in accepts)
     raise GraphError(f"{what}: not defined for {dtype.name}\n  expected one of {wanted}\n  actual   {xs[0]!r}")

@@ -48,7 +48,7 @@ from staticgrad.types import product as size_of
 
 Axis = int | tuple[int, ...] | None
 
-NUMBERS = NUMERIC.value
+NUMBERS = NUMERIC
 
 
 @frozen

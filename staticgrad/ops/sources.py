@@ -401,3 +401,13 @@ def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLik
         rows, columns = sizes(shape)
         return constant(np.eye(rows, columns, k).astype(dtype_of(dtype)))
     return FUNCTIONS.astype(FUNCTIONS.equal(iota(shape, 1), FUNCTIONS.add(iota(shape, 0), k)), dtype)
+
+
+def all_values(index: Tensor) -> Array | None:
+    """Every value of an index that is part of the program; None for any other."""
+    if index.op.op.name not in ("constant", "full", "iota", "astype", "broadcast_to", "reshape"):
+        return None
+    values = [all_values(x) for x in index.op.inputs]
+    if not index.type.static or any(value is None for value in values):
+        return None
+    return np.asarray(index.op.op.reference(index.op.attrs, *values))

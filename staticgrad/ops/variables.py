@@ -86,13 +86,13 @@ def _free_name(graph: Graph) -> str:
 def _attributes(
     key: str, value: TensorLike | Initializer, dtype: DTypeLike | None, shape: ShapeLike | None
 ) -> VariableAttributes:
-    if isinstance(value, Tensor):
-        raise GraphError(f"variable {key!r}: the first value is an array or an initializer, not tensor {value.name!r}")
-    if isinstance(value, Initializer):
+    if not isinstance(value, np.ndarray) and isinstance(value, Initializer):
         if shape is None:
             raise GraphError(f"variable {key!r}: an initializer needs shape=")
         kind = float32 if dtype is None else dtype_of(dtype)
         return VariableAttributes(key, _static(key, shape), kind, Initial(value, _static(key, shape), kind))
+    if isinstance(value, Tensor):
+        raise GraphError(f"variable {key!r}: the first value is an array or an initializer, not tensor {value.name!r}")
     array = _array(value, dtype)
     if shape is not None:
         wanted = sizes(_static(key, shape))

@@ -179,7 +179,7 @@ def elementwise(
             vjp=None if rules is None else vjp_of(rules),
             jvp=None if rules is None else jvp_of(rules),
             differentiable=rules is not None,
-            dtypes=accepts.value,
+            dtypes=accepts,
             cases=cases,
             grad_name=grad_name,
             tolerance=tolerance,
@@ -197,10 +197,10 @@ def _method(name: str) -> Callable[..., Any]:
 def _type_rule(name: str, accepts: Accepts, result: np.dtype | None) -> Callable[..., TensorType]:
     def infer(attrs: object, *types: TensorType) -> TensorType:
         dtype = types[0].dtype
-        if any(t.dtype != dtype for t in types) or dtype not in accepts.value:
+        if dtype not in accepts or False in [t.dtype == dtype for t in types]:
             listed = ", ".join(map(str, types))
             raise GraphError(
-                f"{name}: expected operands of one dtype among {', '.join(d.name for d in accepts.value)}"
+                f"{name}: expected operands of one dtype among {', '.join(d.name for d in accepts)}"
                 f"\n  actual   {listed}"
             )
         return TensorType(broadcast_types(types, name), result or dtype)

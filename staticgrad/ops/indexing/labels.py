@@ -12,8 +12,7 @@ from staticgrad.graph import Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.ops.indexing.scattering import all_values
-from staticgrad.ops.sources import as_shape
+from staticgrad.ops.sources import all_values, as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float32, int32, int64, is_integer
 

@@ -18,6 +18,7 @@ from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
 from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
 from staticgrad.ops.sizes import size_value
+from staticgrad.ops.sources import all_values
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
 from staticgrad.optable import FUNCTIONS, Array, public
@@ -135,16 +136,6 @@ def _known_last(part: Tensor, key: Subscript) -> Array | None:
     last = np.zeros(len(flat), np.bool_)
     last[len(flat) - 1 - first_from_the_end] = True
     return last
-
-
-def all_values(index: Tensor) -> Array | None:
-    """Every value of an index that is part of the program."""
-    if index.op.op.name not in ("constant", "full", "iota", "astype", "broadcast_to", "reshape"):
-        return None
-    values = [all_values(x) for x in index.op.inputs]
-    if not index.type.static or any(value is None for value in values):
-        return None
-    return np.asarray(index.op.op.reference(index.op.attrs, *values))
 
 
 def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
