@@ -545,6 +545,33 @@ def test_transposed_tiles_with_work() -> None:
     check(nests, data)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_coordinates_of_pairs_are_gathered_once_for_many_rows(dtype: np.dtype) -> None:
+    """Each pair of points reads all coordinates of both: those of the second point jump along the vectors."""
+
+    def nest(rows: int, columns: int, size: int) -> Nest:
+        body: list[Instr] = [Constant(0.0, dtype)]
+        for k in range(size):
+            total, at = len(body) - 1, len(body)
+            body += [Load(Access(0, k, (size, 0)), dtype), Load(Access(1, k, (0, size)), dtype)]
+            body += [op("subtract", at, at + 1, dtype=dtype), op("multiply", at + 2, at + 2, dtype=dtype)]
+            body.append(op("add", total, at + 3, dtype=dtype))
+        last = len(body) - 1
+        body += [Iota(0), Iota(1), op("less", last + 1, last + 2, dtype=B), Load(Access(2, 0, (columns, 1)), dtype)]
+        body += [op("where", last + 3, last, last + 4, dtype=dtype), Store(Access(2, 0, (columns, 1)), last + 5)]
+        return Nest((rows, columns), (), (dtype,) * 3, tuple(body))
+
+    nests = [nest(*shape) for shape in ((40, 40, 20), (64, 33, 17), (128, 100, 12), (37, 5, 16), (3, 70, 13))]
+    data = [[normal(len(n.body), n.outer[i], dtype=dtype) for i in (0, 1)] for n in nests]
+    check(nests, [[*d, normal(*n.outer, dtype=dtype)] for n, d in zip(nests, data, strict=True)], rtol=1e-5)
+    without_iota = replace(nests[2], body=(*nests[2].body[:-6], Store(Access(2, 0, (100, 1)), len(nests[2].body) - 7)))
+    plan = plan_nest(without_iota, AVX512)
+    assert plan is not None
+    assert [plan.nest.dims[dim] for dim in plan.order] == [2, 100, 64]
+    assert plan.vector == plan.order[1]
+    check([without_iota], [[*data[2], normal(128, 100, dtype=dtype)]], rtol=1e-5)
+
+
 def test_additions_to_one_address_all_count() -> None:
     def nest(rows: int, size: int, strides: tuple[int, int]) -> Nest:
         body = (Load(Access(0, 0, (size, 1)), F32), Store(Access(1, 0, strides), 0, "add"))

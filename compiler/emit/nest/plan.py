@@ -69,6 +69,11 @@ LONGEST_CHAIN = 256
 OWN_CACHE_BYTES = 1 << 20
 # Transposed loads are turned in registers, at least so many vectors at a time.
 NARROWEST_TILE = 4
+# Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
+# turns if that saves so many instructions for each vector that then comes or goes row by row.
+STILL_COST = 32
+# Such a loop takes at most so many turns at a time, if it can be cut in that many.
+STILL_CHUNK = 64
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
 # What one core does: for deciding whether to share work, so roughly.
@@ -181,6 +186,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
     runs = _runs(nest, facts)
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
+    still = None if inner else still_axis(nest, facts, dim, lanes)
     rows_at_once = _rows_at_once(nest, facts, lanes) if inner else 1
     across = GROUPED_ACROSS_COST if rows_at_once > 1 else ACROSS_COST
     # what passes through tiles does so once, in whichever sweeps it is read
@@ -202,6 +208,8 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
                     count *= _staging_cost(nest.dims[tiled], lanes)
                 else:
                     count *= _memory_cost(instr, facts, along, lanes)
+                    if still is not None and not instr.access.strides[still] and not instr.access.terms:
+                        count /= min(nest.dims[still], STILL_CHUNK)
             total += count
         else:
             total += count * cost_of(nest, number)
@@ -260,6 +268,26 @@ def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
     return None
 
 
+def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int | None:
+    """The axis along which loads that jump along the vectors stay the same, in a nest without inner ones: the loop
+    along it is inside of that over vectors, so that they are loaded once for many turns."""
+    if vector is None or nest.inner:
+        return None
+    reached = [(i, i.access) for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
+    if any(isinstance(i, Store) and i.mode == "add" for i, _ in reached):
+        return None
+    costs = {(i, x): _memory_cost(i, facts, vector, lanes) for i, x in reached if x.strides[vector] or x.terms}
+    best, most = None, 0.0
+    for dim in range(len(nest.outer)):
+        if dim == vector or nest.dims[dim] < 2:
+            continue
+        moving = [x for (i, x) in costs if x.strides[dim] or x.terms]
+        still = sum(cost for (i, x), cost in costs.items() if isinstance(i, Load) and x not in moving and cost > 1)
+        if still > STILL_COST * len(moving) and still >= most:
+            best, most = dim, still
+    return best
+
+
 def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int | None:
     """The axis of the tiles that transposed loads are turned in: only for short bodies, which are written down once for
     each vector of a tile."""
@@ -284,11 +312,13 @@ def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
     return (copies if target.registers >= 32 else min(copies, 4)), ratio
 
 
-def _loop_order(nest: Nest, facts: Facts, vector: int | None) -> tuple[int, ...]:
+def _loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tuple[int, ...]:
     """Large strides outside. The vector axis is the innermost of its group, but where a transposed load runs along
-    another axis: then that one is inside, so that each cache line is used while it is near."""
+    another axis, or loads stay the same along it: then that one is inside, so that each cache line is used while it is
+    near."""
     accesses = [x for number in sorted(facts.needed) if (x := access_of(nest.body[number]))]
     across = transposed_axis(nest, facts, vector)
+    across = still_axis(nest, facts, vector, lanes) if across is None else across
 
     def reach(dim: int) -> int:
         return sum(abs(x.strides[dim]) for x in accesses)
@@ -469,20 +499,24 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
     simple = narrowed(simple)
     facts = analyse(simple)
     vector, lanes = choose_vector(simple, facts, target)
-    blocked = _blocked(simple, facts, vector)
+    blocked = _blocked(simple, facts, vector, lanes)
     return _Planner(blocked, analyse(blocked), target, vector, lanes).plan()
 
 
-def _blocked(nest: Nest, facts: Facts, vector: int | None) -> Nest:
-    """Cut the axis of a transposed load, so that the rows that it jumps between stay near (caches, address
-    translation) while the vector axis is run through."""
-    across = transposed_axis(nest, facts, vector)
-    if across is None or any(isinstance(instr, Iota) and instr.dim == across for instr in nest.body):
+def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> Nest:
+    """Cut the axis of a transposed load, or of rows for which loads stay the same, so that these rows stay near
+    (caches, address translation) while the vector axis is run through."""
+    across, still = transposed_axis(nest, facts, vector), still_axis(nest, facts, vector, lanes)
+    axis = still if across is None else across
+    if axis is None or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
         return nest
-    size = nest.dims[across]
+    size = nest.dims[axis]
+    if across is None:
+        chunk = max(n for n in range(1, min(size, STILL_CHUNK) + 1) if size % n == 0)
+        return split_outer(nest, axis, chunk) if TRANSPOSED_CHUNK <= chunk < size else nest
     if size % TRANSPOSED_CHUNK or size == TRANSPOSED_CHUNK:
         return nest
-    return split_outer(nest, across, TRANSPOSED_CHUNK)
+    return split_outer(nest, axis, TRANSPOSED_CHUNK)
 
 
 def seconds_of(nest: Nest, target: Target) -> float:
@@ -498,7 +532,7 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     nest = narrowed(nest)
     facts = analyse(nest)
     vector, lanes = _ranged_vector(nest, facts, target)
-    order = _loop_order(nest, facts, vector)
+    order = _loop_order(nest, facts, vector, lanes)
     levels = _levels(nest, facts, order)
     return NestPlan(nest, facts, order, levels, vector, lanes, (), (), {}, (), 0, contractions(nest, facts), {})
 
@@ -537,7 +571,7 @@ class _Planner:
         self.target = target
         self.vector = vector
         self.lanes = lanes
-        self.order = _loop_order(nest, facts, vector)
+        self.order = _loop_order(nest, facts, vector, lanes)
         self.inner_vector = vector is not None and vector >= len(nest.outer)
         self.kept: dict[int, Access] = {}
         self.staged: dict[Access, Access] = {}
