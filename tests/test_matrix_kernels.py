@@ -241,6 +241,10 @@ def contraction_cases() -> list[Case]:
         cases += [case(m, n, k, layouts=layouts, epilogue=True, store_raw=stored) for stored in (True, False)]
     cases += [case(16, 98, 40, layouts="ntn", batch=(3,)), case(20, 2000, 300, layouts="ntn", shared="b", batch=(2,))]
     cases += [case(1050, 1003, k, layouts=layouts) for k, layouts in ((5, "nnn"), (3, "tnn"))]  # by rows: C is long
+    few = ((1, 10, 37), (2, 16, 3), (1, 30, 8), (3, 20, 50), (1, 5, 1))  # vectors: several sums an element
+    cases += [
+        case(*size, layouts=layouts, dtype=dtype) for size, layouts, dtype in pairwise(few, ("nnn", "tnn"), (F32, F64))
+    ]
     cases += [case(m, 1000, 271) for m in (1, 3)]  # rows of a B that is far away
     cases += [case(50, 1, k, dtype=dtype) for k in (32, 47, 48, 49, 63, 65) for dtype in (F32, F64)]  # ends of dots
     return cases

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -41,6 +42,7 @@ from staticgrad.compiler.emit.target import Target
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
+HIDING = 8  # sums at once hide the latency of a multiply-add
 AHEAD = 16  # turns, that rows of a far B are asked for
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
@@ -74,6 +76,7 @@ class Tile:
     edge: bool
     terms: int = 1
     far: bool = False
+    chains: int = 1
 
 
 def microkernel(module: Module, tile: Tile) -> str:
@@ -83,6 +86,7 @@ def microkernel(module: Module, tile: Tile) -> str:
     if name is not None:
         return name
     stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' * tile.edge}{'.far' * tile.far}"
+    stem += f".{tile.chains}chains" if tile.chains > 1 else ""
     if tile.terms > 1:
         return module.share(key, _emit_side_by_side(module, tile, module.unique(f"{stem}.by{tile.terms}")))
     return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
@@ -184,28 +188,48 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     writer.prefetch_c(c_rows, accumulate)
-    sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
+    each = tile.rows * tile.vectors
+
+    def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """One term: where the next one is, and the sums with it."""
+        if tile.far:  # before the loads, which would wait for memory
+            later = f.offset(moving[0], f.mul(b_stride, AHEAD), element)
+            for j in range(tile.vectors):
+                prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
+        b_vectors = [writer.load(moving[0], j) for j in range(tile.vectors)]
+        added = []
+        for i in range(tile.rows):
+            base = f.offset(a_rows[i], index, element) if indexed else f.offset(moving[1], rows[i], element)
+            a_vector = f.splat(f.load(element, base), writer.lanes)
+            row = sums[i * tile.vectors : (i + 1) * tile.vectors]
+            added += [multiply_add(f, tile.dtype, a_vector, b, total) for b, total in zip(b_vectors, row, strict=True)]
+        return [f.offset(p, by, element) for p, by in zip(moving, (b_stride, a_step))], added
+
+    sums = [f.const(0, writer.type)] * (each * tile.chains)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
         a_now, b_now, *sums = block.carried
         a_rows = [f.offset(a_now, row, element) for row in rows] if indexed else []
         moving = [b_now] if indexed else [b_now, a_now]
-        with f.loop(0, count, carry=[*moving, *sums]) as inner:
-            pointers, sums = inner.carried[: len(moving)], inner.carried[len(moving) :]
-            if tile.far:  # before the loads, which would wait for memory
-                later = f.offset(pointers[0], f.mul(b_stride, AHEAD), element)
-                for j in range(tile.vectors):
-                    prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
-            b_vectors = [writer.load(pointers[0], j) for j in range(tile.vectors)]
-            for i in range(tile.rows):
-                base = f.offset(a_rows[i], inner.index, element) if indexed else f.offset(pointers[1], rows[i], element)
-                a_vector = f.splat(f.load(element, base), writer.lanes)
-                for j in range(tile.vectors):
-                    s = i * tile.vectors + j
-                    sums[s] = multiply_add(f, tile.dtype, a_vector, b_vectors[j], sums[s])
-            inner.next(*(f.offset(p, by, element) for p, by in zip(pointers, (b_stride, a_step))), *sums)
-        sums = inner.results[len(moving) :]
-        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
-    writer.store(c_rows, accumulate, block.results[2:])
+        whole = count if tile.chains == 1 else f.binary("and", count, integer(-tile.chains))
+        with f.loop(0, whole, tile.chains, carry=[*moving, *sums]) as inner:
+            now, sums = inner.carried[: len(moving)], inner.carried[len(moving) :]
+            chains = [sums[start : start + each] for start in range(0, len(sums), each)]
+            for number, chain in enumerate(chains):
+                now, chains[number] = turn(now, f.add(inner.index, number), chain)
+            inner.next(*now, *itertools.chain(*chains))
+        results = inner.results
+        if tile.chains > 1:
+            with f.loop(whole, count, carry=results) as rest:
+                now, sums = rest.carried[: len(moving)], rest.carried[len(moving) :]
+                now, first = turn(now, rest.index, sums[:each])
+                rest.next(*now, *first, *sums[each:])
+            results = rest.results
+        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *results[len(moving) :])
+    sums = block.results[2:]
+    while len(sums) > each:
+        half = len(sums) // 2
+        sums = [f.binary("fadd", *pair) for pair in zip(sums[:half], sums[half:], strict=True)]
+    writer.store(c_rows, accumulate, sums)
     return f.finish()
 
 
@@ -303,6 +327,15 @@ class Tiling:
     far: bool = False
 
     @property
+    def chains(self) -> int:
+        """How many sums each element has, of every so many terms: a result of few vectors would wait for the latency
+        of one after the other. They depend on the sizes alone, whatever the tiles are."""
+        vectors = self.m * -(-self.n // self.lanes)
+        if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
+            return 1
+        return 1 << (HIDING // vectors).bit_length() - 1
+
+    @property
     def width(self) -> int:
         """The columns of a whole panel."""
         return self.vectors * self.lanes
@@ -361,13 +394,13 @@ def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     return min(rows, 14)
 
 
-def _tile_cycles(rows: int, vectors: int, depth: int) -> float:
+def _tile_cycles(rows: int, vectors: int, depth: int, chains: int) -> float:
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the four cycles that the chain
     takes; then what else each operand costs, more for a panel of B too long to stay in the first cache, and what is
     stored. The factors of these are a least-squares fit to 500 measured products of drawn sizes (AMD Zen 5), which it
     meets within 7 % (one standard deviation)."""
     fmas = rows * vectors
-    cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, 4.0)
+    cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, 4.0 / chains)
     from_b = 0.25 if depth * vectors > 512 else 0.1
     return depth * (cycles + from_b * vectors + 0.08 * rows) + 3 + 0.6 * fmas
 
@@ -397,8 +430,8 @@ def tiling_cost(tiling: Tiling, depth: int) -> float:
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth)
-            cycles += panels * (a_row + _tile_cycles(height, last[0], depth))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth, tiling.chains)
+            cycles += panels * (a_row + _tile_cycles(height, last[0], depth, tiling.chains))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
     unusual = any(height != USUAL_ROWS for height in tiling.heights())
     return cycles * (1 + 0.02 * (tiling.variants() - 1) + 0.02 * unusual)
@@ -465,7 +498,7 @@ def choose_tile(
     inner, last = tiling.column_kinds()
     names = [
         [
-            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far))
+            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.chains))
             for vectors, edge in (inner, last)
         ]
         for rows in tiling.heights()

@@ -43,6 +43,7 @@ COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
+LEAST_SAVED = 0.03  # cycles for each byte that is kept: half of what copying it takes
 ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
 MOST_MEASURED = 5
@@ -110,14 +111,16 @@ def packed_tiling(given: Orientation, target: Target, number: int) -> Tiling:
 
 
 def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
-    """Whether a product seems faster where operand ``number`` is given packed."""
+    """Whether a product seems faster where operand ``number`` is given packed, by enough for the memory that takes."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
         return False
     narrow = narrow_way(given, target)
     swapped = narrow[0] if narrow is not None else _prefers_swap(given, target)
     way = given.swap() if swapped else given
     usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
-    return _packed_way(given, target, number)[0] * WORTH_KEEPING < usual
+    packed = _packed_way(given, target, number)[0]
+    nbytes = given.k * (given.n if number else given.m) * given.dtype.itemsize
+    return packed * WORTH_KEEPING < usual and usual - packed > LEAST_SAVED * nbytes
 
 
 def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
