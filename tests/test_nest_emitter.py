@@ -572,6 +572,27 @@ def test_coordinates_of_pairs_are_gathered_once_for_many_rows(dtype: np.dtype) -
     check([without_iota], [[*data[2], normal(128, 100, dtype=dtype)]], rtol=1e-5)
 
 
+def test_coordinates_of_pairs_are_gathered_once_for_many_rows_of_a_sum() -> None:
+    def nest(parts: int, rows: int, columns: int, size: int) -> Nest:
+        body: list[Instr] = [Constant(0.0, F32)]
+        for k in range(size):
+            total, at = len(body) - 1, len(body)
+            body += [Load(Access(0, k, (rows * size, size, 0)), F32), Load(Access(1, k, (0, 0, size)), F32)]
+            body += [op("subtract", at, at + 1), op("multiply", at + 2, at + 2), op("add", total, at + 3)]
+        last = len(body) - 1
+        body += [Reduce("sum", last, F32), Reduce("max", last, F32)]
+        body += [Store(Access(2 + i, 0, (1, 0, 0)), last + 1 + i) for i in range(2)]
+        return Nest((parts,), (rows, columns), (F32,) * 4, tuple(body))
+
+    shapes = [(5, 20, 40, 16), (3, 7, 33, 20), (1, 40, 300, 12), (4, 300, 5, 17)]
+    nests = [nest(*shape) for shape in shapes]
+    data = [[normal(p * r, k), normal(c, k), np.zeros(p, F32), np.zeros(p, F32)] for p, r, c, k in shapes]
+    plan = plan_nest(nests[0], AVX512)
+    assert plan is not None
+    assert (plan.vector, plan.order) == (2, (0, 2, 1))
+    check(nests, data, rtol=1e-5)
+
+
 def test_additions_to_one_address_all_count() -> None:
     def nest(rows: int, size: int, strides: tuple[int, int]) -> Nest:
         body = (Load(Access(0, 0, (size, 1)), F32), Store(Access(1, 0, strides), 0, "add"))

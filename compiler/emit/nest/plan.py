@@ -186,7 +186,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
     runs = _runs(nest, facts)
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
-    still = None if inner else still_axis(nest, facts, dim, lanes)
+    still = still_axis(nest, facts, dim, lanes)
     rows_at_once = _rows_at_once(nest, facts, lanes) if inner else 1
     across = GROUPED_ACROSS_COST if rows_at_once > 1 else ACROSS_COST
     # what passes through tiles does so once, in whichever sweeps it is read
@@ -269,16 +269,17 @@ def transposed_axis(nest: Nest, facts: Facts, vector: int | None) -> int | None:
 
 
 def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int | None:
-    """The axis along which loads that jump along the vectors stay the same, in a nest without inner ones: the loop
-    along it is inside of that over vectors, so that they are loaded once for many turns."""
-    if vector is None or nest.inner:
+    """The axis along which loads that jump along the vectors stay the same: the loop along it is inside of that over
+    vectors, so that they are loaded once for many turns. Only among inner axes where there are any."""
+    split = len(nest.outer)
+    if vector is None or (nest.inner and vector < split):
         return None
     reached = [(i, i.access) for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
     if any(isinstance(i, Store) and i.mode == "add" for i, _ in reached):
         return None
     costs = {(i, x): _memory_cost(i, facts, vector, lanes) for i, x in reached if x.strides[vector] or x.terms}
     best, most = None, 0.0
-    for dim in range(len(nest.outer)):
+    for dim in range(split, len(nest.dims)) if nest.inner else range(split):
         if dim == vector or nest.dims[dim] < 2:
             continue
         moving = [x for (i, x) in costs if x.strides[dim] or x.terms]
@@ -330,8 +331,9 @@ def _loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tup
             group.remove(vector)
             group.append(vector)
     if across is not None:
-        groups[0].remove(across)
-        groups[0].append(across)
+        group = groups[across >= split]
+        group.remove(across)
+        group.append(across)
     return (*groups[0], *groups[1])
 
 
@@ -508,7 +510,7 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> Nest:
     (caches, address translation) while the vector axis is run through."""
     across, still = transposed_axis(nest, facts, vector), still_axis(nest, facts, vector, lanes)
     axis = still if across is None else across
-    if axis is None or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
+    if axis is None or nest.inner or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
         return nest
     size = nest.dims[axis]
     if across is None:
