@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.elementary.exponent import estimated_inverse
+from staticgrad.compiler.emit.elementary.exponent import estimated_inverse, sign_bit
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     Num,
@@ -18,7 +18,6 @@ from staticgrad.compiler.emit.elementary.number import (
     quotient,
     to_double,
     two_product,
-    two_sum,
 )
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.llvm import Module, Value
@@ -56,10 +55,15 @@ COS = {
 SIN_SHORT = (-1.6666667e-01, 8.33338e-03, -1.9853472e-04, 2.8367062e-06)
 COS_SHORT = (4.1666668e-02, -1.3888981e-03, 2.482245e-05, -2.891847e-07)
 
-# (tan r - r)/r^3 in r^2, |r| <= pi/4, for float: 2^-29.0
-TAN_FLOAT = (
-    3.333335e-01, 1.3332683e-01, 5.405762e-02, 2.1294277e-02, 1.0804563e-02, 1.2811195e-04, 4.358141e-03,
-)  # fmt: skip
+# tan r/r = (1 + z·A(z))/(1 + z·B(z)) in z = r^2, |r| <= pi/4: 2^-28.0 and 2^-57.6
+TAN_ABOVE = {
+    "float": (-1.00136865e-01,),
+    "double": (-0.13337978438944473, 0.003424436875083904, -1.7854147032507384e-05),
+}
+TAN_BELOW = {
+    "float": (-4.334702e-01, 1.1156708e-02, 1.0900057e-04),
+    "double": (-0.46671311772277807, 0.025662142782676624, -0.0003117400131420735, 4.978314505858376e-07),
+}
 
 # 2/pi in binary, 1168 bits behind the point
 TWO_OVER_PI_BITS = 1168
@@ -137,13 +141,9 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     biased = x.fma(2.0 / math.pi, magic)
     n = biased - magic
     first = n.fma(-HALF_PI_1, x)
-    if exact:
-        second = n.fma(-HALF_PI_2, first)
-        second_rest = n.fma(-HALF_PI_2, first - second)
-        reduced = n.fma(-HALF_PI_3, second)
-        common = [biased, reduced, n.fma(-HALF_PI_3, second - reduced) + second_rest]
-    else:
-        common = [biased, n.fma(-HALF_PI_3, n.fma(-HALF_PI_2, first))]
+    r, left = fast_two_sum(first, -(n * HALF_PI_2))  # the product is exact, and first 0 or a multiple of a larger unit
+    left = n.fma(-HALF_PI_3, left)
+    common = [biased, *fast_two_sum(r, left)] if exact else [biased, r + left]
     name = _reduction_function(x.f.module)
     huge = abs(x) > COMMON_ANGLE
 
@@ -175,7 +175,7 @@ def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num |
     near = n.fma(-first, x)
     if exact:
         product, error = two_product(n, n.const(second))
-        r, rest = two_sum(near, -product)
+        r, rest = fast_two_sum(near, -product)  # near is 0 or a unit of x, which is more than the product
         common = [biased.bits(), r, n.fma(-third, rest - error)]
     else:
         common = [biased.bits(), n.fma(-third, n.fma(-second, near))]
@@ -209,43 +209,58 @@ def _circular(x: Num, ahead: int) -> Num:
 
 
 def sin(x: Num) -> Num:
-    return x.equals(0.0).where(x, _circular(x, 0))
+    return _negated(_circular(abs(x), 0), x)
+
+
+def _negated(value: Num, x: Num) -> Num:
+    """``value``, which is an odd function of |x|, with the sign of that of ``x``."""
+    return (value.bits() ^ (x.bits() & sign_bit(x.format))).real()
 
 
 def cos(x: Num) -> Num:
     return _circular(x, 1)
 
 
-def _tan_of_float(x: Num) -> Num:
-    """t = tan r of the reduced angle, or -1/t: in float, with what the rounding of r left and what that of t does."""
-    quadrant, r, rest = _reduce_float_angle(x, exact=True)
-    assert rest is not None
+def _tan_of_float(quadrant: Num, r: Num, rest: Num) -> Num:
+    """By an estimated inverse, and with what is left of the division then."""
     z = r * r
-    low = polynomial(z, TAN_FLOAT).fma(z * r, rest * z.fma(z + 1.0, 1.0))  # about 1 + tan² of the rest
-    t, t_rest = fast_two_sum(r, low)
-    inverse = estimated_inverse(t)
-    inverse = (-t_rest).fma(inverse, (-t).fma(inverse, 1.0)).fma(inverse, inverse)
-    result = (quadrant & 1).differs(0).where(-inverse, t)
-    return x.equals(0.0).where(x, result)
+    curved = polynomial(z, TAN_ABOVE["float"]) * z
+    above = curved.fma(r, r)
+    rest = curved.fma(r, r - above) + rest
+    below = polynomial(z, TAN_BELOW["float"]).fma(z, 1.0)
+    odd = (quadrant & 1).differs(0)
+    upper, lower = odd.where(-below, above), odd.where(above, below)
+    inverse = estimated_inverse(lower)
+    q = upper * inverse
+    return odd.where(-q, 1.0).fma(rest, (-q).fma(lower, upper)).fma(inverse, q)
+
+
+def _tan_of_double(quadrant: Num, r: Num, rest: Num) -> Num:
+    """With what the roundings of both sums and of the division leave."""
+    z = r * r
+    curved = polynomial(z, TAN_ABOVE["double"]) * z
+    above = curved.fma(r, r)
+    above_rest = curved.fma(r, r - above) + rest
+    below, below_rest = fast_two_sum(z.const(1.0), polynomial(z, TAN_BELOW["double"]) * z)
+    odd = (quadrant & 1).differs(0)
+    upper = odd.where(-below, above), odd.where(-below_rest, above_rest)
+    return quotient(*upper, odd.where(above, below), odd.where(above_rest, below_rest))
 
 
 def tan(x: Num) -> Num:
-    """sin/cos of the reduced angle, or -cos/sin; double with the rest of the reduction, float in double where there is
-    no fused multiply-add."""
-    if x.element == "float" and x.f.target.fma:
-        return _tan_of_float(x)
-    wide = to_double(x)
-    quadrant, r, rest = _reduce_angle(wide, exact=x.element == "double")
-    z = r * r
-    odd = (quadrant & 1).differs(0)
-    if rest is None:
+    """(r + r·z·A(z)) / (1 + z·B(z)) of the reduced angle, or minus the inverse of that, z = r²; of floats without fused
+    multiply-adds sin/cos in double."""
+    t = abs(x)
+    if x.element == "double":
+        quadrant, r, rest = _reduce_angle(t, exact=True)
+    elif x.f.target.fma:
+        quadrant, r, rest = _reduce_float_angle(t, exact=True)
+    else:
+        quadrant, r, rest = _reduce_angle(to_double(t))
+    if rest is not None:
+        result = (_tan_of_double if x.element == "double" else _tan_of_float)(quadrant, r, rest)
+    else:
+        z, odd = r * r, (quadrant & 1).differs(0)
         sine, cosine = _sin_reduced(r, z, SIN_SHORT), _cos_reduced(z, COS_SHORT)
-        result = odd.where(-cosine, sine) / odd.where(sine, cosine)
-    else:  # the rest goes into the small terms
-        low = polynomial(z, SIN["double"]).fma(r * z, rest * z.fma(-0.5, 1.0))
-        sine, sine_rest = fast_two_sum(r, low)
-        low = polynomial(z, COS["double"]).fma(z, -0.5).fma(z, -(rest * r))
-        cosine, cosine_rest = fast_two_sum(z.const(1.0), low)
-        above = odd.where(-cosine, sine), odd.where(-cosine_rest, sine_rest)
-        result = quotient(*above, odd.where(sine, cosine), odd.where(sine_rest, cosine_rest))
-    return x.equals(0.0).where(x, from_double(result, x))
+        result = from_double(odd.where(-cosine, sine) / odd.where(sine, cosine), x)
+    return _negated(result, x)

@@ -130,3 +130,7 @@ def bits_of(value: float, form: Format) -> int:
     if form is FLOAT:
         return int(np.float32(value).view(np.int32))
     return int(np.float64(value).view(np.int64))
+
+
+def sign_bit(form: Format) -> int:
+    return -1 << (31 if form is FLOAT else 63)

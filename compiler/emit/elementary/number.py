@@ -230,6 +230,8 @@ def quotient(a: Num, a_rest: Num | float, b: Num, b_rest: Num) -> Num:
     """(a + a_rest) / (b + b_rest) of sums whose second part is tiny: one step of Newton behind the division."""
     inverse = 1.0 / b
     q = a * inverse
+    if a.f.target.fma:
+        return (-q).fma(b_rest, (-q).fma(b, a) + a_rest).fma(inverse, q)
     product, error = two_product(q, b)
     return (((a - product) - error) - (q * b_rest - a_rest)).fma(inverse, q)
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.elementary.exponent import scaled
+from staticgrad.compiler.emit.elementary.exponent import scaled, sign_bit
 from staticgrad.compiler.emit.elementary.exponential import exp_of_sum, expm1_reduced, reduce_exp
 from staticgrad.compiler.emit.elementary.logarithm import is_tabled, log2_in_two, log_in_two, log_short
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
-    FLOAT,
-    Format,
     Num,
     from_double,
     polynomial,
@@ -64,12 +62,8 @@ def _special_cases(x: Num, y: Num, result: Num) -> Num:
     half = y * 0.5
     whole = round_even(y).equals(y)
     odd = whole & round_even(half).differs(half)
-    negative_bits = odd.where(x, 0.0).bits() & _sign_bit(x.format)
+    negative_bits = odd.where(x, 0.0).bits() & sign_bit(x.format)
     result = (result.bits() | negative_bits).real()
     invalid = (x < 0.0) & (magnitude < math.inf) & whole.where(y, x.const(math.nan)).unordered(0.0)
     result = (invalid | x.unordered(y)).where(x.const(math.nan), result)
     return (y.equals(0.0) | x.equals(1.0)).where(x.const(1.0), result)
-
-
-def _sign_bit(form: Format) -> int:
-    return -1 << (31 if form is FLOAT else 63)
