@@ -19,7 +19,6 @@ from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
-from staticgrad.runtime.runner import Runner
 from staticgrad.types import Shape, TensorType, sizes
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
+    from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.session import Session
 
 Level = Literal["graph", "kernels", "llvm", "asm"]

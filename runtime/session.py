@@ -24,7 +24,6 @@ from staticgrad.runtime.binding import as_array, as_arrays, types_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.program import Program
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
+    from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.tape import Tape, TapePrograms
 
 PRECISIONS = ("highest",)

@@ -13,7 +13,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim, dtype_of, int64, is_weak, scalar_dtype, to_array
+from staticgrad.types import Dim, dtype_of, int64, is_weak, scalar_dtype
 
 TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim
 
@@ -47,7 +47,7 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
     if isinstance(value, Dim):
         return FUNCTIONS.size_value(value, dtype or int64)
     if is_weak(value):
-        return FUNCTIONS.constant(to_array(value, dtype or scalar_dtype(value)))
+        return FUNCTIONS.constant(value, dtype or scalar_dtype(value))
     if isinstance(value, np.ndarray):
         graph = writable(graph or get_default_graph())
         known = graph._lifted.get(id(value))
