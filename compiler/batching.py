@@ -6,9 +6,8 @@ continuation of the graph; then what it declared is declared again with a leadin
 example. What does not depend on one is computed once.
 
 How an op goes over many examples: an elementwise one by broadcasting; one whose attributes know how to make room for a
-leading axis (``Leading``) with those; products, convolutions, gathers, scatters and scans by rules of their own;
-composed ops through what they expand into; all else (``while_loop``, ``cond``, prints, callbacks) example by example in
-a ``sg.map``.
+leading axis (``Leading``) with those; products, convolutions, gathers, scatters and loops by rules of their own;
+composed ops through what they expand into; all else (``cond``, prints, callbacks) example by example in a ``sg.map``.
 """
 
 from __future__ import annotations
@@ -424,16 +423,9 @@ def _turns(
     stacked: list[bool] = []
 
     def turn(carries: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        around = get_default_graph()
-        assert isinstance(around, BodyGraph)
-        assert around.turn is not None
-        given = [around.turn, *carries, *rows, *(v.tensor for v in operands[end:])]
-        known = {x: _Value(y, flag) for x, y, flag in zip(body.feeds, given, [False, *varying], strict=True)}
-        inner = _Batcher(_Trace(body.graph), b.size, known)
-        needed = needed_nodes(body.fetches, body.effects)
-        inner.declare([node for node in body.graph.nodes if node in needed and node.op is not PLACEHOLDER])
-        values = [inner.value(y) for y in body.fetches]
-        following = [inner.all(v) if flag else v.tensor for v, flag in zip(values, varying, strict=False)]
+        given = [*carries, *rows, *(v.tensor for v in operands[end:])]
+        values = _one_turn(b, body, [_Value(x, flag) for x, flag in zip(given, varying, strict=True)])
+        following = [b.all(v) if flag else v.tensor for v, flag in zip(values, varying, strict=False)]
         stacked[:] = [v.batched for v in values[count:]]
         return tuple(following[:count]), tuple(v.tensor for v in values[count:])
 
@@ -447,14 +439,74 @@ def _turns(
     )
 
 
+def _one_turn(b: _Batcher, body: Body, given: Sequence[_Value]) -> list[_Value]:
+    """What a body hands out, declared for all examples into that of a loop over all of them."""
+    around = get_default_graph()
+    assert isinstance(around, BodyGraph)
+    assert around.turn is not None
+    known = dict(zip(body.feeds, [_Value(around.turn, False), *given], strict=True))
+    inner = _Batcher(_Trace(body.graph), b.size, known)
+    needed = needed_nodes(body.fetches, body.effects)
+    inner.declare([node for node in body.graph.nodes if node in needed and node.op is not PLACEHOLDER])
+    return [inner.value(y) for y in body.fetches]
+
+
+def _while(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
+    """All examples in one loop as long as the condition holds for any; those for which it does not stay as they are.
+    One whose turns hand out more than the state, which derivatives inside of the function read, goes by example."""
+    attrs: LoopAttributes = node.attrs
+    body, condition, count = attrs.body, attrs.condition, attrs.carries
+    assert condition is not None
+    if len(body.fetches) > count or body.effects or condition.effects or len(b._families.get(family_of(node), [])) > 1:
+        return b._one_by_one(node, operands)
+    varying = _varying(body, [v.batched for v in operands], count)
+    apart = condition.fetches[0] in _reached(condition, varying)
+    if apart:
+        varying[:count] = [True] * count
+    captured = [_Value(v.tensor, flag) for v, flag in zip(operands[count:], varying[count:], strict=True)]
+
+    def given(state: Sequence[Tensor]) -> list[_Value]:
+        return [*(_Value(x, flag) for x, flag in zip(state, varying, strict=False)), *captured]
+
+    def goes_on(state: Any) -> Tensor:
+        (more,) = _one_turn(b, condition, given(state[1:]))
+        return FUNCTIONS.any(more.tensor) if more.batched else more.tensor
+
+    def turn(state: Any) -> tuple[Tensor, ...]:
+        taken, *old = state
+        values = _one_turn(b, body, given(old))
+        new = [b.all(v) if flag else v.tensor for v, flag in zip(values, varying, strict=False)]
+        if not apart:
+            return (taken + 1, *new)
+        more = b.all(_one_turn(b, condition, given(old))[0])
+        kept = [FUNCTIONS.where(_wide(more, x.ndim), x, before) for x, before in zip(new, old, strict=True)]
+        return (taken + FUNCTIONS.astype(more, int64), *kept)
+
+    init = [b.all(v) if flag else v.tensor for v, flag in zip(operands[:count], varying, strict=False)]
+    taken = FUNCTIONS.zeros((b.size,) if apart else (), dtype=int64)
+    taken, *last = FUNCTIONS.while_loop(goes_on, turn, (taken, *init), max_steps=attrs.length)
+    return [*(_Value(x, flag) for x, flag in zip(last, varying, strict=False)), _Value(taken, apart)]
+
+
+def _wide(x: Tensor, rank: int) -> Tensor:
+    """A value by example with axes of size 1 behind it, to broadcast against ``rank`` axes."""
+    return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank - 1)))
+
+
+def _reached(body: Body, flags: Sequence[bool]) -> set[Tensor]:
+    """The values of a body that differ between examples, if the operands with ``flags`` do."""
+    found = {x for x, flag in zip(body.feeds[1:], flags, strict=True) if flag}
+    for node in body.graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
 def _varying(body: Body, given: Sequence[bool], carries: int) -> list[bool]:
     """Which operands of a loop differ between examples: those that do from the start, and carries that come to."""
     flags = list(given)
     while True:
-        found = {x for x, flag in zip(body.feeds[1:], flags, strict=True) if flag}
-        for node in body.graph.nodes:
-            if not found.isdisjoint(node.inputs):
-                found.update(node.outputs)
+        found = _reached(body, flags)
         new = [flag or y in found for flag, y in zip(flags[:carries], body.fetches, strict=False)]
         if new == flags[:carries]:
             return flags
@@ -472,6 +524,7 @@ RULES: dict[str, Rule] = {
     "random_uniform": _random,
     "scan": _scan,
     "effectful_scan": _scan,
+    "while_loop": _while,
 }
 PLAIN = frozenset({  # more axes in front change nothing
     "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "det", "slogdet", "qr", "eigh",

@@ -166,6 +166,38 @@ def test_a_scan_runs_all_examples_in_one_loop() -> None:
     assert [kernels.count(" turns"), kernels.count(" turns, reversed")] == [2, 1], kernels
 
 
+def _grown(x: Any, limit: Any) -> Any:
+    """Of one example: it stops after a number of turns of its own, also with a state that no longer is finite."""
+
+    def body(state: Any) -> Any:
+        y, common, steps = state
+        return y * common + sg.sqrt(40.0 - sg.sum(y)), common * 1.01, steps + 1
+
+    init = (x, sg.constant(1.5, sg.float64), sg.constant(0))
+    y, common, steps = sg.while_loop(lambda s: sg.sum(s[0]) < limit, body, init, max_steps=12)
+    return sg.sum(y) * common + sg.astype(steps, sg.float64)
+
+
+def test_a_while_loop_runs_all_examples_until_the_last_one_stops() -> None:
+    limit, xs = (
+        sg.constant(39.0, sg.float64),
+        sg.constant(np.abs(normal(6, 3)) * np.array([[1], [5], [20], [0.1], [2], [9]])),
+    )
+    check(lambda x: _grown(x, limit), np.abs(normal(6, 3)) * 4)
+    check(lambda x: sg.gradients(_grown(x, limit), [x])[0], np.abs(normal(6, 3)))
+    check(lambda x: sg.jvp(_grown(x, limit), x, np.ones(3))[0], np.abs(normal(6, 3)))
+    check(
+        lambda x: sg.while_loop(lambda s: s[1] < 3, lambda s: (s[0] * 2, s[1] + 1), (x, 0), max_steps=9)[0],
+        normal(4, 3),
+    )
+    rows = [sg.gradients(_grown(xs[i], limit), [xs])[0][i] for i in range(6)]
+    got, *expected = run([sg.gradients(sg.vmap(lambda x: _grown(x, limit))(xs), [xs])[0], *rows])
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+    with sg.Session(num_threads=1) as session:
+        kernels = session.compile(sg.vmap(lambda x: _grown(x, limit))(xs), []).text("kernels")
+    assert kernels.count("loop ") == 2, kernels  # its kernel and its turns
+
+
 def test_scans_of_examples_in_scans_with_rules_of_their_own() -> None:
     @sg.custom_gradient
     def halved(x: Any) -> Any:
