@@ -17,7 +17,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from staticgrad.compiler.emit.elementary import exponential, logarithm, piecewise
+from staticgrad.compiler.emit.elementary import error, exponential, logarithm, piecewise
 from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
@@ -211,7 +211,7 @@ CASES = {
     "log1p": Case(mpmath.log1p, (-1, np.inf), (spread(-0.9, 1.5),)),
     "rsqrt": Case(lambda x: 1 / mpmath.sqrt(x), (0, np.inf)),
     "erf": Case(mpmath.erf, samples=(spread(0.5, 1.5), spread(0, 6))),
-    "erfc": Case(mpmath.erfc, samples=(spread(-1, 2), spread(2, 27.3)), bounds=(1.0, 2.0)),
+    "erfc": Case(mpmath.erfc, samples=(spread(-1, 2), spread(0.8, 1, 2000), spread(2, 27.3))),
     "erfinv": Case(inverse_erf, (-1, 1), (spread(-1, 1, 150), near_one), bounds=(1.0, 2.0)),
     "sin": Case(mpmath.sin, samples=(angles,)),
     "cos": Case(mpmath.cos, samples=(angles,)),
@@ -580,6 +580,18 @@ def test_tables_in_registers_hold_what_the_function_is() -> None:
                 assert abs(value / exact - 1) < 2.0**-27, (form, i, d)
         assert reference((piecewise.INTERVALS - 1.5) * form.step) > 1 - 2.0**-23
         assert table[:, -1].tolist() == [1.0] + [0.0] * form.degree
+
+
+def test_pieces_of_erfcx_meet() -> None:
+    rest, *powers, constant = error.erfcx_pieces()
+    table = np.stack([constant + rest, *powers])
+    np.testing.assert_array_equal(constant, constant.astype(np.float32))
+    for i in range(piecewise.INTERVALS):
+        for d in (-error.ERFCX_STEP / 2, 0.0, error.ERFCX_STEP / 2):
+            t = i * error.ERFCX_STEP + d
+            exact = float(mpmath.exp(t * t) * mpmath.erfc(t))
+            assert abs(float(np.polynomial.polynomial.polyval(d, table[:, i])) / exact - 1) < 2.0**-26, (i, d)
+    assert float(mpmath.erfc((piecewise.INTERVALS - 1) * error.ERFCX_STEP)) < 2.0**-150
 
 
 def test_levels_are_the_logarithms_of_their_factors() -> None:

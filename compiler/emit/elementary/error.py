@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from staticgrad.compiler.emit.elementary.exponent import mantissa_and_exponent, power_of_two, scaled
-from staticgrad.compiler.emit.elementary.exponential import EXP_SHORT, exp_of_sum, expm1_reduced, reduce_exp
+from staticgrad.compiler.emit.elementary.exponential import EXP, EXP_SHORT, exp_of_sum, expm1_reduced, reduce_exp
 from staticgrad.compiler.emit.elementary.logarithm import log_short, log_tail
+from staticgrad.compiler.emit.elementary.lookup import looked_up
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
     FLOAT,
@@ -20,7 +25,14 @@ from staticgrad.compiler.emit.elementary.number import (
     two_product,
     two_sum,
 )
-from staticgrad.compiler.emit.elementary.piecewise import ERF, is_piecewise, piecewise
+from staticgrad.compiler.emit.elementary.piecewise import (
+    ERF,
+    INTERVALS,
+    interpolated,
+    interval,
+    is_piecewise,
+    piecewise,
+)
 
 # erf(t)/t - 1 in t^2: t <= 3/4, 2^-29.2; t <= 1, 2^-56.0
 ERF_SMALL = {
@@ -86,10 +98,42 @@ def erf(x: Num) -> Num:
     return (t < cut).where(small, 1.0 - complement).copysign(x)
 
 
+ERFCX_STEP = 0.328125  # 31 of them reach to where erfc is 0 in float
+
+
+@functools.cache
+def erfcx_pieces() -> NDArray[np.float64]:
+    """exp(t²)·erfc(t) around multiples of the step: what is left of the constant's rounding, the powers of the distance
+    from 1 to 6, and the constant."""
+    found = np.stack([
+        interpolated(lambda t: math.exp(t * t) * math.erfc(t), i * ERFCX_STEP, ERFCX_STEP / 2, 7)
+        for i in range(INTERVALS)
+    ], axis=1)  # fmt: skip
+    constant = found[0].astype(np.float32)
+    return np.concatenate([found[:1] - constant, found[1:], [constant]])
+
+
+def _erfc_of_float(x: Num) -> Num:
+    """exp(-t²) times that, t² in two parts, added up from its small terms."""
+    t = abs(x).at_most((INTERVALS - 1) * ERFCX_STEP)
+    index, d = interval(t, ERFCX_STEP)
+    *powers, constant = (looked_up(index, x, row) for row in erfcx_pieces().tolist())
+    small = powers[-1]
+    for power in reversed(powers[:-1]):
+        small = small.fma(d, power)
+    square, rest = two_product(t, t)
+    n = square.fma(-math.log2(math.e), FLOAT.magic) - FLOAT.magic
+    r = n.fma(-FLOAT.ln2_hi, -square) + n.fma(-FLOAT.ln2_lo, -rest)
+    grown = (constant + small).fma(expm1_reduced(r), small)
+    return _reflect(scaled(constant + grown, n), x)
+
+
 def erfc(x: Num) -> Num:
     """With t = |x|: exp(g(t) - t²)/t in double, the exponent summed up in parts, the quotient rounded once, and
     1 - erf(x) for small x. Float is computed in double as exp(-t²)·q·P(q), q = 1/(1 + t/4), after Shepherd and
-    Laframboise (Math. Comp. 36, 1981). 2 - that for negative x."""
+    Laframboise (Math. Comp. 36, 1981), or in float piece by piece. 2 - that for negative x."""
+    if is_piecewise(x):
+        return _erfc_of_float(x)
     wide = to_double(x)
     if x.element == "float":
         t = abs(wide).at_most(10.2)
@@ -105,10 +149,13 @@ def erfc(x: Num) -> Num:
     logarithm = polynomial((q - ERFC_CENTER) + q_rest, ERFC_LOG)
     square, rest = two_product(t, t)
     n = ((logarithm + ERFC_LEVEL) - square).fma(math.log2(math.e), DOUBLE.magic) - DOUBLE.magic
-    r = (n.fma(-DOUBLE.ln2_hi, -square) + ERFC_LEVEL) + (n.fma(-DOUBLE.ln2_lo, logarithm) - rest)
+    r, r_rest = two_sum(n.fma(-DOUBLE.ln2_hi, -square) + ERFC_LEVEL, n.fma(-DOUBLE.ln2_lo, logarithm))
     inverse = inverse * above
     product, error = two_product(inverse, t)
-    mantissa = expm1_reduced(r).fma(inverse, ((1.0 - product) - error) * inverse) + inverse
+    inverse_rest = ((r_rest - rest) + ((1.0 - product) - error)) * inverse
+    curve = polynomial(r, EXP["double"]) * (r * r)
+    low = curve.fma(inverse, (r + curve).fma(inverse_rest, inverse_rest))
+    mantissa = r.fma(inverse, low) + inverse
     far = _reflect(scaled(mantissa, n), wide)
     near = polynomial(x * x, ERF_SMALL["double"]).fma(-x, 1.0 - x)
     return (t < 0.8).where(near, far)

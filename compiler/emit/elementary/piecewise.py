@@ -47,13 +47,13 @@ def coefficients(form: Piecewise) -> NDArray[np.float64]:
     half, count = form.step / 2, form.degree + 1
     found = np.zeros((count, INTERVALS))
     for i in range(1, INTERVALS - 1):
-        found[:, i] = _interpolated(form.function, i * form.step, half, count)
-    found[1:, 0] = _interpolated(lambda d: form.function(d) / d - 1.0, 0.0, half, count - 1)
+        found[:, i] = interpolated(form.function, i * form.step, half, count)
+    found[1:, 0] = interpolated(lambda d: form.function(d) / d - 1.0, 0.0, half, count - 1)
     found[0, -1] = 1.0
     return found
 
 
-def _interpolated(function: Callable[[float], float], center: float, half: float, count: int) -> NDArray[np.float64]:
+def interpolated(function: Callable[[float], float], center: float, half: float, count: int) -> NDArray[np.float64]:
     """Coefficients by power of the distance from ``center``, exact at ``count`` Chebyshev points within ``half``."""
     points = np.cos(np.pi * (np.arange(count) + 0.5) / count)
     points[np.abs(points) < 1e-9] = 1e-9  # the middle one, where a quotient has no value
@@ -62,12 +62,15 @@ def _interpolated(function: Callable[[float], float], center: float, half: float
     return scaled / half ** np.arange(count)
 
 
+def interval(t: Num, step: float) -> tuple[Num, Num]:
+    """The multiple of ``step`` next to ``t``, in the lowest bits, and the distance from it."""
+    biased = t.fma(1.0 / step, t.format.magic)
+    return biased.bits(), (biased - t.format.magic).fma(-step, t)
+
+
 def piecewise(t: Num, form: Piecewise) -> Num:
     """The function of ``t`` >= 0; NaN stays."""
-    near = t.at_most((INTERVALS - 1) * form.step)
-    biased = near.fma(1.0 / form.step, near.format.magic)
-    d = (biased - near.format.magic).fma(-form.step, near)
-    index = biased.bits()
+    index, d = interval(t.at_most((INTERVALS - 1) * form.step), form.step)
     constant, *rest = (looked_up(index, t, row) for row in coefficients(form).tolist())
     result = rest[-1]
     for coefficient in reversed(rest[:-1]):
