@@ -684,6 +684,7 @@ def test_dimensions_merge_and_units_go() -> None:
         (softmax(128, 16), 1, 16),
         (softmax(128, 512, F64), 1, 8),
         (softmax(128, 512, column=True), 0, 16),
+        (softmax(10, 10000, F64, column=True), 0, 8),  # lanes along a column would each leave a row of memory
         (max_pool(12, 64, 3, channels_last=True), 2, 16),
         (embedding(100, 64, add=True), 1, 16),
         (row_sum(1, 3), None, 1),

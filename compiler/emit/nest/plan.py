@@ -51,6 +51,8 @@ GROUPED_COST = 100
 # Rows of at most so many elements are transposed in registers where the lanes are rows. One unit has all the shuffles.
 LONGEST_STAGED = 64
 SHUFFLE_COST = 1.5
+# Of a lane in a row of memory of its own that a sweep leaves before it has taken more of it.
+STRIDED_COST = 2.0
 # A reduction across the lanes of a vector, alone and with those of a group.
 ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
@@ -147,17 +149,23 @@ def is_near(stride: int, lanes: int) -> bool:
     return stride > 1 and 2 * stride - 1 < lanes
 
 
-def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int) -> float:
-    """Of one vector along ``dim``, in instructions."""
+def _is_left(access: Access, inner: range, dim: int) -> bool:
+    """Whether sweeps do not go along the rows of memory in which the lanes lie."""
+    return bool(inner) and not any(abs(access.strides[d]) == 1 for d in inner if d != dim)
+
+
+def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner: range) -> float:
+    """Of one vector along ``dim``, in instructions, in a nest with the dimensions ``inner``."""
     stride = abs(instr.access.strides[dim])
     moving = any(dim in facts.depends[value] for value, _ in instr.access.terms)
     if is_near(instr.access.strides[dim], lanes) and not moving and instr.guard is None:
         adds = isinstance(instr, Store) and instr.mode == "add"
         return 4.0 * stride if adds else 2.0 * stride
     scattered = stride > 1 or moving
+    lane = STRIDED_COST if stride > 1 and not moving and _is_left(instr.access, inner, dim) else 1.0
     if isinstance(instr, Load):
-        return 1.0 * lanes if scattered else 1.0
-    return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lanes if scattered or stride == 0 else 1.0)
+        return lane * lanes if scattered else 1.0
+    return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lane * lanes if scattered or stride == 0 else 1.0)
 
 
 def _runs(nest: Nest, facts: Facts) -> list[int]:
@@ -183,7 +191,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
         turns = -(-size // lanes) if target.masked else size // lanes + size % lanes
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
-    runs = _runs(nest, facts)
+    runs, inner_dims = _runs(nest, facts), range(len(nest.outer), len(nest.dims))
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
     still = still_axis(nest, facts, dim, lanes)
@@ -207,7 +215,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
                 if tiled is not None and isinstance(instr, Load) and is_turned(instr.access, along, tiled):
                     count *= _staging_cost(nest.dims[tiled], lanes)
                 else:
-                    count *= _memory_cost(instr, facts, along, lanes)
+                    count *= _memory_cost(instr, facts, along, lanes, inner_dims)
                     if still is not None and not instr.access.strides[still] and not instr.access.terms:
                         count /= min(nest.dims[still], STILL_CHUNK)
             total += count
@@ -277,9 +285,10 @@ def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
     reached = [(i, i.access) for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
     if any(isinstance(i, Store) and i.mode == "add" for i, _ in reached):
         return None
-    costs = {(i, x): _memory_cost(i, facts, vector, lanes) for i, x in reached if x.strides[vector] or x.terms}
+    inner = range(split, len(nest.dims))
+    costs = {(i, x): _memory_cost(i, facts, vector, lanes, inner) for i, x in reached if x.strides[vector] or x.terms}
     best, most = None, 0.0
-    for dim in range(split, len(nest.dims)) if nest.inner else range(split):
+    for dim in inner if nest.inner else range(split):
         if dim == vector or nest.dims[dim] < 2:
             continue
         moving = [x for (i, x) in costs if x.strides[dim] or x.terms]
