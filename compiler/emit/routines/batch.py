@@ -31,7 +31,7 @@ from staticgrad.frozen import frozen
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
-FEW = 4  # a part of the pieces that are run together: fewer are run alone
+FEW = 2  # a part of the pieces that are run together: fewer are run alone, in less memory
 
 
 @frozen
