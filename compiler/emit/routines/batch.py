@@ -38,17 +38,20 @@ FEW = 2  # a part of the pieces that are run together: fewer are run alone, in l
 class Writer:
     """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece. Where
     ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other, best as many
-    as a multiple of that."""
+    as a multiple of that, and ``scratch_together`` its scratch memory."""
 
     write: Callable[[Function, Any, Sequence[Value]], None]
     scratch_bytes: Callable[[Any, Target], int] = lambda routine, target: 0
     together: Callable[[Any, Target], int] = lambda routine, target: 0
     write_together: Callable[[Function, Any, Sequence[Value], Value], None] | None = None
+    scratch_together: Callable[[Any, Target], int] = lambda routine, target: 0
 
 
 WRITERS: dict[type, Writer] = {
     Cumulation: Writer(cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together),
-    Sort: Writer(sorting.write, sorting.scratch_bytes, sorting.run_together, sorting.write_together),
+    Sort: Writer(
+        sorting.write, sorting.scratch_bytes, sorting.run_together, sorting.write_together, sorting.scratch_together
+    ),
     Cholesky: Writer(triangular.write_cholesky),
     Elimination: Writer(elimination.write),
     Householder: Writer(orthogonal.write, orthogonal.scratch_bytes),
@@ -77,7 +80,8 @@ def is_shared(batch: Batch, target: Target) -> bool:
 
 
 def _own_bytes(batch: Batch, target: Target) -> int:
-    nbytes = WRITERS[type(batch.routine)].scratch_bytes(batch.routine, target)
+    writer = WRITERS[type(batch.routine)]
+    nbytes = (writer.scratch_together if _together(batch, target) else writer.scratch_bytes)(batch.routine, target)
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 

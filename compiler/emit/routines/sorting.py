@@ -63,8 +63,7 @@ def _layout(routine: Sort, target: Target) -> _Layout:
 
 
 def scratch_bytes(routine: Sort, target: Target) -> int:
-    together = networks.layout(routine, target)
-    return max(_layout(routine, target).nbytes, 0 if together is None else together.nbytes)
+    return _layout(routine, target).nbytes
 
 
 def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
@@ -79,6 +78,12 @@ def run_together(routine: Sort, target: Target) -> int:
     """How many rows are sorted side by side; 0 where each is sorted alone."""
     found = networks.layout(routine, target)
     return 0 if found is None else found.lanes
+
+
+def scratch_together(routine: Sort, target: Target) -> int:
+    """For rows side by side and for the few that are left."""
+    found = networks.layout(routine, target)
+    return max(scratch_bytes(routine, target), 0 if found is None else found.nbytes)
 
 
 def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count: Value) -> None:
