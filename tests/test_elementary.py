@@ -343,6 +343,9 @@ def power_samples(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Any]]:
     x = np.concatenate([1 + ulps * np.finfo(dtype).epsneg, x]).astype(dtype)
     y = (rng.uniform(-1, 1, x.size) * largest / np.log(x.astype(np.float64))).astype(dtype)
     y[-150:] = rng.integers(-12, 12, 150)
+    if dtype == F64:  # below 3/4, where the logarithm cancels and its series is longest
+        worst = rng.uniform(0.74, 0.75, 3000)
+        x, y = np.concatenate([x, worst]), np.concatenate([y, rng.uniform(-700, 700, 3000) / np.log(worst)])
     with mpmath.workdps(40):
         return x, y, [mpmath.power(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(x, y, strict=True)]
 
@@ -350,7 +353,7 @@ def power_samples(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Any]]:
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
 def test_power_accuracy(compiled: Program, dtype: np.dtype) -> None:
     x, y, expected = power_samples(dtype)
-    assert errors(compiled.one("pow", x, y), expected, dtype).max() <= (1.1 if dtype == F32 else 2.0)
+    assert errors(compiled.one("pow", x, y), expected, dtype).max() <= (1.1 if dtype == F32 else 1.5)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from staticgrad.compiler.emit.elementary.exponent import has_scale, inverse, scaled
 from staticgrad.compiler.emit.elementary.lookup import looked_up
-from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Num, polynomial
+from staticgrad.compiler.emit.elementary.number import DOUBLE, FLOAT, Num, fast_two_sum, polynomial
 from staticgrad.compiler.emit.elementary.piecewise import TANH as TANH_PIECES
 from staticgrad.compiler.emit.elementary.piecewise import is_piecewise, piecewise
 
@@ -78,9 +78,13 @@ def exp(x: Num) -> Num:
 
 
 def exp_of_sum(high: Num, low: Num, coefficients: Sequence[float] = ()) -> tuple[Num, Num]:
-    """exp(high + low) as (mantissa, n), to be scaled by 2^n; ``low`` is tiny and ``high`` in the range of exp."""
-    n, r = reduce_exp(high)
-    return expm1_reduced(r + low, coefficients) + 1.0, n
+    """exp(high + low) as (mantissa, n), to be scaled by 2^n; ``low`` is tiny, ``high`` in the range of exp. The reduced
+    argument is rounded once, and so is the sum 1 + r + r²·P(r)."""
+    form = high.format
+    n = high.fma(math.log2(math.e), form.magic) - form.magic
+    r = n.fma(-form.ln2_hi, high) + n.fma(-form.ln2_lo, low)
+    whole, rest = fast_two_sum(high.const(1.0), r)
+    return whole + polynomial(r, coefficients or EXP[r.element]).fma(r * r, rest), n
 
 
 def exp2(x: Num) -> Num:

@@ -246,8 +246,9 @@ def log_in_two(x: Num) -> tuple[Num, Num]:
     z, z_rest = two_product(s, s)
     z_rest = z_rest + (s + s) * s_rest
     third = 2.0 / 3.0
-    factor, factor_rest = fast_two_sum(z.const(third), polynomial(z, POWER_LOG) * z)
-    factor_rest = factor_rest + 2.0 / 3.0 * 2.0**-54  # 2/3 less its rounding
+    series = polynomial(z, POWER_LOG)
+    factor, factor_rest = fast_two_sum(z.const(third), series * z)
+    factor_rest = series.fma(z_rest, factor_rest + 2.0 / 3.0 * 2.0**-54)  # and 2/3 less its rounding
     w, w_rest = two_product(z, factor)
     w_rest = w_rest + z * factor_rest + z_rest * factor
     cubic, cubic_rest = two_product(s, w)
