@@ -6,9 +6,13 @@ the same number of threads.
 
     run(pool, part, table, chunks)
         takes the pool, or does all chunks itself where another thread has it
-        opens the gate, wakes who sleeps, takes chunks until none is left, closes the gate, waits for who is inside
+        deals shares, opens the gate, wakes who sleeps, takes chunks until none is left, closes the gate, waits for who
+        is inside
     worker
         waits for the gate, enters, takes chunks until none is left, leaves
+
+A thread takes the chunks of its own share first, an n-th of them that lies together, then what the others have left of
+theirs: what a thread has written in one kernel is in its own caches when it reads it in the next.
 
 Who waits spins for a while, since the next kernel of a program usually comes within microseconds and waking a thread
 that sleeps takes as long as many kernels; then it sleeps. It never merely gives way: others would run for milliseconds,
@@ -67,7 +71,6 @@ class Word:
     PATIENCE = 4  # nanoseconds that a waiting thread spins
     BUSY = 8
     GATE = 16
-    NEXT = 24  # the chunk that is taken next
     INSIDE = 32  # workers that have entered
     PART = 40
     TABLE = 41
@@ -79,18 +82,20 @@ class Word:
     MUTEX = 56  # room for the largest of any system
     WAKE = 64
     LEFT = 72
-    THREADS = 80  # a record for each worker
+    THREADS = 80  # a record for each thread, the caller's first
 
 
 class Record:
-    """The words of a worker's record."""
+    """The words of a thread's record; the first three are a worker's."""
 
     POOL = 0
     NUMBER = 1
     HANDLE = 2
+    NEXT = 3  # the chunk of the thread's share that is taken next
+    END = 4  # of the share
 
 
-RECORD = 3  # words
+RECORD = 8  # words: a cache line
 
 _TEXT = """
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
@@ -192,11 +197,11 @@ check:
   %more = icmp slt i64 %i, %workers
   br i1 %more, label %make, label %done
 make:
-  %at = mul i64 %i, {record}
+  %next = add i64 %i, 1
+  %at = mul i64 %next, {record}
   %record = getelementptr i64, ptr %THREADS, i64 %at
   %number_place = getelementptr i64, ptr %record, i64 {number}
   %handle_place = getelementptr i64, ptr %record, i64 {handle}
-  %next = add i64 %i, 1
   store ptr %pool, ptr %record
   store i64 %next, ptr %number_place
   %failed = call i32 @pthread_create(ptr %handle_place, ptr %wishes, ptr @worker, ptr %record)
@@ -211,20 +216,40 @@ done:
   ret void
 }}
 
-; Take chunks until none is left.
+; Take chunks until none is left: of the thread's own share, then of the others'.
 define internal void @work(ptr %pool, i64 %worker) {{
 {places}
   %part = load ptr, ptr %PART
   %table = load ptr, ptr %TABLE
-  %chunks = load i64, ptr %CHUNKS
-  br label %take
+  %workers = load i64, ptr %WORKERS
+  br label %share
+share:
+  %owner = phi i64 [ %worker, %0 ], [ %following, %passed ]
+  %before = phi i64 [ 0, %0 ], [ %tried, %passed ]
+  %at = mul i64 %owner, {record}
+  %record = getelementptr i64, ptr %THREADS, i64 %at
+  %next_place = getelementptr i64, ptr %record, i64 {next}
+  %end_place = getelementptr i64, ptr %record, i64 {end}
+  %end = load i64, ptr %end_place
+  br label %look
+look:
+  %seen = load atomic i64, ptr %next_place monotonic, align 8
+  %left = icmp slt i64 %seen, %end
+  br i1 %left, label %take, label %passed
 take:
-  %chunk = atomicrmw add ptr %NEXT, i64 1 monotonic
-  %some = icmp slt i64 %chunk, %chunks
-  br i1 %some, label %one, label %done
+  %chunk = atomicrmw add ptr %next_place, i64 1 monotonic
+  %some = icmp slt i64 %chunk, %end
+  br i1 %some, label %one, label %passed
 one:
   call void %part(ptr %table, i64 %chunk, i64 %worker)
-  br label %take
+  br label %look
+passed:
+  %tried = add i64 %before, 1
+  %is_last = icmp eq i64 %owner, %workers
+  %after = add i64 %owner, 1
+  %following = select i1 %is_last, i64 0, i64 %after
+  %more = icmp sle i64 %tried, %workers
+  br i1 %more, label %share, label %done
 done:
   ret void
 }}
@@ -256,7 +281,25 @@ opening:
   call void @keep_modes(ptr %MODES)
   %processor = call i64 @processor()
   store i64 %processor, ptr %PROCESSOR
-  store atomic i64 0, ptr %NEXT monotonic, align 8
+  %workers = load i64, ptr %WORKERS
+  %threads = add i64 %workers, 1
+  br label %deal
+deal:
+  %thread = phi i64 [ 0, %opening ], [ %thread_next, %deal ]
+  %from = phi i64 [ 0, %opening ], [ %to, %deal ]
+  %thread_next = add i64 %thread, 1
+  %product = mul i64 %thread_next, %chunks
+  %raised = add i64 %product, %workers
+  %to = udiv i64 %raised, %threads
+  %at = mul i64 %thread, {record}
+  %record = getelementptr i64, ptr %THREADS, i64 %at
+  %next_place = getelementptr i64, ptr %record, i64 {next}
+  %end_place = getelementptr i64, ptr %record, i64 {end}
+  store atomic i64 %from, ptr %next_place monotonic, align 8
+  store i64 %to, ptr %end_place
+  %dealing = icmp slt i64 %thread_next, %threads
+  br i1 %dealing, label %deal, label %gating
+gating:
   %gate = load atomic i64, ptr %GATE monotonic, align 8
   %open = add i64 %gate, 1
   %closed = add i64 %gate, 2
@@ -420,12 +463,12 @@ join:
   %more = icmp slt i64 %i, %workers
   br i1 %more, label %joining, label %done
 joining:
-  %at = mul i64 %i, {record}
+  %next = add i64 %i, 1
+  %at = mul i64 %next, {record}
   %offset = add i64 %at, {handle}
   %handle_place = getelementptr i64, ptr %THREADS, i64 %offset
   %handle = load ptr, ptr %handle_place
   call i32 @pthread_join(ptr %handle, ptr null)
-  %next = add i64 %i, 1
   br label %join
 done:
   ret i32 1
@@ -514,6 +557,8 @@ def _text() -> str:
         record=RECORD,
         number=Record.NUMBER,
         handle=Record.HANDLE,
+        next=Record.NEXT,
+        end=Record.END,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import subprocess
@@ -130,6 +131,36 @@ def results(declare: Callable[[], Declared], count: int) -> tuple[list[Array], i
             exe = session.compile(fetches, list(feeds))
             exe(*feeds.values())
             return exe(*feeds.values()), exe._program().workers
+
+
+def run_chunks(count: int, part: Callable[[int, int, int], None], chunks: int) -> None:
+    """Have a pool of so many threads run a part that is written in Python: of a table, a chunk and a worker."""
+    address = threads.pool_address(count)
+    run_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    run = run_type(int(threads.pools()[count].words[threads.Word.RUN]))
+    native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(part)
+    run(address, ctypes.cast(native, ctypes.c_void_p), None, chunks)
+
+
+def test_each_thread_takes_its_own_share_of_the_chunks_in_order() -> None:
+    """So that it finds in its own caches what it has written before."""
+    both = threading.Barrier(2)
+    taken: tuple[list[int], list[int]] = ([], [])
+
+    def note(_: int, chunk: int, worker: int) -> None:
+        taken[worker].append(chunk)
+        both.wait(60)
+
+    run_chunks(2, note, 10)
+    assert taken == ([0, 1, 2, 3, 4], [5, 6, 7, 8, 9])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 50])
+def test_every_chunk_is_done_once(count: int) -> None:
+    """Also where there are fewer chunks than threads, or a share is empty."""
+    done: list[int] = []
+    run_chunks(8, lambda _, chunk, __: done.append(chunk), count)
+    assert sorted(done) == list(range(count))
 
 
 @pytest.mark.parametrize(("name", "target", "count"), every_pair(list(DECLARED), HERE, COUNTS))
