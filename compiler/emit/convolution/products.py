@@ -10,8 +10,8 @@ an image, which an epilogue finds in the caches, by a part of the outputs where 
 threads. Forward with a stride the pixels of a unit are gathered first (``planes``). In a unit the pixels are taken a
 *strip* at a time, some panels as wide as a tile: rows of the strip, which lie a plane apart, are copied into its panels
 and stay in the caches while all outputs are computed, some planes after each other; few outputs read them in place.
-What is read of an image is too scattered for the machine to foresee: so between two tiles the lines of the next strip
-are asked for.
+What is read of an image is too scattered for the machine to foresee: so between the tiles of a unit the lines of the
+next one are asked for, channel by channel, as they lie in memory.
 
 The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
 memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
@@ -25,7 +25,7 @@ import functools
 from staticgrad.compiler.emit.convolution.images import ByUnits, Units, Weights, Writer, seconds_of
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
-from staticgrad.compiler.emit.llvm import Index, Value
+from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Layout,
     Matrix,
@@ -99,9 +99,14 @@ class Products(ByUnits):
         return (-(-self.terms // line) | 1) * line
 
     @property
-    def spread(self) -> int:
-        """Elements of the image for each pixel of the result."""
-        return max(1, abs(self.source[2]) // self.columns)
+    def strips(self) -> int:
+        """Of a unit."""
+        return -(-self.tiling.column_panels // self.strip)
+
+    @property
+    def passes(self) -> int:
+        """Over the terms."""
+        return -(-self.terms // self.depth)
 
     @property
     def apart(self) -> int:
@@ -191,22 +196,28 @@ class _Strips:
         if plan.copied:
             with span(f, first, end) as column:
                 self._pack(self._panel(first, column), column, start, depth)
-        ahead = self.writer.at(self._ahead(first, end), (start, plan.source[1]))
-        share = -(-plan.depth // plan.part_panels)
+        step = f.add(f.mul(self._number(first, plan.strip), plan.passes), self._number(start, plan.depth))
+        turn = f.mul(step, plan.part_panels)
         with span(f, *self.panels) as row_panel:
-            some = f.mul(f.sub(row_panel, self.panels[0]), share)
-            self._fetch(self.writer.at(ahead, (some, plan.source[1])), share)
+            self._fetch(f.add(turn, f.sub(row_panel, self.panels[0])))
             with span(f, first, end) as column:
                 self._tile(self._panel(first, column), row_panel, column, start, depth)
 
-    def _ahead(self, first: Index, end: Index) -> Value:
-        """Which pixels come after those of a strip: of the next strip, or, where those of a unit are gathered at once,
-        as many of the next unit."""
+    def _number(self, start: Index, size: int) -> Index:
+        """The number of the piece of so many that begins with ``start``."""
+        return start // size if isinstance(start, int) else self.writer.f.binary("sdiv", start, integer(size))
+
+    def _fetch(self, turn: Index) -> None:
+        """Ask for some lines of the next unit, in the order of memory: in all turns together for all of them."""
         writer, plan = self.writer, self.plan
-        if plan.planes is not None:
-            return writer.at(self.following, (first, plan.tiling.width * plan.spread))
-        next_strip = writer.at(self.x, (end, plan.tiling.width))
-        return choose_below(writer.f, end, plan.tiling.column_panels, next_strip, self.following)
+        f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
+        run = -(-plan.rows * abs(plan.source[2]) // line)  # lines of a channel
+        lines = -(-plan.terms * run // (plan.strips * plan.passes * plan.part_panels))
+        first = f.mul(turn, lines)
+        with span(f, first, f.add(first, lines)) as number:
+            channel, place = divide(f, number, run)
+            at = writer.at(self.following, (channel, plan.source[1]), (place, line))
+            prefetch(f, at, near=False)
 
     def _panel(self, first: Index, column: Index) -> Value:
         behind = self.writer.f.sub(column, first) if column is not first else 0
@@ -219,14 +230,6 @@ class _Strips:
         width = writer.f.min(plan.tiling.width, writer.f.sub(plan.tiling.n, first))
         source = writer.at(self.x, (start, plan.apart), (first, 1))
         writer.copy(Matrix(panel, plan.tiling.width, 1), Matrix(source, plan.apart, 1), depth, width)
-
-    def _fetch(self, at: Value, channels: int) -> None:
-        """Ask for the pixels of a strip, of some channels."""
-        writer, plan = self.writer, self.plan
-        f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
-        pixels = plan.strip * plan.tiling.width * plan.spread
-        with span(f, 0, channels) as channel, span(f, 0, pixels, line) as pixel:
-            prefetch(f, writer.at(at, (channel, plan.source[1]), (pixel, 1)), near=plan.strip == 1)
 
     def _tile(self, panel: Value, row_panel: Index, column: Index, start: Index, depth: Index) -> None:
         f, plan, writer, tiling = self.writer.f, self.plan, self.writer, self.plan.tiling
