@@ -35,8 +35,11 @@ from staticgrad.compiler.emit.target import Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 IN_PLACE_BYTES = 512 << 10  # of B that is read where it lies, strided, by any number of rows of A
-IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS = 192, 64  # of A at most that read a longer B, or one of lines pages apart, so
-NEAR_BYTES, FEW_PANELS = 4 << 20, 4  # of an A that is contiguous along m, and columns of it: it is read in place
+# Rows of A at most that read a longer B so, or one whose rows lie pages apart, or a far one whose vectors split lines.
+IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS, SPLIT_IN_PLACE_ROWS = 192, 64, 96
+LINE = 64
+NEAR_BYTES = 4 << 20  # of an operand: longer ones come from far away each time
+FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 PAGE = 4096
 # Cycles a byte: of copies by vectors, of transposing ones, and of results that are copied transposed.
 COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
@@ -257,7 +260,9 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
     size = tiling.dtype.itemsize
     if b[0] * size % PAGE == 0 and k > 64:
         return tiling.m > ALIASED_IN_PLACE_ROWS
-    return tiling.m > IN_PLACE_ROWS and k * tiling.n * size > IN_PLACE_BYTES
+    split = b[0] * size % LINE != 0 and k * tiling.n * size > NEAR_BYTES
+    rows = SPLIT_IN_PLACE_ROWS if split else IN_PLACE_ROWS
+    return tiling.m > rows and k * tiling.n * size > IN_PLACE_BYTES
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:

@@ -33,8 +33,9 @@ MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
 PAGE = 4096
 FUNCTION = 40  # cycles that a call of a packing function takes, however little it packs
-MOST_DOTS = 4  # columns of a tile of dot products
+MOST_DOTS, HIGHEST_DOTS = 4, 8  # columns and rows of a tile of dot products: each row needs an address of its own
 SHORTEST_DOTS = 2  # vectors that a dot product has
+LOADED, LOADED_IN_PLACE = 0.1, 0.17  # cycles that a load takes beside the multiply-adds
 ADDED = 3  # cycles of the end of a tile for each accumulator
 
 
@@ -74,7 +75,7 @@ def _best(
     for vectors in range(1, min(n, MOST_DOTS) + 1) if terms == lanes and _in_place(b) else [needed]:
         if vectors > MOST_VECTORS:
             break
-        most = most_rows(target, dtype, vectors)
+        most = min(most_rows(target, dtype, vectors), HIGHEST_DOTS if terms == lanes else m)
         if a[0] * dtype.itemsize % PAGE == 0:
             most = min(most, ALIASED_ROWS)
         for rows in range(1, min(m, most) + 1):
@@ -90,11 +91,12 @@ def _cycles(tiling: Tiling, k: int) -> float:
     groups = -(-k // tiling.terms)
     total = 0.0
     inner, last = tiling.column_kinds()
+    load = LOADED_IN_PLACE if tiling.of_dots else LOADED
     for rows, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         for vectors, columns in ((inner[0], tiling.column_panels - 1), (last[0], 1)):
             fmas, loads = rows * vectors, rows + vectors
             each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
-            total += panels * columns * (groups * (each + 0.1 * loads) + 25 + ADDED * fmas)
+            total += panels * columns * (groups * (each + load * loads) + 25 + ADDED * fmas)
     return total
 
 
