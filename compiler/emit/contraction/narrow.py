@@ -8,9 +8,10 @@ contiguous along k, ``terms`` of them at once are broadcast to all columns,
     A, a row     a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  a[i, k] a[i, k+1]  …
 
 so that a tile sums even and odd terms apart (``terms`` = 2) and adds both at the end. Where B is contiguous along k as
-well, terms may fill whole vectors: a tile of dot products, of which neither operand is packed. In come a product as it
-would be computed and the target; out go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it
-(``interleave``). Each element is a sum in an order that depends on the sizes and the vector width alone.
+well, terms may fill whole vectors: a tile of dot products, of which neither operand is packed. Very few columns of
+another B are packed one after the other for such tiles. In come a product as it would be computed and the target; out
+go the ``Tiling`` that seems best (``narrow_tiling``) and B as its tiles read it (``interleave``). Each element is a sum
+in an order that depends on the sizes and the vector width alone.
 """
 
 from __future__ import annotations
