@@ -33,7 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.optable import Array
 from staticgrad.runtime.state import ALIGNMENT, aligned_empty
@@ -372,12 +372,10 @@ end:
 def _text() -> str:
     linux = sys.platform == "linux"
     advice = f"call i32 @madvise(ptr %begin, i64 %advised, i32 {MADV_HUGEPAGE})"
-    words = {name: at for name, at in vars(Word).items() if name.isupper()}
-    places = "\n".join(f"  %{name} = getelementptr i64, ptr %pool, i64 {at}" for name, at in words.items())
     return _TEXT.format(
         advice_declaration="declare i32 @madvise(ptr, i64, i32)" if linux else "",
         advice=advice if linux else "",
-        places=places,
+        places=named_words(Word, "%pool"),
         absurd=1 << 62,
         page=PAGE,
         page_mask=PAGE - 1,

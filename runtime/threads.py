@@ -47,7 +47,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.frozen import frozen
 from staticgrad.runtime.session import available_cores
@@ -74,7 +74,6 @@ class Word:
     INSIDE = 32  # workers that have entered
     PART = 40
     TABLE = 41
-    CHUNKS = 42
     MODES = 43  # the caller's floating-point control word
     PROCESSOR = 44  # the caller's
     ASLEEP = 48
@@ -277,7 +276,6 @@ starting:
 opening:
   store ptr %part, ptr %PART
   store ptr %table, ptr %TABLE
-  store i64 %chunks, ptr %CHUNKS
   call void @keep_modes(ptr %MODES)
   %processor = call i64 @processor()
   store i64 %processor, ptr %PROCESSOR
@@ -539,8 +537,6 @@ _MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 def _text() -> str:
     machine = _MACHINES.get(platform.machine(), _OTHER)
-    words = {name: at for name, at in vars(Word).items() if name.isupper()}
-    places = "\n".join(f"  %{name} = getelementptr i64, ptr %pool, i64 {at}" for name, at in words.items())
     system = _LINUX if sys.platform == "linux" else _System()
     return _TEXT.format(
         declarations=f"{machine.declarations}\n{system.declarations}",
@@ -551,7 +547,7 @@ def _text() -> str:
         pause=machine.pause,
         keep_modes=machine.keep_modes,
         take_modes=machine.take_modes,
-        places=places,
+        places=named_words(Word, "%pool"),
         set_mask=int(signal.SIG_SETMASK),
         stack=STACK_BYTES,
         record=RECORD,

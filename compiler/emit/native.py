@@ -54,6 +54,13 @@ def machine_code(text: str, target: Target, *, optimize: bool = False) -> Code:
     return RelocatableObject(contents, exports)
 
 
+def named_words(words: type, base: str) -> str:
+    """LLVM text that names the places of a record's words in memory: of each constant of ``words`` in capitals, which
+    says how many words it lies behind the pointer ``base``."""
+    places = {name: at for name, at in vars(words).items() if name.isupper()}
+    return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
+
+
 @phase("load")
 def load_code(code: Code) -> Loaded:
     """Map code into this process.

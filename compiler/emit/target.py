@@ -15,6 +15,12 @@ from staticgrad import config
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
+# What the caches of all three families have in common, in bytes.
+LINE = 64
+PAGE = 4096  # lines a multiple of it apart fall into one set of the first cache
+OWN_CACHE_BYTES = 1 << 20  # about what a core has for itself
+FAR_BYTES = 2048  # rows so far apart are new to the prefetchers, which stop at a page's end
+
 
 @frozen
 class Blocking:

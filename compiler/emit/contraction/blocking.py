@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.contraction.narrow import narrow_tiling
+from staticgrad.compiler.emit.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
 from staticgrad.compiler.emit.microkernel import (
     Tiling,
     choose_tiling,
@@ -31,23 +31,20 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
     tilings,
 )
-from staticgrad.compiler.emit.target import Blocking, Target
+from staticgrad.compiler.emit.target import LINE, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 IN_PLACE_BYTES = 512 << 10  # of B that is read where it lies, strided, by any number of rows of A
 # Rows of A at most that read a longer B so, or one whose rows lie pages apart, or a far one whose vectors split lines.
 IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS, SPLIT_IN_PLACE_ROWS = 192, 64, 96
-LINE = 64
 NEAR_BYTES = 4 << 20  # of an operand: longer ones come from far away each time
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
-PAGE = 4096
 # Cycles a byte: of copies by vectors, of transposing ones, and of results that are copied transposed.
 COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
 LEAST_SAVED = 0.03  # cycles for each byte that is kept: half of what copying it takes
-ALIASED_ROWS = 8  # sets have 8 ways at least, and 12 where tiles are that high
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
 MOST_MEASURED = 5
 SEEMS_TOO_SLOW = 1.5
@@ -91,7 +88,7 @@ def usual_blocking(given: Orientation, target: Target) -> Blocking:
     narrow = narrow_way(given, target)
     if narrow is not None:
         swapped, tiling = narrow
-        packed = not (tiling.of_dots and (given.swap() if swapped else given).b[0] == 1)
+        packed = packs(tiling, (given.swap() if swapped else given).b)
         return Blocking(swapped, tiling.rows, tiling.vectors, False, packed)
     swapped = _prefers_swap(given, target) if dots is None else dots
     way = given.swap() if swapped else given

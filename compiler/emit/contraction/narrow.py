@@ -28,11 +28,10 @@ from staticgrad.compiler.emit.microkernel import (
     most_rows,
     tile_lanes,
 )
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import PAGE, Target
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
-PAGE = 4096
 FUNCTION = 40  # cycles that a call of a packing function takes, however little it packs
 MOST_DOTS, HIGHEST_DOTS = 4, 8  # columns and rows of a tile of dot products: each row needs an address of its own
 SHORTEST_DOTS = 2  # vectors that a dot product has
@@ -59,6 +58,11 @@ def _terms(lanes: int, n: int, k: int, b: tuple[int, int] | None) -> list[int]:
     return [terms for terms in several if (dots if terms == lanes else n % lanes and 2 * terms <= k)]
 
 
+def packs(tiling: Tiling, b: tuple[int, int]) -> bool:
+    """Whether B is packed: unless it lies as dot products read it."""
+    return not (tiling.of_dots and _in_place(b))
+
+
 def _in_place(b: tuple[int, int] | None) -> bool:
     """Whether dot products read B where it lies."""
     return b is not None and b[0] == 1
@@ -81,7 +85,7 @@ def _best(
             most = min(most, ALIASED_ROWS)
         for rows in range(1, min(m, most) + 1):
             tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
-            packing = 0 if b is None or (tiling.of_dots and _in_place(b)) else packing_cycles(tiling, k, b)
+            packing = packing_cycles(tiling, k, b) if b is not None and packs(tiling, b) else 0
             found.append((_cycles(tiling, k) + packing, tiling))
     return min(found, key=lambda entry: (entry[0], entry[1].rows), default=None)
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from staticgrad.compiler.emit.contraction.blocking import (
-    PAGE,
     Orientation,
     dots_swap,
     given_orientation,
@@ -37,7 +36,7 @@ from staticgrad.compiler.emit.contraction.blocking import (
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
-from staticgrad.compiler.emit.target import Blocking, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, OWN_CACHE_BYTES, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -53,7 +52,6 @@ MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
 GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
 FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
-FAR_BYTES, OWN_CACHE_BYTES = 2048, 1 << 20  # of rows of B and of all: no prefetcher follows from row to row
 FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to share work, so roughly
 INTEGER_FLOPS_PER_LANE = 2e9
 BYTES_PER_SECOND = 3e10

@@ -25,11 +25,10 @@ from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, ph
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import LINE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
-LINE = 64  # bytes that a prefetch asks for
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
 SMALL_TOGETHER = 16  # planes without frames that are a unit by weights

@@ -52,13 +52,12 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import PAGE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
-PAGE = 4096  # bytes: lines that are a multiple of it apart share a set of the first cache
 WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 

@@ -17,10 +17,9 @@ from staticgrad.compiler.emit.convolution.images import Writer
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
+from staticgrad.compiler.emit.target import LINE
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
-
-LINE = 64  # bytes of a line of the cache
 
 Range = tuple[Index, Index]
 

@@ -41,7 +41,7 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import PAGE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -50,7 +50,6 @@ PANEL_BYTES = 48 << 10  # of a panel in one pass over the terms
 FEW_PANELS = 4  # of rows: then copying a panel is not worth it
 STRIP_BYTES = 128 << 10  # of packed pixels
 TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
-PAGE = 4096
 LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
 LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
 NEAR_BYTES = 2 << 20  # of all images

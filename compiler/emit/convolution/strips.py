@@ -18,9 +18,9 @@ from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
 from staticgrad.compiler.emit.parallel import divide
+from staticgrad.compiler.emit.target import LINE
 from staticgrad.frozen import frozen
 
-LINE = 64  # bytes that a prefetch asks for
 TOGETHER = 4  # lines whose address is computed once
 
 

@@ -45,11 +45,10 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import LINE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
-LINE = 64  # bytes of a line of the cache
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
 BLOCK_PIXELS = 256  # at least: the result is read and written for each block
 PART_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
-from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import LINE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 

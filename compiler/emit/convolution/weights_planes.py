@@ -20,7 +20,7 @@ import functools
 import math
 
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
-from staticgrad.compiler.emit.convolution.planes import LINE, Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -40,7 +40,7 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import LINE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 

@@ -33,7 +33,7 @@ from staticgrad.compiler.emit.nest.facts import (
 from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import FAR_BYTES, OWN_CACHE_BYTES, Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 from staticgrad.frozen import frozen
 
@@ -61,14 +61,12 @@ VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
 # Rows of FAR_BYTES and more are asked for so many turns ahead, where all together are more than a core's own cache
 # holds: no prefetcher follows from page to page.
 AHEAD = 8
-FAR_BYTES = 2048
 # Where other loops give threads so many chunks, such rows are read in panels of AHEAD rows, all columns of one before
 # the next, with so many vectors side by side: each row is then a stream, and memory gives as much as it can.
 PANEL_CHUNKS = 8
 PANEL_VECTORS = 4
 # An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
 LONGEST_CHAIN = 256
-OWN_CACHE_BYTES = 1 << 20
 # Transposed loads are turned in registers, at least so many vectors at a time.
 NARROWEST_TILE = 4
 # Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
