@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS, runs_here
 
 RNG = np.random.default_rng(0)
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
-
 
 pytestmark = pytest.mark.usefixtures("unfolded")
 

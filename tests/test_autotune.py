@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.selection import every_pair
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.binary import binary
@@ -16,7 +17,7 @@ from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
 from staticgrad.compiler.emit.contraction.plan import plan_of, scratch_bytes
-from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking, runs_here
+from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
@@ -27,8 +28,6 @@ from staticgrad.runtime.native import NativeRunner
 from staticgrad.types import TensorType
 
 F32 = np.dtype("float32")
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
-
 Timing = Callable[[Sequence[NativeRunner], Sequence[np.ndarray]], list[np.ndarray]]
 
 

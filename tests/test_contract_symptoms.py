@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS, runs_here
 
 pytestmark = pytest.mark.usefixtures("backend", "g")
 
 Array = np.ndarray[Any, Any]
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 
 
 def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:

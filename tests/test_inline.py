@@ -9,12 +9,11 @@ import pytest
 from support.random_graphs import random_graph
 from support.sampling import relative_error
 from support.selection import slow
+from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS, runs_here
 from staticgrad.compiler.steps import inline as inlining
 
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

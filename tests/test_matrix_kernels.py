@@ -17,13 +17,14 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytest
 from support.selection import pairwise
+from support.targets import HERE
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target, runs_here
+from staticgrad.compiler.emit.target import TARGETS, Target, current_target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.runtime.threads import pool_address
@@ -673,9 +674,6 @@ def emit_case(module: Module, case: Case, number: int) -> None:
     f = module.function(f"run{number}", ["ptr"] * pointers, internal=False)
     f.call(f"kernel{number}", "void", *f.params)
     f.finish()
-
-
-HERE = [name for name in TARGETS if runs_here(TARGETS[name])]
 
 
 def compiled(cases: list[Case], target: Target) -> NativeModule:

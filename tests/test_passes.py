@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.kernels.layout import layouts
@@ -193,7 +194,7 @@ def pads_of(x: Tensor, pieces: list[tuple[int, int, int]], axis: int, width: int
     return total
 
 
-@pytest.mark.parametrize("target", ["avx512", "avx2", "generic"])
+@pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize(
     ("pieces", "axis", "width", "joined"),
     [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS
 from staticgrad.compiler.steps.prepare import REASON
 from staticgrad.optable import Array
 
@@ -54,7 +54,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATICGRAD_MEMORY", "plan")  # poison would overwrite what is kept
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize(
     ("groups", "stride", "rows"), [(1, 1, 24), (2, 1, 3), (1, 2, 24), (1, 1, 1), (1, 1, 2), (1, 1, 9)]
 )
@@ -111,7 +111,7 @@ def test_packed_weights_give_the_bits_of_weights_packed_at_each_call() -> None:
     np.testing.assert_array_equal(session.run(net.y, {net.x: x}), session.run(other, {net.x: x, **weights}))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", HERE)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 16, 33])
 def test_few_rows_by_kept_weights(rows: int, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The product is computed another way around than with weights that are fed, also where its epilogue reads it."""

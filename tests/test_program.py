@@ -104,18 +104,15 @@ def test_the_checker_refuses_a_corrupted_plan(program: Program) -> None:
 
 
 def calls_in(text: str) -> list[str]:
-    """What is called: functions by name; a chosen one (``select`` of two functions) counts as both. Where chunks are
-    shared between threads the part counts, and not the pool that calls it."""
+    """What is called: functions by name; a chosen one (by ``select``, also of what was chosen) counts as all that it
+    may be. Where chunks are shared between threads the part counts, and not the pool that calls it."""
     found: list[str] = re.findall(r"call void @parallel\(ptr [^,]+, ptr (@[\w.$-]+)", text)
     for function in text.split("\ndefine ")[1:]:
         if function.startswith("internal void @parallel("):
             continue
-        chosen = {
-            value: [first, second]
-            for value, first, second in re.findall(
-                r"(%[\w.]+) = select i1 [^,]+, ptr (@[\w.$-]+), ptr (@[\w.$-]+)", function
-            )
-        }
+        chosen: dict[str, list[str]] = {}
+        for value, *both in re.findall(r"(%[\w.]+) = select i1 [^,]+, ptr ([@%][\w.$-]+), ptr ([@%][\w.$-]+)", function):
+            chosen[value] = [target for choice in both for target in chosen.get(choice, [choice])]
         for target in re.findall(r"\bcall [^@%\n]*([@%][\w.$-]+)\(", function):
             found.extend(chosen.get(target, [target]))
     return found

@@ -13,15 +13,14 @@ import pytest
 from support.random_graphs import RandomGraph, random_graph
 from support.sampling import relative_error
 from support.selection import slow
+from support.targets import HERE
 
 import staticgrad as sg
-from staticgrad.compiler.emit.target import TARGETS, runs_here
 from staticgrad.compiler.passes import PASSES
 
 COUNT = int(os.environ.pop("STATICGRAD_RANDOM_GRAPHS", "500"))
 CHUNK = 25
 TOLERANCE = 1e-8
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 OPTIONAL = [p.name for p in PASSES if p.optional] + ["fuse", "schedule", "scalarize"]
 
 

@@ -18,18 +18,18 @@ from support.concurrency import in_threads
 from support.nets import Training, lenet, mlp, resnet20, training
 from support.sampling import relative_error
 from support.selection import every_pair, slow
+from support.targets import HERE
 
 import staticgrad as sg
 from staticgrad.compiler.emit.nest.facts import is_divisible
 from staticgrad.compiler.emit.nest.plan import plan_nest
-from staticgrad.compiler.emit.target import TARGETS, runs_here
+from staticgrad.compiler.emit.target import TARGETS
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Store
 from staticgrad.compiler.steps import split, sweeps
 from staticgrad.graph import Graph, Tensor
 from staticgrad.runtime import threads
 
 F32 = np.dtype(np.float32)
-HERE = [name for name, target in TARGETS.items() if runs_here(target)]
 COUNTS = (2, 3, 8)
 Array = np.ndarray[Any, np.dtype[Any]]
 Declared = tuple[list[Tensor], dict[Tensor, Array]]

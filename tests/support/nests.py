@@ -12,12 +12,13 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest.kernel import nest_function, scratch_bytes
-from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
+from staticgrad.compiler.emit.target import TARGETS, Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
 from staticgrad.optable import NO_ATTRIBUTES, OPS
+from support.targets import HERE
 
 F32, F64, I32, I64, U8, B = (np.dtype(t) for t in ("f4", "f8", "i4", "i8", "u1", "?"))
-HERE = [target for target in TARGETS.values() if runs_here(target)]
+RUNNABLE = [TARGETS[name] for name in HERE]
 Array = Any  # NumPy arrays of any dtype
 
 
@@ -158,7 +159,7 @@ class Compiled:
 
 
 def check(
-    nests: list[Nest], data: list[list[Array]], targets: list[Target] = HERE, rtol: float = 0.0, atol: float = 0.0
+    nests: list[Nest], data: list[list[Array]], targets: list[Target] = RUNNABLE, rtol: float = 0.0, atol: float = 0.0
 ) -> None:
     """Each nest on its arrays: compiled for each target, equal to the definition."""
     wanted = [[a.copy() for a in arrays] for arrays in data]
