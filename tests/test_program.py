@@ -111,7 +111,8 @@ def calls_in(text: str) -> list[str]:
         if function.startswith("internal void @parallel("):
             continue
         chosen: dict[str, list[str]] = {}
-        for value, *both in re.findall(r"(%[\w.]+) = select i1 [^,]+, ptr ([@%][\w.$-]+), ptr ([@%][\w.$-]+)", function):
+        selects = r"(%[\w.]+) = select i1 [^,]+, ptr ([@%][\w.$-]+), ptr ([@%][\w.$-]+)"
+        for value, *both in re.findall(selects, function):
             chosen[value] = [target for choice in both for target in chosen.get(choice, [choice])]
         for target in re.findall(r"\bcall [^@%\n]*([@%][\w.$-]+)\(", function):
             found.extend(chosen.get(target, [target]))
