@@ -39,14 +39,6 @@ if TYPE_CHECKING:
 PRECISIONS = ("highest",)
 
 
-def available_cores() -> int:
-    """How many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on this operating system
-        return os.cpu_count() or 1
-
-
 def check_budget(memory_budget: int | float | None) -> None:
     """Refuse what is no number of bytes and no part of the whole."""
     is_part = isinstance(memory_budget, float)
@@ -85,7 +77,7 @@ class Session:
             raise StaticGradError(f"matmul_precision {matmul_precision!r}: expected one of {allowed}")
         if num_threads is None:
             chosen = config.get("THREADS")
-            num_threads = int(chosen) if chosen else available_cores()
+            num_threads = int(chosen) if chosen else config.available_cores()
         if not isinstance(num_threads, int | np.integer) or num_threads < 1:
             raise StaticGradError(f"num_threads: expected an int of at least 1, actual {num_threads!r}")
         if not isinstance(seed, int | np.integer):

@@ -47,10 +47,10 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad import config
 from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.frozen import frozen
-from staticgrad.runtime.session import available_cores
 from staticgrad.runtime.state import aligned_empty
 
 SPIN_SECONDS = 100e-6  # of a wait, until the thread sleeps
@@ -574,7 +574,7 @@ class Pool:
 
     def reset(self) -> None:
         """A pool without workers; the first use makes them."""
-        seconds = SPIN_SECONDS if self.threads <= available_cores() else CROWDED_SPIN_SECONDS
+        seconds = SPIN_SECONDS if self.threads <= config.available_cores() else CROWDED_SPIN_SECONDS
         self.words[Word.PATIENCE] = round(seconds * 1e9)
         self.words[Word.WORKERS] = self.threads - 1
         self._reset(self.address)

@@ -222,7 +222,6 @@ def _cache(arguments: argparse.Namespace) -> None:
 def _info(_: argparse.Namespace) -> None:
     from staticgrad.compiler.emit.target import current_target
     from staticgrad.runtime.reports import table
-    from staticgrad.runtime.session import available_cores
 
     target = current_target()
     packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors")
@@ -231,7 +230,7 @@ def _info(_: argparse.Namespace) -> None:
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
         ("system", f"{platform.system()} {platform.machine()}"),
         ("target", f"{target.name}: vectors of {target.vector_bytes} bytes, {target.registers} registers"),
-        ("cores", f"{available_cores()} of {os.cpu_count()}"),
+        ("cores", f"{config.available_cores()} of {os.cpu_count()}"),
     ]
     print("\n".join(f"{name:<12}{value}" for name, value in rows))
     switches = []

@@ -1,4 +1,4 @@
-"""Switches for people who debug: one typed table, read from the environment, unknown names refused."""
+"""What the environment says. Switches for people who debug: one typed table, unknown names refused; and the cores."""
 
 from __future__ import annotations
 
@@ -59,3 +59,11 @@ def refuse_unknown() -> None:
     if unknown:
         known = ", ".join(PREFIX + name for name in SWITCHES)
         raise ValueError(f"unknown switch {', '.join(unknown)}; known are {known}")
+
+
+def available_cores() -> int:
+    """How many cores this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this operating system
+        return os.cpu_count() or 1

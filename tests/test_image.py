@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from staticgrad.compiler.emit import image, link, native, plain
+from staticgrad import config
+from staticgrad.compiler.emit import image, link, native, parts, plain
 from staticgrad.compiler.emit.codegen import LoadedObject, object_code
 from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage, Relocation
 from staticgrad.compiler.emit.native import RelocatableObject, load_code, machine_code
@@ -151,6 +152,55 @@ def test_an_image_does_what_llvm_s_loader_makes_of_the_object() -> None:
     assert mapped == ast.literal_eval(in_fresh_process(print_what_llvm_s_loader_makes))
     assert mapped[:3] == [[14, 49], [1.5, 2.5, 3.5, 4.5], [-1, 13, 8, 100, 5, 77, -1]]
     assert mapped[3:] == [[41, 83, 85], 5, b"\x07" * 5 + b"\0" * 3]
+
+
+@needs_images
+@pytest.mark.parametrize("length", [50, 300, 700])
+def test_a_module_in_parts_does_what_it_does_in_one(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = link.link(object_of(TEXT)[0])
+    monkeypatch.setattr(parts, "PART", length)
+    texts = parts.parts(TEXT)
+    assert 2 <= len(texts) <= parts.MOST_PARTS
+    made = [machine_code(TEXT, GENERIC) for _ in range(2)]
+    monkeypatch.setattr(config, "available_cores", lambda: 1)
+    assert machine_code(TEXT, GENERIC) == made[0] == made[1], "an image depends on the cores of its machine"
+    assert isinstance(made[0], Image)
+    assert sorted(name for name, _ in made[0].exports) == sorted(name for name, _ in whole.exports)
+    assert behaviour(LoadedImage(made[0])) == behaviour(LoadedImage(whole))
+
+
+@needs_images
+def test_what_parts_share_is_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = TEXT.replace("define i64 @square", "define internal i64 @square")
+    monkeypatch.setattr(parts, "PART", 50)
+    shared = [one for one in parts.parts(text) if "@square" in one]
+    assert len(shared) > 1
+    assert sum("define hidden i64 @square" in one for one in shared) == 1
+    code = machine_code(text, GENERIC)
+    assert isinstance(code, Image)
+    assert {"twice", "count"} <= {name for name, _ in code.exports}
+    assert "square" not in dict(code.exports)
+
+
+@pytest.mark.parametrize("line", ["attributes #0 = { nounwind }", 'source_filename = "a"', "!0 = !{i32 1}", "}"])
+def test_a_module_with_anything_else_stays_whole(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 50)
+    text = f"{TEXT}{line}\n"
+    assert parts.parts(text) == (text,)
+
+
+@needs_images
+def test_a_malformed_part_is_told_with_llvm_s_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "PART", 50)
+    with pytest.raises(RuntimeError, match="nowhere"):
+        machine_code(TEXT + "define i64 @bad() {\n  ret i64 %nowhere\n}\n", GENERIC)
+
+
+@needs_images
+def test_what_two_objects_define_is_refused() -> None:
+    code = object_of(TEXT)[0]
+    with pytest.raises(ImageError, match="defined twice"):
+        link.link(code, code)
 
 
 @needs_images

@@ -6,13 +6,17 @@ form that the code generator wants. This is the one module that needs LLVM; a pr
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import llvmlite.binding as llvm
 
+from staticgrad import config
 from staticgrad.compiler.emit.target import Target
 from staticgrad.phases import phase
 
@@ -33,6 +37,10 @@ def _initialized() -> bool:
 @functools.cache
 def target_machine(target: Target) -> llvm.TargetMachine:
     """The code generator for ``target`` on this machine's triple, with position independent code."""
+    return _new_machine(target)
+
+
+def _new_machine(target: Target) -> llvm.TargetMachine:
     _initialized()
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
@@ -47,9 +55,22 @@ def object_code(text: str, target: Target, *, optimize: bool = False) -> tuple[b
         RuntimeError: malformed text; with LLVM's message.
     """
     with _lock:
-        machine, module = _parsed(text, target, optimize)
+        machine = target_machine(target)
+        module = _parsed(text, machine, optimize=optimize)
         exports = tuple(f.name for f in module.functions if not f.is_declaration and f.linkage is llvm.Linkage.external)
         return _emitted(machine, module), exports
+
+
+def objects(texts: Sequence[str], target: Target) -> list[bytes]:
+    """Relocatable objects of several modules, made side by side by as many threads as this process has cores.
+
+    Raises:
+        RuntimeError: malformed text; with LLVM's message.
+    """
+    with _lock:
+        machines = [_new_machine(target) for _ in texts]
+        modules = [_parsed(text, machine, llvm.create_context()) for text, machine in zip(texts, machines, strict=True)]
+    return _all_emitted(machines, modules)
 
 
 @phase("machine code")
@@ -57,17 +78,48 @@ def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
     return bytes(machine.emit_object(module))
 
 
+@phase("machine code")
+def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> list[bytes]:
+    with ThreadPoolExecutor(min(config.available_cores(), len(modules))) as threads:
+        return list(threads.map(_emitted_unlocked, machines, modules))
+
+
+def _emitted_unlocked(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
+    """The object of a module that has a context of its own: LLVM compiles several of them at once ("Threads and the
+    LLVMContext", LLVM Programmer's Manual), but llvmlite holds a lock during each call; so LLVM is called directly."""
+    library = llvm.ffi.lib
+    with llvm.ffi.OutputString() as message:
+        buffer = _emitter()(machine, module, True, message)
+        if not buffer:
+            raise RuntimeError(str(message))
+    try:
+        return ctypes.string_at(library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer))
+    finally:
+        library.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+@functools.cache
+def _emitter() -> Callable[..., Any]:
+    locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
+    emit = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
+    emit.argtypes, emit.restype = locked.argtypes, locked.restype
+    return emit
+
+
 def assembly(text: str, target: Target, *, optimize: bool = False) -> str:
     """The machine code of a module as text."""
     with _lock:
-        machine, module = _parsed(text, target, optimize)
+        machine = target_machine(target)
+        module = _parsed(text, machine, optimize=optimize)
         return str(machine.emit_assembly(module))
 
 
 @phase("parse LLVM")
-def _parsed(text: str, target: Target, optimize: bool) -> tuple[llvm.TargetMachine, llvm.ModuleRef]:
-    machine = target_machine(target)
-    module = llvm.parse_assembly(text)
+def _parsed(
+    text: str, machine: llvm.TargetMachine, context: llvm.ContextRef | None = None, *, optimize: bool = False
+) -> llvm.ModuleRef:
+    """The module of a text, in LLVM's global context if no other is given."""
+    module = llvm.parse_assembly(text, context)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -75,7 +127,7 @@ def _parsed(text: str, target: Target, optimize: bool) -> tuple[llvm.TargetMachi
         options = llvm.create_pipeline_tuning_options(speed_level=2)
         builder = llvm.create_pass_builder(machine, options)
         builder.getModulePassManager().run(module, builder)
-    return machine, module
+    return module
 
 
 @functools.cache

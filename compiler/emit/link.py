@@ -1,9 +1,10 @@
-"""Linking: a relocatable ELF object for x86-64 comes in, an image goes out.
+"""Linking: relocatable ELF objects for x86-64 come in, an image goes out.
 
-What the sections hold is laid out flat: code, then the stubs and addresses that calls out of the image need, then
-constants, and on pages of their own what the code writes. Distances within the image are filled in here, so that
-loading has only the addresses of the C library's functions (and of what lies in data) left to do. Unwind tables are
-left out: nothing throws through compiled code.
+An undefined symbol of one object is the global one of that name in another, if there is one; those that are hidden are
+known to no one else. What the sections hold is laid out flat: code, then the stubs and addresses that calls out of the
+image need, then constants, and on pages of their own what the code writes. Distances within the image are filled in
+here, so that loading has only the addresses of the C library's functions (and of what lies in data) left to do. Unwind
+tables are left out: nothing throws through compiled code.
 
 The formats are those of the System V ABI, AMD64 supplement (sections 4.1 to 4.4), and of the generic ABI's chapter on
 object files. Whatever is not expected raises ``ImageError``: LLVM's own loader takes such an object.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, Image, ImageError, Relocation
@@ -23,7 +25,7 @@ RELOCATABLE, X86_64 = 1, 62
 PROGBITS, SYMTAB, RELA, NOBITS, UNWIND = 1, 2, 4, 8, 0x70000001
 WRITE, ALLOC, EXECUTE, TLS = 1, 2, 4, 1 << 10
 UNDEFINED, RESERVED = 0, 0xFF00  # section numbers
-GLOBAL, FUNCTION = 1, 2  # binding, type
+GLOBAL, FUNCTION, DEFAULT = 1, 2, 0  # binding, type, visibility
 
 _HEADER = struct.Struct("<16xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -51,7 +53,7 @@ ADDRESSES = (Kind.ADDRESS, Kind.ADDRESS_RELAXED, Kind.ADDRESS_RELAXED_REX)
 
 @frozen
 class Section:
-    """A section header, and what it holds (nothing if it is all zeros)."""
+    """A section header, and what it holds (nothing if it is all zeros). The sections of all objects are numbered."""
 
     number: int
     kind: int
@@ -74,22 +76,25 @@ class Symbol:
     name: str
     section: int
     value: int
+    is_global: bool
     is_export: bool
 
 
-def link(code: bytes) -> Image:
-    """The image of an object.
+def link(*objects: bytes) -> Image:
+    """The image of objects that refer to each other.
 
     Raises:
-        ImageError: it is of another machine or format, damaged, or has something that images do not.
+        ImageError: one is of another machine or format, damaged, or has something that images do not; two define the
+            same.
     """
     try:
-        return _Linker(code).image()
+        return _Linker(objects).image()
     except (struct.error, LookupError, ValueError) as error:
         raise ImageError(f"a damaged object: {error}") from error
 
 
-def _sections(code: bytes) -> list[Section]:
+def _sections(code: bytes, first: int) -> list[Section]:
+    """The sections of an object, numbered from ``first``."""
     if code[: len(IDENT)] != IDENT:
         raise ImageError("no 64-bit little-endian ELF object")
     kind, machine, _, _, _, start, _, _, _, _, size, count, _ = _HEADER.unpack_from(code, 0)
@@ -101,38 +106,63 @@ def _sections(code: bytes) -> list[Section]:
         contents = b"" if kind in (0, NOBITS) else code[offset : offset + nbytes]
         if kind not in (0, NOBITS) and len(contents) != nbytes:
             raise ImageError(f"section {number} reaches past the end")
-        sections.append(Section(number, kind, flags, nbytes, link_, info, max(align, 1), contents))
+        info += first if kind == RELA else 0
+        sections.append(Section(first + number, kind, flags, nbytes, first + link_, info, max(align, 1), contents))
     return sections
 
 
-def _symbols(sections: Sequence[Section]) -> list[Symbol]:
-    table = next((s for s in sections if s.kind == SYMTAB), None)
+def _symbols(sections: Sequence[Section], first: int) -> list[Symbol]:
+    """The symbols of the object whose sections begin at ``first``."""
+    table = next((s for s in sections[first:] if s.kind == SYMTAB), None)
     if table is None:
         return []
     names = sections[table.link].contents
     symbols = []
-    for name, info, _, section, value, _ in _SYMBOL.iter_unpack(table.contents):
+    for name, info, visibility, section, value, _ in _SYMBOL.iter_unpack(table.contents):
         text = names[name : names.index(b"\0", name)].decode() if name else ""
         defined = section != UNDEFINED
         if section >= RESERVED and info & 15 not in (4,):  # a file's name is no place
             raise ImageError(f"symbol {text!r} is in no section")
         if not defined and info >> 4 not in (0, GLOBAL):
             raise ImageError(f"symbol {text!r} is weak")
-        exported = defined and info >> 4 == GLOBAL and info & 15 == FUNCTION
-        symbols.append(Symbol(text, section, value, exported))
+        known = defined and info >> 4 == GLOBAL
+        exported = known and info & 15 == FUNCTION and visibility & 3 == DEFAULT
+        symbols.append(Symbol(text, first + section if defined else UNDEFINED, value, known, exported))
     return symbols
 
 
 class _Linker:
-    def __init__(self, code: bytes) -> None:
-        self.sections = _sections(code)
-        self.symbols = _symbols(self.sections)
+    def __init__(self, objects: Sequence[bytes]) -> None:
+        self.sections: list[Section] = []
+        self.symbols: list[Symbol] = []
+        self.tables: list[tuple[Section, int]] = []  # of relocations, and the number of their object's first symbol
+        for code in objects:
+            self._read(code)
+        self._resolve()
         self.stubs: dict[str, int] = {}  # of functions elsewhere: where the stub lies
         self.addresses: dict[int, int] = {}  # of symbols by number: where their address lies
         self.names: list[str] = []
         self.relocations: list[Relocation] = []
         self.bases: dict[int, int] = {}
         self._lay_out()
+
+    # -- which symbol is which ----------------------------------------------------------------------------------------
+
+    def _read(self, code: bytes) -> None:
+        first = len(self.sections)
+        self.sections += _sections(code, first)
+        self.tables += [(s, len(self.symbols)) for s in self.sections[first:] if s.kind == RELA]
+        self.symbols += _symbols(self.sections, first)
+
+    def _resolve(self) -> None:
+        """What one object lacks is what another one defines."""
+        defined: dict[str, Symbol] = {}
+        for symbol in self.symbols:
+            if symbol.is_global and defined.setdefault(symbol.name, symbol) is not symbol:
+                raise ImageError(f"symbol {symbol.name!r} is defined twice")
+        for number, symbol in enumerate(self.symbols):
+            if symbol.section == UNDEFINED and symbol.name in defined:
+                self.symbols[number] = replace(defined[symbol.name], is_export=False)
 
     # -- where everything lies ----------------------------------------------------------------------------------------
 
@@ -188,11 +218,11 @@ class _Linker:
 
     def _relocations(self) -> Iterator[tuple[tuple[int, int], int, int, int]]:
         """Of all sections that are kept: (section, offset), kind, number of the symbol, addend."""
-        for table in self.sections:
-            if table.kind != RELA or not self.sections[table.info].is_kept:
+        for table, first in self.tables:
+            if not self.sections[table.info].is_kept:
                 continue
             for offset, info, addend in _RELA.iter_unpack(table.contents):
-                yield (table.info, offset), info & 0xFFFFFFFF, info >> 32, addend
+                yield (table.info, offset), info & 0xFFFFFFFF, first + (info >> 32), addend
 
     def image(self) -> Image:
         for number, place in self.addresses.items():

@@ -8,6 +8,7 @@ Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -44,13 +45,16 @@ def machine_code(text: str, target: Target, *, optimize: bool = False) -> Code:
     """
     from staticgrad.compiler.emit import codegen
     from staticgrad.compiler.emit.link import link
+    from staticgrad.compiler.emit.parts import parts
 
+    several = parts(text) if image.loads_here() and not optimize else (text,)
+    if len(several) > 1:
+        with contextlib.suppress(ImageError):
+            return link(*codegen.objects(several, target))
     contents, exports = codegen.object_code(text, target, optimize=optimize)
     if image.loads_here():
-        try:
+        with contextlib.suppress(ImageError):  # something new in an object: LLVM's loader knows it
             return link(contents)
-        except ImageError:
-            pass  # something new in an object: LLVM's loader knows it
     return RelocatableObject(contents, exports)
 
 
