@@ -44,6 +44,7 @@ class Target:
     vector_bytes: int
     registers: int
     masked: bool  # masked loads and stores are single instructions
+    masked_loads: bool  # masked loads are
     fma: bool  # a fused multiply-add is one instruction
     cpu: str
     features: str
@@ -62,9 +63,11 @@ def _enabled(names: tuple[str, ...]) -> str:
     return ",".join(f"+{name}" for name in names)
 
 
-GENERIC = Target("generic", 16, 16, masked=False, fma=False, cpu="", features="")
-AVX2 = Target("avx2", 32, 16, masked=False, fma=True, cpu="x86-64-v3", features=_enabled(AVX2_NEEDS))
-AVX512 = Target("avx512", 64, 32, masked=True, fma=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS))
+GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, cpu="", features="")
+AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, cpu="x86-64-v3",
+              features=_enabled(AVX2_NEEDS))  # fmt: skip
+AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, cpu="x86-64-v4",
+                features=_enabled(AVX512_NEEDS))  # fmt: skip
 TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}
 
 

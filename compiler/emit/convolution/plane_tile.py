@@ -17,11 +17,12 @@ the arithmetic is 18 cycles for four vectors of the result, the loads, two third
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Module, Value, element_of, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -81,6 +82,27 @@ def plane_tile(module: Module, tile: PlaneTile) -> str:
     return module.share(key, writer(module, tile, module.unique(stem)).write())
 
 
+def below(limit: int, numbers: Sequence[int]) -> Value:
+    """Which of the numbers, one for each lane, are below a limit."""
+    bits = ", ".join(f"i1 {int(number < limit)}" for number in numbers)
+    return Value(f"<{bits}>", vector("i1", len(numbers)))
+
+
+def store_first(f: Function, value: Value, at: Value, count: int) -> None:
+    """Store the first ``count`` lanes: where masked stores are no instructions, in pieces of a power of two."""
+    lanes, done = lanes_of(value.type), 0
+    if count >= lanes:
+        f.store(value, at)
+    elif f.target.masked:
+        f.masked_store(value, at, below(count, range(lanes)))
+    else:
+        element = element_of(value.type)
+        for size in (1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1):
+            piece = f.shuffle(value, None, range(done, done + size)) if size > 1 else f.extract(value, done)
+            f.store(piece, f.offset(at, done, element))
+            done += size
+
+
 class _Tile:
     """What both kinds share: the function, and vectors or single pixels of a row."""
 
@@ -101,12 +123,6 @@ class _Tile:
         """How many vectors of each phase are whole."""
         return self.tile.width // (self.lanes * self.spacing)
 
-    def mask(self, left: int) -> Value:
-        """The first ``left`` lanes."""
-        left = max(0, min(left, self.lanes))
-        return Value("<" + ", ".join(f"i1 {int(lane < left)}" for lane in range(self.lanes)) + ">",
-                     vector("i1", self.lanes))  # fmt: skip
-
 
 class _Forward(_Tile):
     def write(self) -> str:
@@ -122,11 +138,9 @@ class _Forward(_Tile):
                     self._vectors(weights, f.offset(x, column.index, self.element), y, column.index, None)
             done = self.whole * self.lanes
             left = tile.width - done * self.spacing
-            if left and f.target.masked:
+            if left:
                 last = Value(str(done), "i64")
                 self._vectors(weights, f.offset(x, last, self.element), y, last, left)
-            elif left:
-                self._pixels(weights, x, y, done)
         return f.finish()
 
     def _weights(self) -> dict[tuple[int, int, int], Value]:
@@ -138,23 +152,19 @@ class _Forward(_Tile):
                     found[h, i, j] = f.load(self.element, f.offset(self.w, i * row + offset, self.element))
         return {key: f.splat(weight, self.lanes) for key, weight in found.items()}
 
-    def _sums(
-        self, weights: dict[tuple[int, int, int], Value], x: Value, phases: range, type_: str
-    ) -> list[list[Value]]:
-        """For each row and phase the sum over all taps, of a vector of pixels or one."""
+    def _sums(self, weights: dict[tuple[int, int, int], Value], x: Value) -> list[list[Value]]:
+        """For each row and phase the sum over all taps, of a vector of pixels."""
         f, tile = self.f, self.tile
-        sums = [[f.const(0, type_)] * self.spacing for _ in range(tile.together)]
+        sums = [[f.const(0, self.type)] * self.spacing for _ in range(tile.together)]
         for row, pairs in meetings(tile.together, tile.taps, tile.step, tile.dilation).items():
             line = f.offset(x, row * tile.x_row, self.element)
             values: dict[int, Value] = {}
-            for h in phases:
+            for h in range(self.spacing):
                 for j, at in enumerate(tile.phases[h]):
                     if at not in values:
-                        values[at] = f.load(type_, f.offset(line, at, self.element))
+                        values[at] = f.load(self.type, f.offset(line, at, self.element))
                     for t, i in pairs:
-                        weight = weights[h, i, j]
-                        weight = weight if type_ == self.type else f.extract(weight, 0)
-                        sums[t][h] = multiply_add(f, tile.dtype, values[at], weight, sums[t][h])
+                        sums[t][h] = multiply_add(f, tile.dtype, values[at], weights[h, i, j], sums[t][h])
         return sums
 
     def _vectors(
@@ -162,29 +172,14 @@ class _Forward(_Tile):
     ) -> None:
         """A vector of each phase of all rows, or the ``left`` pixels that are left of a row."""
         f, tile = self.f, self.tile
-        sums = self._sums(weights, x, range(self.spacing), self.type)
+        sums = self._sums(weights, x)
         for t, phases in enumerate(sums):
             line = f.offset(y, f.add(t * tile.y_row, f.mul(column, self.spacing)), self.element)
             for number, value in enumerate(_dealt_back(f, phases, self.lanes)):
                 at = f.offset(line, number * self.lanes, self.element)
-                if left is None or left >= (number + 1) * self.lanes:
-                    f.store(value, at)
-                elif left > number * self.lanes:
-                    f.masked_store(value, at, self.mask(left - number * self.lanes))
-
-    def _pixels(self, weights: dict[tuple[int, int, int], Value], x: Value, y: Value, first: int) -> None:
-        """Pixels one by one, for a machine without masks."""
-        f, tile = self.f, self.tile
-        for h in range(self.spacing):
-            count = -(-(tile.width - h) // self.spacing)
-            if first >= count:
-                continue
-            with f.loop(first, count) as pixel:
-                at = f.offset(x, pixel.index, self.element)
-                sums = self._sums(weights, at, range(h, h + 1), self.element)
-                to = f.offset(y, f.add(f.mul(pixel.index, self.spacing), h), self.element)
-                for t, phases in enumerate(sums):
-                    f.store(phases[h], f.offset(to, t * tile.y_row, self.element))
+                count = self.lanes if left is None else min(self.lanes, left - number * self.lanes)
+                if count > 0:
+                    store_first(f, value, at, count)
 
 
 def _dealt_back(f: Function, phases: list[Value], lanes: int) -> list[Value]:
@@ -205,13 +200,10 @@ class _Weights(_Tile):
         sums = {place: f.load(self.type, at[place]) for place in places}
         for place, value in self._plane(sums).items():
             f.store(value, at[place])
-        done = self.whole * self.lanes
-        if tile.width > done and not f.target.masked:
-            self._pixels(done, at)
         return f.finish()
 
     def _plane(self, sums: _Sums) -> _Sums:
-        """What all rows add, but for the last pixels of a row on a machine without masks."""
+        """What all rows add."""
         f, tile, some = self.f, self.tile, self.tile.together
         whole, rest = tile.rows - tile.rows % some, tile.rows % some
         with f.loop(0, whole, some, carry=list(sums.values())) as group:
@@ -232,28 +224,13 @@ class _Weights(_Tile):
                 at = [f.offset(base, column.index, self.element) for base in (x, y)]
                 column.next(*self._rows(at[0], at[1], dict(zip(sums, column.carried)), rows, None).values())
             sums = dict(zip(sums, column.results))
-        if self.tile.width == done or not f.target.masked:
+        if self.tile.width == done:
             return sums
         x, y = (f.offset(base, done, self.element) for base in (x, y))
-        return self._rows(x, y, sums, rows, self.mask(self.tile.width - done))
-
-    def _pixels(self, first: int, at: dict[tuple[int, int], Value]) -> None:
-        """The last pixels of each row one by one; what they add goes to the first lanes of the sums."""
-        f, tile = self.f, self.tile
-        self.type = self.element
-        sums = {place: f.load(self.element, pointer) for place, pointer in at.items()}
-        with f.loop(0, tile.rows, carry=list(sums.values())) as row:
-            x = f.offset(self.x, f.mul(row.index, tile.step * tile.x_row), self.element)
-            y = f.offset(self.y, f.mul(row.index, tile.y_row), self.element)
-            with f.loop(first, tile.width, carry=row.carried) as pixel:
-                ends = [f.offset(base, pixel.index, self.element) for base in (x, y)]
-                pixel.next(*self._rows(ends[0], ends[1], dict(zip(sums, pixel.carried)), 1, None).values())
-            row.next(*pixel.results)
-        for place, value in zip(sums, row.results):
-            f.store(value, at[place])
+        return self._rows(x, y, sums, rows, below(self.tile.width - done, range(self.lanes)))
 
     def _rows(self, x: Value, y: Value, sums: _Sums, rows: int, mask: Value | None) -> _Sums:
-        """What one vector of each of some rows adds, or one pixel."""
+        """What one vector of each of some rows adds."""
         f, tile = self.f, self.tile
         sums = dict(sums)
 
@@ -310,7 +287,7 @@ def frame_rows(module: Module, dtype: np.dtype, deals: int) -> str:
                 prefetch(f, f.offset(at, ahead, element), near=False)
             store([f.load(type_, at) for at in places], lines, main.index)
         prefetch(f, f.offset(f.offset(now, whole, element), ahead, element), near=False)
-        if f.target.masked:
+        if f.target.masked_loads:
             with f.when(f.compare("icmp slt", whole, columns)):
                 values = []
                 for part in range(deals):

@@ -19,11 +19,10 @@ them, on a unit of their own.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.plane_tile import Kind, meetings
+from staticgrad.compiler.emit.convolution.plane_tile import Kind, below, meetings, store_first
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Module, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
@@ -68,7 +67,7 @@ def _power(size: int) -> int:
 def is_small(tile: SmallPlaneTile, target: Target) -> bool:
     """Whether the rows of a phase fit a vector, those that it reads two, and all products can be written down."""
     lanes, pitch, width = tile_lanes(target, tile.dtype), tile.pitch, tile.size[1]
-    if not target.masked or pitch > lanes or _power(width) > 2 * pitch or tile.width == 0:
+    if not target.masked_loads or pitch > lanes or _power(width) > 2 * pitch or tile.width == 0:
         return False
     vectors = (-(-vertical.count // (lanes // pitch)) for vertical, _ in tile.phases)
     taps = (vertical.number * horizontal.number for vertical, horizontal in tile.phases)
@@ -105,7 +104,7 @@ class _Rows:
         at = self.f.offset(self.base, number * self.row, self.element)
         if self.size[1] == self.lanes:
             return self.f.load(self.type, at)
-        return self.f.masked_load(self.type, at, _below(self.size[1], range(self.lanes)))
+        return self.f.masked_load(self.type, at, below(self.size[1], range(self.lanes)))
 
     def _beside(self, numbers: tuple[int, ...], columns: tuple[int, ...]) -> Value:
         """A vector with these columns of each of some rows."""
@@ -119,18 +118,12 @@ class _Rows:
         value = f.shuffle(rows[0], rows[1] if len(rows) == 2 else None, order)
         if zero or all(inside):
             return value
-        return f.select(_below(1, [int(not is_inside) for is_inside in inside] * len(numbers)), value,
+        return f.select(below(1, [int(not is_inside) for is_inside in inside] * len(numbers)), value,
                         f.const(0, value.type))  # fmt: skip
 
 
 def _joined(f: Function, low: Value, high: Value) -> Value:
     return f.shuffle(low, high, range(2 * lanes_of(low.type)))
-
-
-def _below(limit: int, numbers: Sequence[int]) -> Value:
-    """Which of the numbers are below a limit."""
-    bits = ", ".join(f"i1 {int(number < limit)}" for number in numbers)
-    return Value(f"<{bits}>", vector("i1", len(numbers)))
 
 
 class _Writer:
@@ -207,10 +200,7 @@ class _Writer:
             order = [lane + number * self.lanes for lane in lanes for number in range(len(phases))]
             value = f.shuffle(phases[0], phases[1] if len(phases) == 2 else None, order)
             at = f.offset(self.y, (vertical.first + row * vertical.spacing) * tile.y_row, self.element)
-            if tile.width == len(order):
-                f.store(value, at)
-            else:
-                f.masked_store(value, at, _below(tile.width, range(len(order))))
+            store_first(f, value, at, tile.width)
 
     def _weights(self) -> None:
         f, tile = self.f, self.tile
@@ -236,4 +226,4 @@ class _Writer:
         rows = self._numbers(vertical, t, 1)
         if rows[-1] < vertical.count:
             return total
-        return self.f.select(_below(vertical.count, [row for row in rows for _ in range(self.pitch)]), total, before)
+        return self.f.select(below(vertical.count, [row for row in rows for _ in range(self.pitch)]), total, before)
