@@ -215,6 +215,7 @@ class Facts:
     needed: frozenset[int]
 
 
+@functools.lru_cache(maxsize=1024)
 def analyse(nest: Nest) -> Facts:
     outer = frozenset(range(len(nest.outer)))
     depends: list[frozenset[int]] = []
