@@ -93,6 +93,7 @@ def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
     return convolution.scratch_bytes(kernel, target, workers)
 
 
+@phase("scratch")
 def add_scratch(steps: Sequence[Step], target: Target, workers: int) -> None:
     """Give each step the buffer that its kernel needs beside its operands."""
     for step in steps:

@@ -19,6 +19,7 @@ from enum import IntEnum
 
 from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, Image, ImageError, Relocation
 from staticgrad.frozen import frozen
+from staticgrad.phases import phase
 
 IDENT = b"\x7fELF\x02\x01\x01"  # 64 bits, little-endian, version 1
 RELOCATABLE, X86_64 = 1, 62
@@ -80,6 +81,7 @@ class Symbol:
     is_export: bool
 
 
+@phase("link")
 def link(*objects: bytes) -> Image:
     """The image of objects that refer to each other.
 

@@ -29,6 +29,7 @@ from staticgrad.compiler.steps.schedule import ancestors, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
+from staticgrad.phases import phase
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
@@ -40,6 +41,7 @@ NEAR_BYTES, MIDDLE_BYTES = 1 << 15, 1 << 19
 MIDDLE_RATE, FAR_RATE = 8e10, 1e10
 
 
+@phase("inline")
 def inline(steps: Sequence[Step], target: Target) -> list[Step]:
     """The steps without the buffers that are not worth their memory, and with bodies that share what they can."""
     inliner = _Inliner(steps, target)

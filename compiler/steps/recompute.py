@@ -31,6 +31,7 @@ from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.errors import StaticGradError
+from staticgrad.phases import phase
 from staticgrad.reach import reach
 
 FLOPS_PER_SECOND = 1e11  # rough rates: what counts is which of two steps takes longer
@@ -43,6 +44,7 @@ ROUNDS = 3  # the next one begins at the peak that the last one left
 Planner = Callable[[Sequence[Step]], int]
 
 
+@phase("recompute")
 def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> list[Step]:
     """Steps whose planned arena does not exceed the budget.
 

@@ -30,6 +30,7 @@ from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, I
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES, OPS
+from staticgrad.phases import phase
 
 MOST_EXTRA = 32  # instructions that the elements of a nest take one by one, beyond those for a vector of them
 PRODUCT_COST = 160  # of a kernel that multiplies small matrices, in instructions
@@ -46,6 +47,7 @@ class _Small:
     operands: tuple[Operand, ...]
 
 
+@phase("scalarize")
 def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()) -> list[Step]:
     """The steps with runs of small nests joined. ``others`` are steps that may touch the same buffers."""
     users = Counter(memory for step in (*steps, *others) for memory in step.memories)

@@ -28,6 +28,7 @@ from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES
+from staticgrad.phases import phase
 from staticgrad.reach import reach
 
 MOST_PARTS = 16
@@ -49,6 +50,7 @@ class Split:
     nbytes: tuple[int, ...]  # of the partial results
 
 
+@phase("split")
 def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
     """The steps with their long reductions split, a sweep at a time where there are several (``sweeps``)."""
 
