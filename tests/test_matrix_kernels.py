@@ -22,6 +22,7 @@ from support.targets import HERE
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
+from staticgrad.compiler.emit.convolution import products
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target
@@ -883,6 +884,15 @@ def test_the_last_pixels_of_rows_of_planes_are_not_done_one_by_one(direction: Di
                                        groups=8), 0)  # fmt: skip
     assert "fma.v8f32" in module.text()
     assert "fma.f32" not in module.text()
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_few_outputs_do_not_wait_for_all_pixels_of_the_next_block_at_once(target: Target) -> None:
+    """Asking for hundreds of lines between two tiles was waiting for memory: 32 → 16 channels took twice as long."""
+    kernel = convolution_case("forward", 1, 32, (112, 112), 16, (1, 1)).kernel
+    plan = products.product_plan(replace(kernel, epilogue=None), target)
+    assert plan.by_tiles
+    assert plan.lines <= products.AT_ONCE * plan.turns * plan.strip
 
 
 def many_weights_cases() -> list[Case]:

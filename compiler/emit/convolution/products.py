@@ -11,7 +11,7 @@ threads. Forward with a stride the pixels of a unit are gathered first (``planes
 *strip* at a time, some panels as wide as a tile: rows of the strip, which lie a plane apart, are copied into its panels
 and stay in the caches while all outputs are computed, some planes after each other; few outputs read them in place.
 What is read of an image is too scattered for the machine to foresee: so between the tiles of a unit the lines of the
-next one are asked for, channel by channel, as they lie in memory.
+next one are asked for, channel by channel, as they lie in memory, and a few at a time, since a core waits for no more.
 
 The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
 memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
@@ -41,7 +41,7 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
-from staticgrad.compiler.emit.target import PAGE, Target
+from staticgrad.compiler.emit.target import LINE, PAGE, Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -53,6 +53,7 @@ TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
 LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
 LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
 NEAR_BYTES = 2 << 20  # of all images
+AT_ONCE = 16  # lines of memory that a core waits for: who asks for more waits itself
 ENOUGH_UNITS = 8  # so that threads have work of their own: for more of them outputs are not cut in parts
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
 LEAST_PART_GATHERED = 256  # where each part gathers them, too
@@ -106,6 +107,21 @@ class Products(ByUnits):
     def passes(self) -> int:
         """Over the terms."""
         return -(-self.terms // self.depth)
+
+    @property
+    def turns(self) -> int:
+        """Row panels of a unit, in all strips and passes."""
+        return self.strips * self.passes * self.part_panels
+
+    @property
+    def lines(self) -> int:
+        """That a unit reads of its image."""
+        return self.terms * -(-self.rows * abs(self.source[2]) // max(1, LINE // self.tiling.dtype.itemsize))
+
+    @property
+    def by_tiles(self) -> bool:
+        """Whether lines of the next unit are asked for before each tile."""
+        return self.lines > AT_ONCE * self.turns
 
     @property
     def apart(self) -> int:
@@ -198,8 +214,12 @@ class _Strips:
         step = f.add(f.mul(self._number(first, plan.strip), plan.passes), self._number(start, plan.depth))
         turn = f.mul(step, plan.part_panels)
         with span(f, *self.panels) as row_panel:
-            self._fetch(f.add(turn, f.sub(row_panel, self.panels[0])))
+            now = f.add(turn, f.sub(row_panel, self.panels[0]))
+            if not plan.by_tiles:
+                self._fetch(now)
             with span(f, first, end) as column:
+                if plan.by_tiles:
+                    self._fetch(f.add(f.mul(now, plan.strip), f.sub(column, first)))
                 self._tile(self._panel(first, column), row_panel, column, start, depth)
 
     def _number(self, start: Index, size: int) -> Index:
@@ -210,8 +230,8 @@ class _Strips:
         """Ask for some lines of the next unit, in the order of memory: in all turns together for all of them."""
         writer, plan = self.writer, self.plan
         f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
-        run = -(-plan.rows * abs(plan.source[2]) // line)  # lines of a channel
-        lines = -(-plan.terms * run // (plan.strips * plan.passes * plan.part_panels))
+        run = plan.lines // plan.terms
+        lines = -(-plan.lines // (plan.turns * (plan.strip if plan.by_tiles else 1)))
         first = f.mul(turn, lines)
         with span(f, first, f.add(first, lines)) as number:
             channel, place = divide(f, number, run)
