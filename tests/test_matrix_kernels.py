@@ -891,8 +891,8 @@ def test_few_outputs_do_not_wait_for_all_pixels_of_the_next_block_at_once(target
     """Asking for hundreds of lines between two tiles was waiting for memory: 32 → 16 channels took twice as long."""
     kernel = convolution_case("forward", 1, 32, (112, 112), 16, (1, 1)).kernel
     plan = products.product_plan(replace(kernel, epilogue=None), target)
+    assert plan.lines > products.AT_ONCE * plan.turns
     assert plan.by_tiles
-    assert plan.lines <= products.AT_ONCE * plan.turns * plan.strip
 
 
 def many_weights_cases() -> list[Case]:
