@@ -16,7 +16,8 @@ The batch of strided blocks is what makes one function serve both products and c
 the filter); see Georganas et al., "High-performance deep learning via a single building block" (IPDPS 2020).
 
 Registers: ``rows·vectors`` accumulators, ``vectors`` rows of B, one broadcast element of A. Of AVX-512's 32 that is
-8·3 + 3 + 1 = 28 (8×48 float32, 8×24 float64), of AVX2's 16 it is 6·2 + 2 + 1 = 15 (6×16, 6×8), of the 16 of a
+8·3 + 3 + 1 = 28 (8×48 float32, 8×24 float64), of AVX2's 16 it is 6·2 + 2 + 1 = 15 (6×16, 6×8) or
+4·3 + 3 + 1 = 16 (4×24, 4×12), of the 16 of a
 machine without fused multiply-add 4·2 + 2 + 1 + a product = 12 (4×8, 4×4); an odd tile may use all but one. The floor
 is two multiply-adds of ``lanes`` elements each cycle, 4·lanes flops × clock: 8×48 takes 24/2 = 12 cycles for each k,
 in which it also loads 8 + 3 operands of the 24 that two load ports could bring and issues about 45 of at least 72
@@ -37,11 +38,12 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import PAGE, Target
 
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
+FEW_REGISTERS = 16  # and less: then all of them are used
 HIDING = 8  # sums at once hide the latency of a multiply-add
 AHEAD = 16  # turns, that rows of a far B are asked for
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
@@ -302,6 +304,58 @@ def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
 
 
 @dataclass(frozen=True, slots=True)
+class InPlace:
+    """When B is read where it lies, strided: up to ``nbytes`` by any number of rows of A, a longer one by ``rows`` at
+    most, one whose rows lie a multiple of ``apart`` bytes apart, and so in few sets of a cache, by ``aliased``, and a
+    far one whose vectors split lines by ``split``."""
+
+    nbytes: int
+    rows: int
+    apart: int
+    aliased: int
+    split: int
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a product costs beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in the
+    first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
+    stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
+    All are least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share."""
+
+    in_place: InPlace
+    from_near_b: float
+    from_b: float
+    near_vectors: int
+    from_a: float
+    tile: float
+    stored: float
+    copied: float
+    turned: float
+    turned_back: float
+    usual_rows: int
+
+
+# Of 32 registers: from 500 products, which it meets within 7 % (one standard deviation; AMD Zen 5).
+MANY_REGISTERS_COSTS = Costs(
+    InPlace(nbytes=512 << 10, rows=192, apart=PAGE, aliased=64, split=96),
+    from_near_b=0.1, from_b=0.25, near_vectors=512, from_a=0.08, tile=3, stored=0.6, copied=0.055, turned=0.065,
+    turned_back=0.085, usual_rows=USUAL_ROWS,
+)  # fmt: skip
+# Of 16: from 1650 products of 150 sizes whose operands came from the second cache or farther (AMD Zen 3). Their tiles
+# are low and narrow and so read B more often: it is packed for fewer rows.
+FEW_REGISTERS_COSTS = Costs(
+    InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
+    from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
+    turned_back=0.26, usual_rows=6,
+)  # fmt: skip
+
+
+def costs_of(target: Target) -> Costs:
+    return FEW_REGISTERS_COSTS if target.registers <= FEW_REGISTERS else MANY_REGISTERS_COSTS
+
+
+@dataclass(frozen=True, slots=True)
 class Tiling:
     """How an m × n result is cut into tiles.
 
@@ -323,6 +377,7 @@ class Tiling:
     last_vectors: int
     last_lanes: int
     masked: bool
+    costs: Costs
     terms: int = 1
     far: bool = False
 
@@ -386,23 +441,23 @@ class Tiling:
 
 
 def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
-    """The tallest tile of so many vectors that spills no register."""
+    """The tallest tile of so many vectors that spills no register. One is left over unless registers are few."""
     if dtype.kind != "f":
         return max(1, 4 // vectors)
     temporaries = 1 if target.fma else 2
-    rows = (target.registers - 1 - temporaries - vectors) // vectors
+    spare = 0 if target.fma and target.registers <= FEW_REGISTERS else 1
+    rows = (target.registers - spare - temporaries - vectors) // vectors
     return min(rows, 14)
 
 
-def _tile_cycles(rows: int, vectors: int, depth: int, chains: int) -> float:
+def _tile_cycles(costs: Costs, rows: int, vectors: int, depth: int, chains: int) -> float:
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the four cycles that the chain
     takes; then what else each operand costs, more for a panel of B too long to stay in the first cache, and what is
-    stored. The factors of these are a least-squares fit to 500 measured products of drawn sizes (AMD Zen 5), which it
-    meets within 7 % (one standard deviation)."""
+    stored."""
     fmas = rows * vectors
     cycles = max(fmas / 2, (rows + vectors) / 2, (fmas + rows + vectors + 4) / 6, 4.0 / chains)
-    from_b = 0.25 if depth * vectors > 512 else 0.1
-    return depth * (cycles + from_b * vectors + 0.08 * rows) + 3 + 0.6 * fmas
+    from_b = costs.from_b if depth * vectors > costs.near_vectors else costs.from_near_b
+    return depth * (cycles + from_b * vectors + costs.from_a * rows) + costs.tile + costs.stored * fmas
 
 
 def make_tiling(
@@ -421,7 +476,7 @@ def make_tiling(
     if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
         last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
-                  last_vectors, last_lanes, target.masked, terms)  # fmt: skip
+                  last_vectors, last_lanes, target.masked, costs_of(target), terms)  # fmt: skip
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
@@ -430,10 +485,10 @@ def tiling_cost(tiling: Tiling, depth: int) -> float:
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(height, inner[0], depth, tiling.chains)
-            cycles += panels * (a_row + _tile_cycles(height, last[0], depth, tiling.chains))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(tiling.costs, height, inner[0], depth, tiling.chains)
+            cycles += panels * (a_row + _tile_cycles(tiling.costs, height, last[0], depth, tiling.chains))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
-    unusual = any(height != USUAL_ROWS for height in tiling.heights())
+    unusual = any(height != tiling.costs.usual_rows for height in tiling.heights())
     return cycles * (1 + 0.02 * (tiling.variants() - 1) + 0.02 * unusual)
 
 

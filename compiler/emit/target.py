@@ -18,7 +18,6 @@ from staticgrad.frozen import frozen
 # What the caches of all three families have in common, in bytes.
 LINE = 64
 PAGE = 4096  # lines a multiple of it apart fall into one set of the first cache
-OWN_CACHE_BYTES = 1 << 20  # about what a core has for itself
 FAR_BYTES = 2048  # rows so far apart are new to the prefetchers, which stop at a page's end
 
 
@@ -46,6 +45,7 @@ class Target:
     masked: bool  # masked loads and stores are single instructions
     masked_loads: bool  # masked loads are
     fma: bool  # a fused multiply-add is one instruction
+    own_cache_bytes: int  # about what a core has for itself: its second cache
     cpu: str
     features: str
     measured: tuple[tuple[str, Blocking], ...] = ()
@@ -63,10 +63,11 @@ def _enabled(names: tuple[str, ...]) -> str:
     return ",".join(f"+{name}" for name in names)
 
 
-GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, cpu="", features="")
-AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, cpu="x86-64-v3",
+GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, own_cache_bytes=512 << 10, cpu="",
+                 features="")  # fmt: skip
+AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, own_cache_bytes=512 << 10, cpu="x86-64-v3",
               features=_enabled(AVX2_NEEDS))  # fmt: skip
-AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, cpu="x86-64-v4",
+AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, own_cache_bytes=1 << 20, cpu="x86-64-v4",
                 features=_enabled(AVX512_NEEDS))  # fmt: skip
 TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}
 

@@ -34,13 +34,8 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.target import LINE, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
-IN_PLACE_BYTES = 512 << 10  # of B that is read where it lies, strided, by any number of rows of A
-# Rows of A at most that read a longer B so, or one whose rows lie pages apart, or a far one whose vectors split lines.
-IN_PLACE_ROWS, ALIASED_IN_PLACE_ROWS, SPLIT_IN_PLACE_ROWS = 192, 64, 96
 NEAR_BYTES = 4 << 20  # of an operand: longer ones come from far away each time
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
-# Cycles a byte: of copies by vectors, of transposing ones, and of results that are copied transposed.
-COPIED, TURNED, TURNED_BACK = 0.055, 0.065, 0.085
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
@@ -130,8 +125,8 @@ def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float,
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
     cycles = _tiled_cycles(way, tiling, turned=turned, given_b=True)
     narrow = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, None)
-    if narrow is not None and narrow[0] + _turning_back(way, turned=turned) < cycles:
-        return narrow[0] + _turning_back(way, turned=turned), narrow[1]
+    if narrow is not None and narrow[0] + _turning_back(way, tiling, turned=turned) < cycles:
+        return narrow[0] + _turning_back(way, tiling, turned=turned), narrow[1]
     return cycles, tiling
 
 
@@ -220,7 +215,7 @@ def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[flo
     if found is None:
         return []
     cycles, tiling = found
-    return [(cycles + _turning_back(way, turned=turned), tiling)]
+    return [(cycles + _turning_back(way, tiling, turned=turned), tiling)]
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------
@@ -255,11 +250,12 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
     if _must_pack(tiling, b):
         return True
     size = tiling.dtype.itemsize
-    if b[0] * size % PAGE == 0 and k > 64:
-        return tiling.m > ALIASED_IN_PLACE_ROWS
+    in_place = tiling.costs.in_place
+    if b[0] * size % in_place.apart == 0 and k > 64:
+        return tiling.m > in_place.aliased
     split = b[0] * size % LINE != 0 and k * tiling.n * size > NEAR_BYTES
-    rows = SPLIT_IN_PLACE_ROWS if split else IN_PLACE_ROWS
-    return tiling.m > rows and k * tiling.n * size > IN_PLACE_BYTES
+    rows = in_place.split if split else in_place.rows
+    return tiling.m > rows and k * tiling.n * size > in_place.nbytes
 
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
@@ -290,17 +286,17 @@ def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
 
 def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bool = False) -> float:
     """About how long a product takes: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
-    cycles, size = tiling_cost(tiling, way.k), way.dtype.itemsize
+    cycles, size, costs = tiling_cost(tiling, way.k), way.dtype.itemsize, tiling.costs
     if not given_b and _packs_b(tiling, way.b, way.k):
-        cycles += way.k * way.n * size * (COPIED if way.b[1] == 1 else TURNED)
+        cycles += way.k * way.n * size * (costs.copied if way.b[1] == 1 else costs.turned)
     if packs_a(tiling, way.m, way.k, way.a):
-        cycles += way.m * way.k * size * (COPIED if way.a[1] == 1 else TURNED)
-    return cycles + _turning_back(way, turned=turned)
+        cycles += way.m * way.k * size * (costs.copied if way.a[1] == 1 else costs.turned)
+    return cycles + _turning_back(way, tiling, turned=turned)
 
 
-def _turning_back(way: Orientation, *, turned: bool) -> float:
+def _turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """About how long it takes to bring a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:
         return way.m * way.n * READ_TURNED * turned
-    return way.m * way.n * TURNED_BACK * way.dtype.itemsize * (way.c[1] != 1)
+    return way.m * way.n * tiling.costs.turned_back * way.dtype.itemsize * (way.c[1] != 1)

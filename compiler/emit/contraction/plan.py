@@ -36,7 +36,7 @@ from staticgrad.compiler.emit.contraction.blocking import (
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, OWN_CACHE_BYTES, PAGE, Blocking, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
@@ -256,7 +256,7 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
     way = given.swap() if blocking.swapped else given
     tiling, row_bytes = tiling_of(blocking, way, target), way.b[0] * way.dtype.itemsize
     once = tiling.row_panels == 1 and not blocking.packed  # is B read, where it lies
-    return replace(tiling, far=once and row_bytes >= FAR_BYTES and way.k * row_bytes > OWN_CACHE_BYTES)
+    return replace(tiling, far=once and row_bytes >= FAR_BYTES and way.k * row_bytes > target.own_cache_bytes)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:

@@ -33,7 +33,7 @@ from staticgrad.compiler.emit.nest.facts import (
 from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, OWN_CACHE_BYTES, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 from staticgrad.frozen import frozen
 
@@ -624,7 +624,8 @@ class _Planner:
         """The innermost loop, where its turns visit rows of memory once: more than a cache holds."""
         if self.inner_vector or self.vector is None or sweeps != 1:
             return None
-        return self.order[-1] if self._moved() > OWN_CACHE_BYTES and self.nest.dims[self.order[-1]] > AHEAD else None
+        far = self._moved() > self.target.own_cache_bytes
+        return self.order[-1] if far and self.nest.dims[self.order[-1]] > AHEAD else None
 
     def _is_in_panels(self, parts: Sequence[Part]) -> bool:
         """Whether the rows that the innermost loop visits are far apart, and threads have other loops to share: then
