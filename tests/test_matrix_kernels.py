@@ -954,6 +954,15 @@ def test_small_products_need_no_scratch() -> None:
     assert scratch_bytes(kernel, TARGETS["avx512"]) == 0
 
 
+@pytest.mark.parametrize("name", ["avx512", "avx2"])
+@pytest.mark.parametrize("n", [300, 512])
+def test_a_row_times_a_matrix_reads_it_where_it_lies(name: str, n: int) -> None:
+    """By wide tiles, whole lines of each of its rows: packing it for a ragged end took four times as long."""
+    plan = contraction_plan.plan_of(contraction_case(1, n, 700).kernel, TARGETS[name])
+    assert not plan.pack_b
+    assert plan.tiling.vectors >= 7
+
+
 def test_few_rows_do_not_pack_a_transposed_matrix() -> None:
     """Packing it costs more than the product: x @ w.T for a small batch, the linear layer of many models."""
     kernel = contraction_case(16, 512, 512, layouts="ntn").kernel

@@ -38,7 +38,7 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.target import PAGE, Target
+from staticgrad.compiler.emit.target import LINE, PAGE, Target
 
 Layout = Literal["rows", "columns"]
 
@@ -79,6 +79,7 @@ class Tile:
     terms: int = 1
     far: bool = False
     chains: int = 1
+    exact: bool = False
 
 
 def microkernel(module: Module, tile: Tile) -> str:
@@ -89,6 +90,7 @@ def microkernel(module: Module, tile: Tile) -> str:
         return name
     stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' * tile.edge}{'.far' * tile.far}"
     stem += f".{tile.chains}chains" if tile.chains > 1 else ""
+    stem += ".exact" * tile.exact
     if tile.terms > 1:
         return module.share(key, _emit_side_by_side(module, tile, module.unique(f"{stem}.by{tile.terms}")))
     return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
@@ -121,8 +123,9 @@ class TileWriter:
         return self.f.masked_load(self.type, self._at(row, j), mask)
 
     def load(self, row: Value, j: int) -> Value:
-        """A vector of B (or A). Without masks in the machine operands are padded: whole vectors may be read."""
-        mask = self._masked(j) if self.f.target.masked else None
+        """A vector of B (or A). Without masks in the machine operands are padded, unless the tile says that they are
+        ``exact``: whole vectors may be read."""
+        mask = self._masked(j) if self.f.target.masked or self.tile.exact else None
         if mask is None:
             return self.f.load(self.type, self._at(row, j))
         return self.f.masked_load(self.type, self._at(row, j), mask)
@@ -196,7 +199,7 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
         """One term: where the next one is, and the sums with it."""
         if tile.far:  # before the loads, which would wait for memory
             later = f.offset(moving[0], f.mul(b_stride, AHEAD), element)
-            for j in range(tile.vectors):
+            for j in range(0, tile.vectors, max(1, LINE // f.target.vector_bytes)):  # a line each
                 prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
         b_vectors = [writer.load(moving[0], j) for j in range(tile.vectors)]
         added = []
@@ -362,7 +365,8 @@ class Tiling:
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
     ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
     has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
-    and apart that each is asked for some turns ahead.
+    and apart that each is asked for some turns ahead. With ``exact`` the last vector of B is read under a mask
+    though that takes longer than reading all of it: B, which is read once, needs no copy with room behind its rows.
     """
 
     dtype: np.dtype
@@ -380,6 +384,7 @@ class Tiling:
     costs: Costs
     terms: int = 1
     far: bool = False
+    exact: bool = False
 
     @property
     def chains(self) -> int:
@@ -475,8 +480,10 @@ def make_tiling(
     last_lanes = n - (n_vectors - 1) * lanes
     if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
         last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
+    by_masks = target.masked_loads and not target.masked and dtype.kind == "f"
+    exact = by_masks and row_panels == 1 and terms == 1 and last_lanes not in (0, lanes)
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
-                  last_vectors, last_lanes, target.masked, costs_of(target), terms)  # fmt: skip
+                  last_vectors, last_lanes, target.masked, costs_of(target), terms, exact=exact)  # fmt: skip
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
@@ -503,11 +510,12 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
-    most_vectors = min(8 if target.registers > 16 else 3, -(-n // tile_lanes(target, dtype)))
+    widest = 8 if target.registers > 16 or m == 1 else 3  # of one row each vector of B is an operand in memory
+    most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
-        for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
+        for rows in range(1, max(1, min(m, most_rows(target, dtype, vectors))) + 1):
             for fold in (False, True) if target.masked else (False,):
                 tiling = make_tiling(target, dtype, m, n, rows, vectors, fold)
                 candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
@@ -553,7 +561,20 @@ def choose_tile(
     inner, last = tiling.column_kinds()
     names = [
         [
-            emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.chains))
+            emit(
+                f.module,
+                Tile(
+                    tiling.dtype,
+                    rows,
+                    vectors,
+                    layout,
+                    edge,
+                    tiling.terms,
+                    tiling.far,
+                    tiling.chains,
+                    tiling.exact and edge,
+                ),
+            )
             for vectors, edge in (inner, last)
         ]
         for rows in tiling.heights()

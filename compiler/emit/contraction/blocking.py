@@ -260,7 +260,7 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
 
 def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
     """B cannot be read in place: its rows are not contiguous, or whole vectors would be read behind the edge."""
-    return b[1] != 1 or (tiling.edge and not tiling.masked)
+    return b[1] != 1 or (tiling.edge and not (tiling.masked or tiling.exact))
 
 
 # -- estimates --------------------------------------------------------------------------------------------------------
