@@ -96,6 +96,36 @@ def test_softmax(dtype: np.dtype) -> None:
     check(nests, [arrays[: len(n.args)] for n, arrays in zip(nests, data, strict=True)], rtol=3e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64, U8], ids=str)
+def test_rows_of_every_length_have_all_their_elements(dtype: np.dtype) -> None:
+    """What is left of whole vectors is run under a mask, or in halves, quarters and so on."""
+    sizes = range(1, 68)
+    nests = [row_sum(3, size, kind, dtype) for kind in ("sum", "max") for size in sizes]
+    data = [[np.arange(3 * n.inner[0]).astype(dtype), np.zeros(3, dtype)] for n in nests]
+    if dtype != U8:
+        nests += [softmax(3, size, dtype) for size in sizes]
+        data += [[normal(3, size, dtype=dtype), np.zeros(3 * size, dtype)] for size in sizes]
+    check(nests, data, rtol=3e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("target", [AVX2, AVX512], ids=lambda target: target.name)
+def test_long_chains_of_instructions_are_interleaved_where_the_target_asks_for_it(target: Target) -> None:
+    def lanes(size: int, name: str, dtype: np.dtype = F32, rows: int = 3) -> int:
+        body = (Load(Access(0, 0, (size, 1)), dtype), op(name, 0, dtype=dtype), Store(Access(1, 0, (size + 1, 1)), 1))
+        plan = plan_nest(Nest((rows, size), (), (dtype, dtype), body), target)
+        assert plan is not None
+        return plan.lanes
+
+    one = target.lanes(F32)
+    assert lanes(100, "exp") == one * target.interleaved
+    assert lanes(100, "exp", F64) == one * target.interleaved // 2
+    assert lanes(100, "negative") == one
+    assert lanes(2 * one - 1, "exp") <= one
+    plan = plan_nest(softmax(5, 100), target)
+    assert plan is not None
+    assert plan.lanes == one * target.interleaved
+
+
 def test_layer_norm() -> None:
     nests = [layer_norm(r, c) for r, c in SHAPES if c > 1]
     data = [

@@ -36,8 +36,9 @@ class Blocking:
 
 @frozen
 class Target:
-    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator.
-    ``measured`` are the products, by their text, for which another blocking than the estimated one was found faster."""
+    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator. Of
+    long chains of instructions so many are ``interleaved`` that their latencies hide each other. ``measured`` are the
+    products, by their text, for which another blocking than the estimated one was found faster."""
 
     name: str
     vector_bytes: int
@@ -48,6 +49,7 @@ class Target:
     own_cache_bytes: int  # about what a core has for itself: its second cache
     cpu: str
     features: str
+    interleaved: int = 1
     measured: tuple[tuple[str, Blocking], ...] = ()
 
     def lanes(self, dtype: np.dtype) -> int:
@@ -66,7 +68,7 @@ def _enabled(names: tuple[str, ...]) -> str:
 GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, own_cache_bytes=512 << 10, cpu="",
                  features="")  # fmt: skip
 AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, own_cache_bytes=512 << 10, cpu="x86-64-v3",
-              features=_enabled(AVX2_NEEDS))  # fmt: skip
+              features=_enabled(AVX2_NEEDS), interleaved=2)  # fmt: skip
 AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, own_cache_bytes=1 << 20, cpu="x86-64-v4",
                 features=_enabled(AVX512_NEEDS))  # fmt: skip
 TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}

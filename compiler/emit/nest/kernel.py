@@ -670,10 +670,9 @@ class _Emitter:
         for number, found in gathered.items():
             kind, _, dtype = self._reduce(number)
             if self.plan.vector_is_inner:
-                vectors = [value for value in found if value.type.startswith("<")]
-                scalars = [value for value in found if not value.type.startswith("<")]
-                total = across_lanes(self.f, kind, dtype, combine_all(self.f, kind, dtype, vectors))
-                found = [combine_all(self.f, kind, dtype, [total, *scalars])]
+                whole = [value for value in found if lanes_of(value.type) == self.plan.lanes]
+                total = combine_all(self.f, kind, dtype, whole)
+                found = [across_lanes(self.f, kind, dtype, total, *found[len(whole) :])]
             wanted = dtype_of(self.nest, number)
             scope.values[number] = [self._as(Lane(value, dtype), wanted) for value in found]
 
@@ -707,13 +706,13 @@ class _Emitter:
         )
 
     def _slot_types(self, scope: Scope, sweep: Sweep, number: int) -> list[str]:
-        """The accumulators of one reduction: a vector for each copy, a scalar for a tail without masks."""
+        """The accumulators of one reduction: a vector for each copy, and one for each shorter vector of a tail."""
         _, arg, dtype = self._reduce(number)
         element = value_type(dtype)
         if self.plan.vector_is_inner:
             copies = max(span.copies for span in sweep.spans)
-            tail = [element] if any(span.lanes == 1 for span in sweep.spans) else []
-            return [vector(element, self.plan.lanes)] * copies + tail
+            shorter = [span.lanes for span in sweep.spans if span.lanes < self.plan.lanes]
+            return [vector(element, lanes) for lanes in (*[self.plan.lanes] * copies, *shorter)]
         lanes, found = self._lanes_and_copies(scope, arg)
         return [vector(element, lanes)] * len(found)
 
@@ -731,13 +730,11 @@ class _Emitter:
         new = list(accumulators)
         for number in sweep.reductions:
             kind, arg, dtype = self._reduce(number)
-            slots = [i for i, (n, _) in enumerate(self._slots) if n == number]
             lanes, copies, mask = scope.block.lanes, range(scope.block.copies), scope.block.mask
             if not self.plan.vector_is_inner:
                 # Lanes are rows: what a row beyond the end gathers is never stored.
                 (lanes, copies), mask = self._lanes_and_copies(scope, arg), None
-            elif lanes == 1:
-                slots = slots[-1:]
+            slots = [i for i, (n, type_) in enumerate(self._slots) if n == number and lanes_of(type_) == lanes]
             for copy in copies:
                 old = new[slots[copy]]
                 if number in self.plan.contracted:

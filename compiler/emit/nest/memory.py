@@ -189,7 +189,7 @@ class Memory:
         return [(x, Tiles(self.f, self._dtype(x), lanes, size, self._step(x))) for x in chosen]
 
     def _is_staging(self, scope: Scope) -> bool:
-        return bool(self.plan.staged) and scope.block.mask is None and scope.block.lanes > 1
+        return bool(self.plan.staged) and scope.block.mask is None and scope.block.lanes == self.plan.lanes
 
     def _dtype(self, access: Access) -> np.dtype:
         return self.plan.nest.args[access.arg]
@@ -273,9 +273,17 @@ class Memory:
         return found
 
     def _store_strided(self, scope: Scope, access: Access, value: Lane, copy: int, add: bool) -> None:
-        """Vectors of which the lanes in between are masked out."""
+        """Vectors of which the lanes in between are masked out; lane by lane where such a store is no single
+        instruction."""
         lanes, step, dtype = scope.block.lanes, self._step(access), value.dtype
         address = self._address(scope, access, dtype, copy)
+        if not self.f.target.masked:
+            if add:
+                value = self._sum(from_memory(self.f, self._load_strided(scope, access, dtype, copy), dtype), value)
+            new = to_memory(self.f, value.value)
+            for lane in range(lanes):
+                self.f.store(self.f.extract(new, lane), self.f.offset(address, lane * step, memory_type(dtype)))
+            return
         new = to_memory(self.f, value.value)
         for start in range(0, lanes * step, lanes):
             place = self.f.offset(address, start, memory_type(dtype))

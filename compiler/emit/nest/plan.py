@@ -186,7 +186,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
     per_turn = 1.0
     if dim is not None:
         size = nest.dims[dim]
-        turns = -(-size // lanes) if target.masked else size // lanes + size % lanes
+        turns = -(-size // lanes) if target.masked else size // lanes + (size % lanes).bit_count()
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
     runs, inner_dims = _runs(nest, facts), range(len(nest.outer), len(nest.dims))
@@ -374,7 +374,7 @@ def spans_of(
     size: int, lanes: int, copies: int, target: Target, cost: int, ratio: int = LAST_BLOCK
 ) -> tuple[Span, ...]:
     """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
-    that remain, and a tail."""
+    that remain, and a tail: under a mask, or in vectors of half the lanes, of a quarter, and so on."""
     if target.masked and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
@@ -391,10 +391,18 @@ def spans_of(
         return (*spans, Span(at, size, lanes, 1, masked=True))
     if size - rest > at:
         spans.append(Span(at, size - rest, lanes, 1))
-    if rest:
-        last = lanes if target.masked else 1
-        spans.append(Span(size - rest, size, last, 1, masked=target.masked))
+    if rest and target.masked:
+        spans.append(Span(size - rest, size, lanes, 1, masked=True))
+    elif rest:
+        spans += _halved(size, rest, lanes)
     return tuple(spans)
+
+
+def _halved(size: int, rest: int, lanes: int) -> list[Span]:
+    """The last ``rest`` of an axis, less than ``lanes``, in single turns of halves of these."""
+    halves = [lanes >> i for i in range(1, lanes.bit_length()) if rest & (lanes >> i)]
+    starts = [size - rest % (2 * half) for half in halves]
+    return [Span(start, start + half, half, 1) for start, half in zip(starts, halves, strict=True)]
 
 
 @frozen
@@ -509,7 +517,30 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
     facts = analyse(simple)
     vector, lanes = choose_vector(simple, facts, target)
     blocked = _blocked(simple, facts, vector, lanes)
-    return _Planner(blocked, analyse(blocked), target, vector, lanes).plan()
+    facts = analyse(blocked)
+    lanes *= _registers_of_a_value(blocked, facts, target, vector, lanes)
+    return _Planner(blocked, facts, target, vector, lanes).plan()
+
+
+def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> int:
+    """Long chains of instructions that wait for each other are run for several registers at once, as many as the target
+    asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of short
+    rows, which are run in groups."""
+    count = target.interleaved
+    if vector is None or count == 1 or nest.dims[vector] < count * lanes:
+        return 1
+    if all(cost_of(nest, number) < KEEP_COST for number in facts.needed):
+        return 1
+    if any(dtype_of(nest, n).itemsize * lanes > target.vector_bytes for n in facts.needed if _has_value(nest, n)):
+        return 1
+    if staged_accesses(nest, facts, vector, lanes, target) or tiled_axis(nest, facts, vector, lanes) is not None:
+        return 1
+    is_short = vector >= len(nest.outer) and nest.dims[vector] // lanes <= GROUPED_VECTORS
+    return 1 if is_short and nest.dims[vector] % (count * lanes) else count
+
+
+def _has_value(nest: Nest, number: int) -> bool:
+    return not isinstance(nest.body[number], Store)
 
 
 def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> Nest:
@@ -655,7 +686,7 @@ class _Planner:
         if not self.inner_vector or not self.nest.outer or not any(sweep.reductions for sweep in sweeps):
             return 1
         rows = self.nest.dims[self.order[len(self.nest.outer) - 1]]
-        tails = any(span.lanes == 1 for sweep in sweeps for span in sweep.spans)
+        tails = any(span.lanes < self.lanes for sweep in sweeps for span in sweep.spans)
         if tails or self._rows_meet() or rows < GROUPED_ROWS:
             return 1
         return _rows_at_once(self.nest, self.facts, self.lanes)
@@ -713,7 +744,12 @@ class _Planner:
         if not reduces:
             return 1
         cost = self._cost(numbers)
-        return self._fitting(4 if cost <= 6 else 2 if cost <= 16 else 1)
+        return self._fitting((4 if cost <= 6 else 2 if cost <= 16 else 1) // self._registers or 1)
+
+    @property
+    def _registers(self) -> int:
+        """Of a value, where several are run at once."""
+        return max(1, self.lanes // vector_lanes(self.nest, self.target))
 
     def _fitting(self, copies: int) -> int:
         while copies > 1 and self.nest.dims[self._vector] < copies * self.lanes:
@@ -732,6 +768,7 @@ class _Planner:
             copies = self._copies(range(len(self.nest.body)), True)
             return spans_of(size, self.lanes, copies, self.target, cost)
         copies, ratio = block_of_rows(cost, self.target)
+        copies = copies // self._registers or 1
         if in_panels:
             copies = min(copies, PANEL_VECTORS)
         whole = max(1, size // self.lanes)  # then one block takes all of a row

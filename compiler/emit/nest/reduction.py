@@ -64,15 +64,20 @@ def combine_all(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence
     return level[0]
 
 
-def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value) -> Value:
-    """Combine the lanes of a vector to a scalar: upper half with lower half, until one is left."""
-    lanes = lanes_of(value.type)
-    while lanes > 2:
+def across_lanes(f: Function, kind: ReduceKind, dtype: np.dtype, value: Value, *shorter: Value) -> Value:
+    """Combine the lanes of a vector to a scalar: upper half with lower half, until one is left. Vectors of half the
+    lanes, of a quarter, and so on, each once at most, join where as many are left."""
+    lanes, joining = lanes_of(value.type), {lanes_of(v.type): v for v in shorter}
+    while lanes > 1:
         lanes //= 2
-        low = f.shuffle(value, None, range(lanes))
-        high = f.shuffle(value, None, range(lanes, 2 * lanes))
+        if lanes > 1:
+            low, high = (f.shuffle(value, None, range(start, start + lanes)) for start in (0, lanes))
+        else:
+            low, high = f.extract(value, 0), f.extract(value, 1)
         value = combine(f, kind, dtype, low, high)
-    return value if lanes == 1 else combine(f, kind, dtype, f.extract(value, 0), f.extract(value, 1))
+        if lanes in joining:
+            value = combine(f, kind, dtype, value, joining[lanes])
+    return value
 
 
 def across_rows(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
