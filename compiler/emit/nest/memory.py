@@ -215,6 +215,8 @@ class Memory:
         if not self._is_contiguous(scope, access):
             if guard is None and self._is_strided(scope, access, dtype):
                 return from_memory(self.f, self._load_strided(scope, access, dtype, copy), dtype)
+            if mask is None and self._is_lane_by_lane(scope, access):
+                return from_memory(self.f, self._load_lanes(scope, access, dtype, copy), dtype)
             addresses = self._lane_addresses(scope, access, dtype, copy)
             return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
@@ -280,9 +282,7 @@ class Memory:
         if not self.f.target.masked:
             if add:
                 value = self._sum(from_memory(self.f, self._load_strided(scope, access, dtype, copy), dtype), value)
-            new = to_memory(self.f, value.value)
-            for lane in range(lanes):
-                self.f.store(self.f.extract(new, lane), self.f.offset(address, lane * step, memory_type(dtype)))
+            self._store_lanes(scope, access, value, copy)
             return
         new = to_memory(self.f, value.value)
         for start in range(0, lanes * step, lanes):
@@ -296,6 +296,26 @@ class Memory:
                 old = from_memory(self.f, self.f.masked_load(part.type, place, mask), dtype)
                 part = to_memory(self.f, self._sum(old, from_memory(self.f, part, dtype)).value)
             self.f.masked_store(part, place, mask)
+
+    # -- lane by lane -----------------------------------------------------------------------------------------------
+
+    def _is_lane_by_lane(self, scope: Scope, access: Access) -> bool:
+        """Whether lanes that do not lie side by side have constant distances, on a target without instructions that
+        gather and scatter them: then no vector of addresses is needed."""
+        return not self.f.target.masked and all(self._is_scalar(scope, value) for value, _ in access.terms)
+
+    def _load_lanes(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+        lanes, step, element = scope.block.lanes, self._step(access), memory_type(dtype)
+        address, found = self._address(scope, access, dtype, copy), Value("poison", vector(element, scope.block.lanes))
+        for lane in range(lanes):
+            found = self.f.insert(found, self.f.load(element, self.f.offset(address, lane * step, element)), lane)
+        return found
+
+    def _store_lanes(self, scope: Scope, access: Access, value: Lane, copy: int) -> None:
+        step, element = self._step(access), memory_type(value.dtype)
+        address, new = self._address(scope, access, value.dtype, copy), to_memory(self.f, value.value)
+        for lane in range(scope.block.lanes):
+            self.f.store(self.f.extract(new, lane), self.f.offset(address, lane * step, element))
 
     def _mask_of_strided(self, scope: Scope, step: int, start: int) -> Value | None:
         """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""
@@ -348,6 +368,9 @@ class Memory:
             self._store_strided(scope, access, value, copy, add)
             return
         if not self._is_contiguous(scope, access):
+            if mask is None and not add and self._is_lane_by_lane(scope, access):
+                self._store_lanes(scope, access, value, copy)
+                return
             addresses = self._lane_addresses(scope, access, dtype, copy)
             if add:
                 value = self._sum(from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype), value)

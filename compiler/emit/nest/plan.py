@@ -53,6 +53,8 @@ LONGEST_STAGED = 64
 SHUFFLE_COST = 1.5
 # Of a lane in a row of memory of its own that a sweep leaves before it has taken more of it.
 STRIDED_COST = 2.0
+# Of a lane that is loaded by itself and inserted, where one instruction gathers no vector.
+INSERTED_COST = 1.75
 # A reduction across the lanes of a vector, alone and with those of a group.
 ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
@@ -152,8 +154,9 @@ def _is_left(access: Access, inner: range, dim: int) -> bool:
     return bool(inner) and not any(abs(access.strides[d]) == 1 for d in inner if d != dim)
 
 
-def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner: range) -> float:
-    """Of one vector along ``dim``, in instructions, in a nest with the dimensions ``inner``."""
+def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner: range, gathered: float = 1.0) -> float:
+    """Of one vector along ``dim``, in instructions, in a nest with the dimensions ``inner``; ``gathered`` is what a
+    lane takes that is loaded by itself."""
     stride = abs(instr.access.strides[dim])
     moving = any(dim in facts.depends[value] for value, _ in instr.access.terms)
     if is_near(instr.access.strides[dim], lanes) and not moving and instr.guard is None:
@@ -162,7 +165,7 @@ def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner:
     scattered = stride > 1 or moving
     lane = STRIDED_COST if stride > 1 and not moving and _is_left(instr.access, inner, dim) else 1.0
     if isinstance(instr, Load):
-        return lane * lanes if scattered else 1.0
+        return gathered * lane * lanes if scattered else 1.0
     return (2.0 if instr.mode == "add" else 1.0) * (1.5 * lane * lanes if scattered or stride == 0 else 1.0)
 
 
@@ -190,6 +193,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
     runs, inner_dims = _runs(nest, facts), range(len(nest.outer), len(nest.dims))
+    gathered = 1.0 if target.masked else INSERTED_COST
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
     still = still_axis(nest, facts, dim, lanes)
@@ -213,7 +217,7 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
                 if tiled is not None and isinstance(instr, Load) and is_turned(instr.access, along, tiled):
                     count *= _staging_cost(nest.dims[tiled], lanes)
                 else:
-                    count *= _memory_cost(instr, facts, along, lanes, inner_dims)
+                    count *= _memory_cost(instr, facts, along, lanes, inner_dims, gathered)
                     if still is not None and not instr.access.strides[still] and not instr.access.terms:
                         count /= min(nest.dims[still], STILL_CHUNK)
             total += count
