@@ -17,6 +17,7 @@ from staticgrad.compiler.emit.microkernel import prefetch
 from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
+from staticgrad.compiler.emit.target import LINE
 from staticgrad.compiler.kernels.nest import Access
 
 
@@ -220,7 +221,8 @@ class Memory:
             addresses = self._lane_addresses(scope, access, dtype, copy)
             return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
-        self._prefetch(access, dtype, address)
+        if copy * lanes * dtype.itemsize % LINE == 0:
+            self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)
 

@@ -321,7 +321,7 @@ def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
     """How many vectors of many rows of memory a body of so many instructions accumulates side by side, and the ratio of
     that to the next smaller block."""
     copies, ratio = next((copies, ratio) for most, copies, ratio in VISITED if cost <= most)
-    return (copies if target.registers >= 32 else min(copies, 4)), ratio
+    return min(copies, target.registers // 2), ratio
 
 
 def _loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tuple[int, ...]:
