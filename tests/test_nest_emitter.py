@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from support.nests import F32, F64, HERE, I32, I64, U8, Array, B, Compiled, check, normal, op
+from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, check, normal, op
 
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
@@ -238,7 +238,7 @@ def test_tiles_are_turned_and_turned_back(lanes: int) -> None:
         f.finish()
         rows = np.arange(lanes * step, dtype=F32)
         columns, back = np.zeros(lanes * size, F32), np.full(lanes * step, -1, F32)
-        if AVX512 not in HERE:
+        if AVX512 not in RUNNABLE:
             continue
         native = NativeModule(module.text(), AVX512)
         run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(native.address("main"))
@@ -250,7 +250,7 @@ def test_tiles_are_turned_and_turned_back(lanes: int) -> None:
 
 
 def test_blocks_of_vectors_cover_an_axis_once() -> None:
-    for size, copies, ratio, target in itertools.product((1, 16, 100, 1000, 4096), (1, 4, 16), (2, 4, 64), HERE):
+    for size, copies, ratio, target in itertools.product((1, 16, 100, 1000, 4096), (1, 4, 16), (2, 4, 64), RUNNABLE):
         spans = spans_of(size, 8, copies, target, 1, ratio)
         assert [span.start for span in spans] == [0, *(span.stop for span in spans[:-1])]
         assert spans[-1].stop == size
@@ -285,7 +285,7 @@ def test_far_rows_are_reduced_panel_by_panel(rows: int, columns: int) -> None:
     cases = [("sum", F32), ("max", F32), ("max", F64), ("sum", I64), ("min", I32), ("prod", F64)]
     cases += [("any", B), ("all", B)] if columns > 2048 else []
     nests = [middle_sum(72 // dtype.itemsize, rows, columns, kind, dtype) for kind, dtype in cases]
-    assert all(is_in_panels(nest, target) for nest in nests for target in HERE)
+    assert all(is_in_panels(nest, target) for nest in nests for target in RUNNABLE)
     rng = np.random.default_rng(rows)
     data = []
     for nest, (_, dtype) in zip(nests, cases, strict=True):
@@ -313,7 +313,7 @@ def test_what_a_panel_computes_with_is_loaded_and_stored_where_it_belongs() -> N
         Store(Access(3, 0, result), 10),
     )
     nest = Nest((parts, columns), (rows,), (F32,) * 4, body)
-    assert all(is_in_panels(nest, target) for target in HERE)
+    assert all(is_in_panels(nest, target) for target in RUNNABLE)
     x, m = normal(parts, rows, columns), normal(columns)
     check([nest], [[x, m, np.zeros_like(x), normal(parts, columns)]], rtol=1e-5, atol=1e-5)
 
@@ -340,7 +340,7 @@ def test_log_sum_exp() -> None:
 
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_a_row_has_the_same_bits_alone_and_in_a_group(dtype: np.dtype) -> None:
-    for target, size in itertools.product(HERE, (16, 32, 50, 64)):
+    for target, size in itertools.product(RUNNABLE, (16, 32, 50, 64)):
         many, one = softmax(11, size, dtype), softmax(1, size, dtype)
         plan = plan_nest(many, target)
         assert plan is not None
@@ -650,7 +650,7 @@ def test_a_value_stored_anyway_is_not_kept_in_scratch() -> None:
 # -- ranges ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", HERE, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.name)
 def test_ranged(target: Target) -> None:
     """A tile of an epilogue: y = x + bias of the row or of the column, residual in another layout."""
     rows, size = 23, 61

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from support.nests import F32, F64, HERE, I32, I64, U8, Array, B, check, op
+from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, check, op
 
 from staticgrad.compiler.emit.nest.facts import analyse
 from staticgrad.compiler.emit.target import Target
@@ -220,7 +220,7 @@ def slow_op() -> Iterator[None]:
     del OPS["test_slow"]
 
 
-@pytest.mark.parametrize("target", HERE, ids=lambda t: t.name)
+@pytest.mark.parametrize("target", RUNNABLE, ids=lambda t: t.name)
 def test_random_nests(target: Target, slow_op: None) -> None:
     drawn = [draw(seed) for seed in range(150)]
     check([d.nest() for d in drawn], [d.data for d in drawn], [target])
