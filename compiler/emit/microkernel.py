@@ -38,14 +38,15 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.target import LINE, PAGE, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Target
 
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
 FEW_REGISTERS = 16  # and less: then all of them are used
+MOST_VECTORS = 8  # of a row of a tile
 HIDING = 8  # sums at once hide the latency of a multiply-add
-AHEAD = 16  # turns, that rows of a far B are asked for
+SHORT_ROW_BYTES = 256  # of a copy
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
 MAX_LANES = 16  # of small integers: wider registers would only lengthen the scalar code of their edges
 
@@ -78,6 +79,7 @@ class Tile:
     edge: bool
     terms: int = 1
     far: bool = False
+    far_a: bool = False
     chains: int = 1
     exact: bool = False
 
@@ -89,6 +91,7 @@ def microkernel(module: Module, tile: Tile) -> str:
     if name is not None:
         return name
     stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' * tile.edge}{'.far' * tile.far}"
+    stem += ".far_a" * tile.far_a
     stem += f".{tile.chains}chains" if tile.chains > 1 else ""
     stem += ".exact" * tile.exact
     if tile.terms > 1:
@@ -193,14 +196,16 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
     writer.prefetch_c(c_rows, accumulate)
-    each = tile.rows * tile.vectors
+    each, ahead = tile.rows * tile.vectors, costs_of(module.target).ahead
 
     def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """One term: where the next one is, and the sums with it."""
         if tile.far:  # before the loads, which would wait for memory
-            later = f.offset(moving[0], f.mul(b_stride, AHEAD), element)
+            later = f.offset(moving[0], f.mul(b_stride, ahead), element)
             for j in range(0, tile.vectors, max(1, LINE // f.target.vector_bytes)):  # a line each
                 prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
+        if tile.far_a:
+            prefetch(f, f.offset(moving[1], f.mul(a_step, ahead), element), near=False)
         b_vectors = [writer.load(moving[0], j) for j in range(tile.vectors)]
         added = []
         for i in range(tile.rows):
@@ -324,7 +329,8 @@ class Costs:
     """What a product costs beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in the
     first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
     stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
-    All are least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share."""
+    All are least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share;
+    ``ahead`` how many turns early far rows are asked for, more where turns are short."""
 
     in_place: InPlace
     from_near_b: float
@@ -337,20 +343,21 @@ class Costs:
     turned: float
     turned_back: float
     usual_rows: int
+    ahead: int
 
 
 # Of 32 registers: from 500 products, which it meets within 7 % (one standard deviation; AMD Zen 5).
 MANY_REGISTERS_COSTS = Costs(
     InPlace(nbytes=512 << 10, rows=192, apart=PAGE, aliased=64, split=96),
     from_near_b=0.1, from_b=0.25, near_vectors=512, from_a=0.08, tile=3, stored=0.6, copied=0.055, turned=0.065,
-    turned_back=0.085, usual_rows=USUAL_ROWS,
+    turned_back=0.085, usual_rows=USUAL_ROWS, ahead=16,
 )  # fmt: skip
-# Of 16: from 1650 products of 150 sizes whose operands came from the second cache or farther (AMD Zen 3). Their tiles
+# Of 16: from 1650 products whose operands came from the second cache or farther (AMD Zen 3). Their tiles
 # are low and narrow and so read B more often: it is packed for fewer rows.
 FEW_REGISTERS_COSTS = Costs(
     InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
     from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
-    turned_back=0.26, usual_rows=6,
+    turned_back=0.26, usual_rows=6, ahead=40,
 )  # fmt: skip
 
 
@@ -365,8 +372,9 @@ class Tiling:
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
     ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
     has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
-    and apart that each is asked for some turns ahead. With ``exact`` the last vector of B is read under a mask
-    though that takes longer than reading all of it: B, which is read once, needs no copy with room behind its rows.
+    and apart that each is asked for some turns ahead, with ``far_a`` the lines of an A that is contiguous along m. With
+    ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which is
+    read once, needs no copy with room behind its rows.
     """
 
     dtype: np.dtype
@@ -384,6 +392,7 @@ class Tiling:
     costs: Costs
     terms: int = 1
     far: bool = False
+    far_a: bool = False
     exact: bool = False
 
     @property
@@ -451,7 +460,7 @@ def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
         return max(1, 4 // vectors)
     temporaries = 1 if target.fma else 2
     spare = 0 if target.fma and target.registers <= FEW_REGISTERS else 1
-    rows = (target.registers - spare - temporaries - vectors) // vectors
+    rows = max(1, (target.registers - spare - temporaries - vectors) // vectors)  # a single one takes B from memory
     return min(rows, 14)
 
 
@@ -510,7 +519,7 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
-    widest = 8 if target.registers > 16 or m == 1 else 3  # of one row each vector of B is an operand in memory
+    widest = MOST_VECTORS if target.registers > FEW_REGISTERS or m <= 2 else 3  # of one row B is an operand in memory
     most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):
@@ -571,6 +580,7 @@ def choose_tile(
                     edge,
                     tiling.terms,
                     tiling.far,
+                    tiling.far_a,
                     tiling.chains,
                     tiling.exact and edge,
                 ),
@@ -652,7 +662,8 @@ def copy_matrix(
     if rows == 0 or columns == 0:
         return
     if to.column == 1 and source.column == 1:
-        _call_copy(f, _row_copy(f.module, dtype), to.base, to.row, source.base, source.row, rows, columns)
+        lines = _far_lines(f.target, dtype, source.row, columns)
+        _call_copy(f, _row_copy(f.module, dtype, lines), to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
         _call_copy(f, _row_copy(f.module, dtype), to.base, to.column, source.base, source.column, columns, rows)
     elif to.column == 1 and source.row == 1 and (lines := _block_lines(f.target, dtype, rows, columns, least)):
@@ -691,19 +702,34 @@ def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, l
     return lanes if across >= lanes else side
 
 
-def _row_copy(module: Module, dtype: np.dtype) -> str:
-    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides."""
-    key = ("copy rows", dtype)
+def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> int:
+    """How many cache lines of each row of a copy are worth asking for ahead: those of short rows that are far apart,
+    which no prefetcher foresees. None where registers are many: their rows are not short."""
+    if target.registers > FEW_REGISTERS or not isinstance(row, int) or not isinstance(columns, int):
+        return 0
+    nbytes = columns * dtype.itemsize
+    return -(-nbytes // LINE) if row * dtype.itemsize >= FAR_BYTES and nbytes <= SHORT_ROW_BYTES else 0
+
+
+def _row_copy(module: Module, dtype: np.dtype, far_lines: int = 0) -> str:
+    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides. So many
+    lines of each are asked for some rows ahead."""
+    key = ("copy rows", dtype, far_lines)
     name = module.shared(key)
     if name is not None:
         return name
-    f = module.function(module.unique(f"copy_rows.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+    stem = f"copy_rows.{dtype.name}{'.far' * (far_lines > 0)}"
+    f = module.function(module.unique(stem), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
     to, to_row, source, source_row, rows, columns = f.params
     element, lanes = memory_type(dtype), f.target.lanes(dtype)
     type_ = vector(element, lanes)
     whole = f.binary("and", columns, integer(-lanes))
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
+        if far_lines:
+            later = f.offset(source_now, f.mul(source_row, costs_of(f.target).ahead), element)
+            for line in range(far_lines):
+                prefetch(f, f.offset(later, line * LINE, "i8"), near=False)
         with f.loop(0, whole, lanes) as main:
             value = f.load(type_, f.offset(source_now, main.index, element))
             f.store(value, f.offset(to_now, main.index, element))

@@ -34,7 +34,7 @@ from staticgrad.compiler.emit.contraction.blocking import (
     usual_blocking,
 )
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
-from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
+from staticgrad.compiler.emit.microkernel import FEW_REGISTERS, Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
 from staticgrad.compiler.emit.target import FAR_BYTES, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
@@ -254,9 +254,17 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
     if narrow is not None:
         return narrow[1]
     way = given.swap() if blocking.swapped else given
-    tiling, row_bytes = tiling_of(blocking, way, target), way.b[0] * way.dtype.itemsize
-    once = tiling.row_panels == 1 and not blocking.packed  # is B read, where it lies
-    return replace(tiling, far=once and row_bytes >= FAR_BYTES and way.k * row_bytes > target.own_cache_bytes)
+    tiling = tiling_of(blocking, way, target)
+    few = target.registers <= FEW_REGISTERS  # then turns are short, and far lines are late for most of a panel
+    far = not blocking.packed and (tiling.row_panels == 1 or few) and _is_far(way, way.b[0], target)
+    along = few and way.a[1] != 1 and not packs_a(tiling, way.m, way.k, way.a)
+    return replace(tiling, far=far, far_a=along and _is_far(way, way.a[1], target))
+
+
+def _is_far(way: Orientation, stride: int, target: Target) -> bool:
+    """Whether lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
+    nbytes = stride * way.dtype.itemsize
+    return nbytes >= FAR_BYTES and way.k * nbytes > target.own_cache_bytes
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
