@@ -368,7 +368,7 @@ def test_rows_whose_stores_meet_are_not_grouped() -> None:
 @pytest.mark.parametrize("kind", ["max", "min"])
 def test_extremes_are_nan_where_a_nan_is(kind: str) -> None:
     nests, data = [], []
-    for at, (rows, size) in itertools.product([0, 1, 17, 66, -1], [(2, 67), (3, 130)]):
+    for at, (rows, size) in itertools.product([0, 1, 9, 17, 29, 66, -1], [(2, 67), (3, 130)]):
         values = normal(rows, size)
         values.reshape(rows, size)[1, at] = np.nan
         values.reshape(rows, size)[0, at] = np.inf

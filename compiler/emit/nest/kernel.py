@@ -62,6 +62,7 @@ from staticgrad.compiler.emit.nest.reduction import (
     across_rows,
     combine,
     combine_all,
+    combine_pair,
     neutral,
 )
 from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
@@ -735,6 +736,13 @@ class _Emitter:
                 # Lanes are rows: what a row beyond the end gathers is never stored.
                 (lanes, copies), mask = self._lanes_and_copies(scope, arg), None
             slots = [i for i, (n, type_) in enumerate(self._slots) if n == number and lanes_of(type_) == lanes]
+            if self._in_pairs(number, lanes, len(copies)) and mask is None:
+                values = [self._as(self._operand(scope, arg, lanes, copy), dtype).value for copy in copies]
+                for i in range(0, len(copies), 2):
+                    both = new[slots[i]], new[slots[i + 1]]
+                    stepped_both = combine_pair(self.f, kind, both, (values[i], values[i + 1]))
+                    new[slots[i]], new[slots[i + 1]] = stepped_both
+                continue
             for copy in copies:
                 old = new[slots[copy]]
                 if number in self.plan.contracted:
@@ -745,6 +753,12 @@ class _Emitter:
                     stepped = combine(self.f, kind, dtype, old, x.value)
                 new[slots[copy]] = stepped if mask is None else self.f.select(mask, stepped, old)
         return new
+
+    def _in_pairs(self, number: int, lanes: int, copies: int) -> bool:
+        """Whether the accumulators of a reduction are floating extremes that become one in the end, two and two."""
+        kind, _, dtype = self._reduce(number)
+        is_extreme = kind in ("max", "min") and dtype.kind == "f"
+        return is_extreme and self.plan.vector_is_inner and lanes == self.plan.lanes and copies % 2 == 0
 
     def _as(self, x: Lane, dtype: np.dtype) -> Lane:
         return x if x.dtype == dtype else self._builder(lanes_of(x.value.type)).cast(x, dtype)

@@ -51,8 +51,18 @@ def combine(f: Function, kind: ReduceKind, dtype: np.dtype, a: Value, b: Value) 
 def _float_extreme(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
     """NaN if either is, and ``a`` of equals. The comparison is the instruction of x86, which gives ``a`` where one of
     both is NaN; so a NaN in ``a`` stays, and what puts one in ``b`` back does not wait for ``a``."""
-    better = f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", b, a), b, a)
-    return f.select(f.compare("fcmp uno", b, b), b, better)
+    return f.select(f.compare("fcmp uno", b, b), b, _better(f, kind, a, b))
+
+
+def _better(f: Function, kind: ReduceKind, a: Value, b: Value) -> Value:
+    return f.select(f.compare("fcmp ogt" if kind == "max" else "fcmp olt", b, a), b, a)
+
+
+def combine_pair(f: Function, kind: ReduceKind, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
+    """One step each of two accumulators of floating extremes that are combined in the end: one comparison finds the NaN
+    of both, which the first accumulator keeps."""
+    first, second = (_better(f, kind, old, new) for old, new in zip(a, b, strict=True))
+    return f.select(f.compare("fcmp uno", *b), f.const(float("nan"), first.type), first), second
 
 
 def combine_all(f: Function, kind: ReduceKind, dtype: np.dtype, values: Sequence[Value]) -> Value:
