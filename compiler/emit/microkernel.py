@@ -357,7 +357,7 @@ MANY_REGISTERS_COSTS = Costs(
 FEW_REGISTERS_COSTS = Costs(
     InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
     from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
-    turned_back=0.26, usual_rows=6, ahead=40,
+    turned_back=0.26, usual_rows=6, ahead=24,
 )  # fmt: skip
 
 
