@@ -22,7 +22,7 @@ from support.targets import HERE
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.convolution import products
+from staticgrad.compiler.emit.convolution import planar, products
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target
@@ -895,6 +895,20 @@ def test_few_outputs_do_not_wait_for_all_pixels_of_the_next_block_at_once(target
     plan = products.product_plan(replace(kernel, epilogue=None), target)
     assert plan.lines > products.AT_ONCE * plan.turns
     assert plan.by_tiles
+
+
+def test_taps_of_few_channels_are_no_loops_of_their_own() -> None:
+    """Leaving out the taps beside the image made loops of one term: 1 → 32 channels took 1.3 times as long."""
+    module = Module(TARGETS["avx2"])
+    emit_case(module, convolution_case("forward", 2, 1, (28, 28), 32, (3, 3), padding=(1, 1), images="NHWC"), 0)
+    assert "@tile." in module.text()
+    assert "@bordered_tile" not in module.text()
+
+
+def test_six_filters_are_lanes_along_the_pixels_where_vectors_are_short() -> None:
+    """Tiles of one vector of filters load a pixel for each multiply-add, and leave lanes idle: 1.4 times as long."""
+    kernel = convolution_case("forward", 2, 1, (28, 28), 6, (5, 5), padding=(2, 2), images="NHWC").kernel
+    assert isinstance(convolution.plan_convolution(kernel, TARGETS["avx2"]), planar.Planar)
 
 
 def many_weights_cases() -> list[Case]:

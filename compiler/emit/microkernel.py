@@ -663,9 +663,10 @@ def copy_matrix(
         return
     if to.column == 1 and source.column == 1:
         lines = _far_lines(f.target, dtype, source.row, columns)
-        _call_copy(f, _row_copy(f.module, dtype, lines), to.base, to.row, source.base, source.row, rows, columns)
+        name = _row_copy(f.module, dtype, columns, lines)
+        _call_copy(f, name, to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
-        _call_copy(f, _row_copy(f.module, dtype), to.base, to.column, source.base, source.column, columns, rows)
+        _call_copy(f, _row_copy(f.module, dtype, rows), to.base, to.column, source.base, source.column, columns, rows)
     elif to.column == 1 and source.row == 1 and (lines := _block_lines(f.target, dtype, rows, columns, least)):
         name = _transpose(f.module, dtype, lines, along_source)
         _call_copy(f, name, to.base, to.row, source.base, source.column, rows, columns)
@@ -711,10 +712,12 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
     return -(-nbytes // LINE) if row * dtype.itemsize >= FAR_BYTES and nbytes <= SHORT_ROW_BYTES else 0
 
 
-def _row_copy(module: Module, dtype: np.dtype, far_lines: int = 0) -> str:
-    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides. So many
-    lines of each are asked for some rows ahead."""
-    key = ("copy rows", dtype, far_lines)
+def _row_copy(module: Module, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
+    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides, of ``run`` columns.
+    Without masks what is left behind the last vector of a row is moved in pieces of a power of two, if its length is
+    known, else one by one. So many lines of each row are asked for some rows ahead."""
+    rest = run % module.target.lanes(dtype) if isinstance(run, int) and not module.target.masked else None
+    key = ("copy rows", dtype, rest, far_lines)
     name = module.shared(key)
     if name is not None:
         return name
@@ -739,10 +742,16 @@ def _row_copy(module: Module, dtype: np.dtype, far_lines: int = 0) -> str:
                 mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
                 value = f.masked_load(type_, f.offset(source_now, whole, element), mask)
                 f.masked_store(value, f.offset(to_now, whole, element), mask)
+        elif rest is not None:
+            done: Index = whole
+            for size in (1 << bit for bit in reversed(range(rest.bit_length())) if rest >> bit & 1):
+                piece = vector(element, size) if size > 1 else element
+                f.store(f.load(piece, f.offset(source_now, done, element)), f.offset(to_now, done, element))
+                done = f.add(done, size)
         else:
-            with f.loop(whole, columns) as rest:
-                f.store(f.load(element, f.offset(source_now, rest.index, element)),
-                        f.offset(to_now, rest.index, element))  # fmt: skip
+            with f.loop(whole, columns) as last:
+                f.store(f.load(element, f.offset(source_now, last.index, element)),
+                        f.offset(to_now, last.index, element))  # fmt: skip
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
     return module.share(key, f.finish())
 

@@ -59,6 +59,7 @@ from staticgrad.frozen import frozen
 ROW_BLOCK_BYTES = 192 << 10  # of the result between two epilogues
 PANEL_BYTES = 256 << 10  # of packed weights that one pass over a block of rows uses
 WORTH_LEAVING = 0.005  # of the taps of a row: what leaving out is worth, in larger code
+LEAST_TERMS = 8  # channels of a tap: where taps are left out each is a loop, which costs more if it turns seldom
 ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
@@ -232,6 +233,8 @@ def _lines_kept(stride: int) -> int:
 def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]:
     """The taps that the first and the last pixel of a row leave out: none where that is not worth larger tiles."""
     left, right = beside(horizontal, image)
+    if image.channels < LEAST_TERMS and is_run(image, horizontal.number, horizontal.dilation):
+        return 0, 0
     worth = left + right >= WORTH_LEAVING * horizontal.number * horizontal.count
     return (left, right) if left + right and worth and min(tiling.heights()) > 1 else (0, 0)
 

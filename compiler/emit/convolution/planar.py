@@ -43,6 +43,7 @@ from staticgrad.frozen import frozen
 
 STRIP_BYTES = 128 << 10  # a strip and its block of the result stay in the second cache
 GAIN = 1.4  # of lanes in use, from which on a strip is worth its copying
+GAIN_SHORT, SHORT_BYTES = 1.1, 32  # with vectors so short that the arithmetic takes longer beside it
 FEW_INPUTS = 8  # of a group: so few that copying them into strips is little beside the result, if that is in planes
 LEAST_USE = 0.75  # of lanes then, as a share of those that channels last would use
 
@@ -252,7 +253,10 @@ def is_planar(kernel: Convolution, target: Target) -> bool:
         inputs, outputs = outputs, inputs
     along = _lanes_used(target, kernel.dtype, kernel.width if back else kernel.out_width)
     across = _lanes_used(target, kernel.dtype, outputs)
-    return along > GAIN * across or (planes and inputs <= FEW_INPUTS and along > LEAST_USE * across)
+    # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not turned.
+    short = target.vector_bytes <= SHORT_BYTES and (planes or outputs <= tile_lanes(target, kernel.dtype))
+    gain = GAIN_SHORT if short else GAIN
+    return along > gain * across or (planes and inputs <= FEW_INPUTS and along > LEAST_USE * across)
 
 
 @functools.lru_cache(maxsize=4096)
