@@ -329,7 +329,7 @@ class Costs:
     """What a product costs beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in the
     first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
     stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
-    All are least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share;
+    All follow least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share;
     ``ahead`` how many turns early far rows are asked for, more where turns are short."""
 
     in_place: InPlace
@@ -352,8 +352,8 @@ MANY_REGISTERS_COSTS = Costs(
     from_near_b=0.1, from_b=0.25, near_vectors=512, from_a=0.08, tile=3, stored=0.6, copied=0.055, turned=0.065,
     turned_back=0.085, usual_rows=USUAL_ROWS, ahead=16,
 )  # fmt: skip
-# Of 16: from 1650 products whose operands came from the second cache or farther (AMD Zen 3). Their tiles
-# are low and narrow and so read B more often: it is packed for fewer rows.
+# Of 16: rounded from a fit to 1650 products measured on a busy machine, each met within some 25 % (AMD Zen 3).
+# Their tiles are low and narrow and so read B more often: it is packed for fewer rows.
 FEW_REGISTERS_COSTS = Costs(
     InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
     from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
