@@ -37,7 +37,8 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.costs import step_cost
 from staticgrad.compiler.steps.inline import inline
-from staticgrad.compiler.steps.loops import Part
+from staticgrad.compiler.steps.invariants import packed_before
+from staticgrad.compiler.steps.loops import PackedFeed, Part
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
 from staticgrad.compiler.steps.recompute import fit
 from staticgrad.compiler.steps.scalarize import scalarize
@@ -111,11 +112,15 @@ def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = (
     return order if "scalarize" in options.disabled else scalarize(order, options.target, others)
 
 
-def _part(options: Options, region: Region) -> Part:
-    """The body of a loop, from materialize to place, as a function of its own."""
+def _part(options: Options, region: Region, captured: int | None = None) -> Part:
+    """The body of a loop, from materialize to place, as a function of its own. Its feeds from number ``captured`` on
+    are the same in many turns."""
     slots, unordered = _kernels(materialize(region), options)
+    packed: tuple[PackedFeed, ...] = ()
+    if captured is not None and options.memory_budget is None:
+        unordered, slots, packed = packed_before(unordered, slots, captured, options.target)
     steps = _ordered(unordered, options)
-    return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"))
+    return Part(tuple(steps), slots, plan_memory(steps, share=options.memory != "none"), packed)
 
 
 def _products(step: Step) -> list[Contraction]:

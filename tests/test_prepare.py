@@ -231,3 +231,42 @@ def test_weights_of_few_columns_are_packed_with_terms_side_by_side(
         weights = session.get(w).T if transposed else session.get(w)
         np.testing.assert_allclose(exe(given), given @ weights, rtol=1e-4, atol=1e-4)
         session.set(w, normal(*session.get(w).shape))
+
+
+@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("turns", [2, 9])
+@pytest.mark.parametrize("turned", [False, True])
+def test_what_all_turns_of_a_loop_multiply_by_is_packed_before_it(
+    target: str, turns: int, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recurrent layer packed its weights in every step. Few turns aren't worth it; the weights may be trained."""
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    xs, weights = normal(turns, 40, 256), normal(256, 256) / 64
+    with sg.Graph() as graph:
+        x, w = sg.placeholder(xs.shape), sg.Variable(weights)
+        by = sg.permute_dims(w, (1, 0)) if turned else w
+        last, _ = sg.scan(lambda h, row: ((h := sg.tanh(row + h @ by)), h), sg.zeros((40, 256)), x)
+        train = sg.optim.SGD(lr=1e-3).minimize(sg.sum(last))
+    exe = sg.Session(graph).compile([last, train], [x])
+    (answer, _), (again, _) = exe(xs), exe(xs)
+    for given, w_now in ((answer, weights), (again, weights - 1e-3 * _gradient(xs, weights, turned=turned))):
+        h = np.zeros((40, 256))
+        for row in xs.astype(np.float64):
+            h = np.tanh(row + h @ (w_now.T if turned else w_now))
+        np.testing.assert_allclose(given, h, rtol=0, atol=2e-4)
+    assert ("pack for contraction" in exe.text("kernels")) <= (turns > 2)
+
+
+def _gradient(xs: Array, weights: Array, *, turned: bool) -> Array:
+    """Of the sum of the last state, by the weights."""
+    w = (weights.T if turned else weights).astype(np.float64)
+    states = [np.zeros((xs.shape[1], xs.shape[2]))]
+    for row in xs.astype(np.float64):
+        states.append(np.tanh(row + states[-1] @ w))
+    cotangent, total = np.ones_like(states[0]), np.zeros_like(w)
+    for before, after in zip(states[-2::-1], states[:0:-1], strict=True):
+        inner = cotangent * (1 - after * after)
+        total += before.T @ inner
+        cotangent = inner @ w.T
+    gradient: Array = total.T if turned else total
+    return gradient

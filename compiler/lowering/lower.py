@@ -25,7 +25,7 @@ from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot, StateSlot
 from staticgrad.compiler.regions.families import STORED, WRITES, users_of
 from staticgrad.compiler.regions.region import Region
-from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
+from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.graph import Node, Tensor
@@ -37,7 +37,9 @@ from staticgrad.phases import phase
 from staticgrad.types import bool_, int64, sizes
 
 RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
-LowerPart = Callable[[Region], Part]  # makes a function of its own of a body
+# Makes a function of its own of a body whose feeds from a number on, if one is given, are the same in many turns.
+LowerPart = Callable[[Region, int | None], Part]
+ENOUGH_TURNS = 8  # of a loop: what is saved in them is a multiple of what packing an operand costs
 
 # What a convolution computes, and which of the product's three tensors its operands and its result are.
 _CONVOLUTIONS: dict[str, tuple[Direction, str]] = {
@@ -330,8 +332,11 @@ class Lowering:
 
     def _run_parts(self, node: Node) -> None:
         """A loop or branch: its bodies are lowered by themselves, and lie in memory of the one step that runs them."""
-        parts = [self.part(Region(b.graph, b.feeds, b.fetches, b.effects)) for b in bodies_of(node)]
-        attrs = node.attrs
+        attrs, bodies = node.attrs, bodies_of(node)
+        captured = _captured(attrs) if isinstance(attrs, LoopAttributes) else None
+        parts = [self.part(Region(b.graph, b.feeds, b.fetches, b.effects), captured) for b in bodies]
+        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
+        inputs += [self._packed(feed, inputs[feed.index - 1], node) for feed in parts[0].packed]
         kernel: Loop | Branch
         if isinstance(attrs, LoopAttributes):
             first, last = attrs.counted + attrs.carries, attrs.counted + attrs.carries + attrs.sequences
@@ -339,7 +344,7 @@ class Lowering:
                 parts[0], parts[1] if len(parts) > 1 else None,
                 tuple(map(_nbytes, attrs.body.fetches[: attrs.carries])),
                 tuple(map(_nbytes, attrs.body.feeds[1 + attrs.carries : 1 + attrs.carries + attrs.sequences])),
-                len(node.inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
+                len(inputs) - last, tuple(map(_nbytes, attrs.body.fetches[attrs.carries :])),
                 None if attrs.length is None else int(attrs.length), attrs.reverse, attrs.counted,
             )  # fmt: skip
             assert first <= last
@@ -349,7 +354,6 @@ class Lowering:
         for slot in lent:
             if slot not in self.places.slots:
                 self.places.add(slot)
-        inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
         outputs = [self.places.memory(y) for y in node.outputs]
         scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
         step = Step(
@@ -358,6 +362,16 @@ class Lowering:
             serial=node.serial, flops=kernel.flops,
         )  # fmt: skip
         self._append(step, [node])
+
+    def _packed(self, feed: PackedFeed, memory: Memory, node: Node) -> Temp:
+        """Where an operand that all turns of a loop read is packed before it."""
+        packed = Temp(f"{node.name}.packed", feed.nbytes, "packed for all turns", node.source)
+        step = Step(
+            f"pack_{node.name}", "pack", feed.kernel, (Operand(memory, feed.offset), Operand(packed)), (memory,),
+            (packed,), source=node.source, serial=node.serial,
+        )  # fmt: skip
+        self._append(step, [])
+        return packed
 
     def _commit(self, node: Node) -> None:
         """Copy a deferred write's value into the variable, or add it to the gradient. What was declared after the write
@@ -421,6 +435,13 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
                 seen.add(other)
                 stack.append(other)
     return list(found)
+
+
+def _captured(attrs: LoopAttributes) -> int | None:
+    """From which feed of a loop's body on all are the same in all turns, of which there are many; None if they are
+    few, or it is not known how many."""
+    known = not attrs.counted and attrs.condition is None and attrs.length is not None
+    return 1 + attrs.carries + attrs.sequences if known and int(attrs.length or 0) >= ENOUGH_TURNS else None
 
 
 def _name(nodes: Sequence[Node]) -> str:

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
+from staticgrad.frozen import frozen
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.plan import Plan
@@ -29,13 +31,26 @@ WORD = 8
 Lent = ConstantSlot | KeySlot | CallbackSlot
 
 
+@frozen
+class PackedFeed:
+    """What a part is fed beside the feeds of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
+    ``nbytes`` bytes."""
+
+    index: int
+    offset: int
+    kernel: Packing
+    nbytes: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """A function of its own: steps in order, the slots that it is called with, and the plan of its memory."""
+    """A function of its own: steps in order, the slots that it is called with, and the plan of its memory. The last of
+    its feeds are the ``packed`` ones."""
 
     steps: tuple[Step, ...]
     slots: tuple[Slot, ...]
     plan: Plan
+    packed: tuple[PackedFeed, ...] = ()
 
     @property
     def lent(self) -> list[Slot]:

@@ -12,7 +12,7 @@ Programs that write variables prepare nothing: they would do it at every call, i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.emit.entry import packed_bytes, raw_strides
@@ -33,7 +33,7 @@ def prepare(steps: Sequence[Step], target: Target) -> tuple[list[Step], list[Ste
     """The steps in two groups: what can be prepared, which may be nothing, and the rest."""
     if any(isinstance(memory, StateSlot | GradSlot) for step in steps for memory in (*step.writes, *step.adds)):
         return [], list(steps)
-    apart = replaced(steps, lambda step: _packed_apart(step, target))
+    apart = replaced(steps, lambda step: packed_apart(step, target, lambda memory: isinstance(memory, StateSlot)))
     made = _prepared(apart, apart)
     first, rest = _groups(apart, made)
     if _grows(first, kept_buffers(first, rest)):
@@ -67,13 +67,14 @@ def _groups(steps: Sequence[Step], made: set[Step]) -> tuple[list[Step], list[St
     return [step for step in steps if step in made], [step for step in steps if step not in made]
 
 
-def _packed_apart(step: Step, target: Target) -> list[Step] | None:
-    """The packing of a variable by a matrix kernel, and the kernel that is given it packed."""
+def packed_apart(step: Step, target: Target, lasts: Callable[[Memory], bool]) -> list[Step] | None:
+    """The packing by a matrix kernel of an operand that ``lasts``, and the kernel that is given it packed; None where
+    the kernel had better pack it itself, or not."""
     if not isinstance(step.kernel, Contraction | Convolution):
         return None
     bare = replace(step.kernel, epilogue=None)
     for number, operand in reversed(tuple(enumerate(step.operands[:2]))):
-        nbytes = packed_bytes(bare, target, number) if isinstance(operand.memory, StateSlot) else 0
+        nbytes = packed_bytes(bare, target, number) if lasts(operand.memory) else 0
         if nbytes:
             return _packing_and_rest(step, bare, number, nbytes, target)
     return None
@@ -84,8 +85,8 @@ def _packing_and_rest(
 ) -> list[Step]:
     assert isinstance(step.kernel, Contraction | Convolution)
     operand = step.operands[number]
-    assert isinstance(operand.memory, StateSlot)
-    packed = Temp(f"{operand.memory.name}.packed", nbytes, REASON, step.source)
+    name = operand.memory.name if isinstance(operand.memory, StateSlot) else step.name
+    packed = Temp(f"{name}.packed", nbytes, REASON, step.source)
     others = {o.memory for position, o in enumerate(step.operands) if position != number}
     kernel = Packing(replace(bare, packed=number))
     packing = Step(
