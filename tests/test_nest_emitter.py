@@ -632,6 +632,21 @@ def test_additions_to_one_address_all_count() -> None:
     check(nests, [[np.round(normal(9, 20) * 9), np.ones(180, F32)] for _ in nests])
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_chunks_of_columns_take_whole_lines_of_each_row(dtype: np.dtype) -> None:
+    """Where rows that meet are added up only columns are shared out: every chunk visits all rows."""
+    row = Load(Access(1, 0, (1, 0)), I64)
+    add = Store(Access(2, 0, (0, 1), ((1, 512),)), 0, "add")
+    nest = Nest((5000, 512), (), (dtype, I64, dtype), (Load(Access(0, 0, (512, 1)), dtype), row, add))
+    for target in (AVX2, AVX512, GENERIC):
+        plan = plan_nest(nest, target)
+        assert plan is not None
+        assert plan.share is not None
+        assert plan.share.dim == 1
+        assert plan.share.size * dtype.itemsize % 64 == 0
+        assert plan.share.chunks > 1
+
+
 def test_a_value_stored_anyway_is_not_kept_in_scratch() -> None:
     body = (
         Load(Access(0, 0, (50, 1)), F32),

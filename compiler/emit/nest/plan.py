@@ -33,7 +33,7 @@ from staticgrad.compiler.emit.nest.facts import (
 from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, LINE, Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 from staticgrad.frozen import frozen
 
@@ -78,6 +78,8 @@ STILL_COST = 32
 STILL_CHUNK = 64
 # Transposed loads are blocked in chunks of so many rows: one cache line of 32-bit elements.
 TRANSPOSED_CHUNK = 16
+# Of each row of memory a chunk of columns takes so many bytes at least.
+CHUNK_ROW_BYTES = 256
 # What one core does: for deciding whether to share work, so roughly.
 INSTRUCTION_SECONDS = 2.5e-10
 BYTES_PER_SECOND = 3e10
@@ -711,6 +713,8 @@ class _Planner:
         for dim in dims:
             grain = max((span.step for span in spans), default=1) if dim == self.vector else 1
             grain = self.lanes if dim == across else grain
+            if dim == self.vector and dim != self.order[0]:
+                grain = self._whole_lines(grain)
             grain = group if dim == self.order[len(self.nest.outer) - 1] and group > 1 else grain
             units, chunks = cut(-(-self.nest.dims[dim] // grain), wanted)
             if chunks > (best.chunks if best is not None else 1):
@@ -718,6 +722,14 @@ class _Planner:
             if best is not None and best.chunks >= min(wanted, ENOUGH_CHUNKS):
                 break
         return best
+
+    def _whole_lines(self, grain: int) -> int:
+        """Columns of a chunk that visits all rows: a few lines of each, where a vector is less than one; then each line
+        is read by one chunk, and memory gives the next ones by itself."""
+        if self.target.vector_bytes >= LINE:
+            return grain
+        elements = CHUNK_ROW_BYTES // max(arg.itemsize for arg in self.nest.args)
+        return -(-elements // grain) * grain
 
     def seconds(self) -> float:
         """About how long the nest takes on one core, by its instructions or by the memory that it moves."""
