@@ -69,6 +69,8 @@ PANEL_CHUNKS = 8
 PANEL_VECTORS = 4
 # An accumulator takes at most so many terms one after the other; longer sums are cut in blocks that are then added.
 LONGEST_CHAIN = 256
+# So many vectors are worth code that runs several registers at once.
+WORTH_INTERLEAVING = 256
 # Transposed loads are turned in registers, at least so many vectors at a time.
 NARROWEST_TILE = 4
 # Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
@@ -531,9 +533,12 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
 def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int | None, lanes: int) -> int:
     """Long chains of instructions that wait for each other are run for several registers at once, as many as the target
     asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of short
-    rows, which are run in groups."""
+    rows, which are run in groups, nor for so few vectors that the code, which gets two or three times as long, takes
+    longer to make than it saves."""
     count = target.interleaved
     if vector is None or count == 1 or nest.dims[vector] < count * lanes:
+        return 1
+    if math.prod(nest.dims) < WORTH_INTERLEAVING * lanes:
         return 1
     if all(cost_of(nest, number) < KEEP_COST for number in facts.needed):
         return 1
