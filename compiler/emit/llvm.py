@@ -356,6 +356,11 @@ class Function:
 
     # -- memory -------------------------------------------------------------------------------------------------
 
+    def opaque(self, pointer: Value) -> Value:
+        """The same pointer, of which nothing else is known: a loop keeps it in a register of its own, where the code
+        generator would add up all pointers from one in every turn to save registers."""
+        return self.emit("ptr", f"freeze ptr {pointer.text}")
+
     def offset(self, pointer: Value, index: Index, element: str) -> Value:
         """The address of element ``index`` behind ``pointer``."""
         if index == 0:
