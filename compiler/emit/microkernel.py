@@ -16,15 +16,15 @@ The batch of strided blocks is what makes one function serve both products and c
 the filter); see Georganas et al., "High-performance deep learning via a single building block" (IPDPS 2020).
 
 Registers: ``rows·vectors`` accumulators, ``vectors`` rows of B, one broadcast element of A. Of AVX-512's 32 that is
-8·3 + 3 + 1 = 28 (8×48 float32, 8×24 float64), of AVX2's 16 it is 6·2 + 2 + 1 = 15 (6×16, 6×8) or
-4·3 + 3 + 1 = 16 (4×24, 4×12), of the 16 of a
-machine without fused multiply-add 4·2 + 2 + 1 + a product = 12 (4×8, 4×4); an odd tile may use all but one. The floor
-is two multiply-adds of ``lanes`` elements each cycle, 4·lanes flops × clock: 8×48 takes 24/2 = 12 cycles for each k,
-in which it also loads 8 + 3 operands of the 24 that two load ports could bring and issues about 45 of at least 72
-µops. 6×16 takes 6 cycles and issues 23 µops with each row's pointer in a register (``opaque``), 28 with one from which
-the others follow: that is felt where two threads share a core. So k needs no unrolling, and the code stays small (machine code costs about 33 µs an instruction to make). A
-chain of multiply-adds has a latency of four cycles: tiles of less than eight accumulators are bound by it. Tiles of
-13×32, 12×32, 9×48, 8×48 and 6×64 all reach the floor from the first cache (AMD Zen 5, one thread).
+8·3 + 3 + 1 = 28 (8×48 float32, 8×24 float64), of AVX2's 16 it is 6·2 + 2 + 1 = 15 (6×16, 6×8) or 4·3 + 3 + 1 = 16
+(4×24, 4×12), of the 16 of a machine without fused multiply-add 4·2 + 2 + 1 + a product = 12 (4×8, 4×4); an odd tile may
+use all but one. The floor is two multiply-adds of ``lanes`` elements each cycle, 4·lanes flops × clock: 8×48 takes
+24/2 = 12 cycles for each k, in which it also loads 8 + 3 operands of the 24 that two load ports could bring and issues
+about 45 of at least 72 µops. 6×16 takes 6 cycles and issues 23 µops with each row's pointer in a register (``opaque``),
+28 with one from which the others follow: that is felt where two threads share a core. So k needs no unrolling, and the
+code stays small (machine code costs about 33 µs an instruction to make). A chain of multiply-adds has a latency of four
+cycles: tiles of less than eight accumulators are bound by it. Tiles of 13×32, 12×32, 9×48, 8×48 and 6×64 all reach the
+floor from the first cache (AMD Zen 5, one thread).
 """
 
 from __future__ import annotations
