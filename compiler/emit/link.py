@@ -54,7 +54,7 @@ ADDRESSES = (Kind.ADDRESS, Kind.ADDRESS_RELAXED, Kind.ADDRESS_RELAXED_REX)
 
 @frozen
 class Section:
-    """A section header, and what it holds (nothing if it is all zeros). The sections of all objects are numbered."""
+    """A section header, and what it holds (nothing if it is all zeros). All objects' sections are numbered together."""
 
     number: int
     kind: int

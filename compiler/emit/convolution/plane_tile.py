@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Module, Value, element_of, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add, powers_of_two, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -97,7 +97,7 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
         f.masked_store(value, at, below(count, range(lanes)))
     else:
         element = element_of(value.type)
-        for size in (1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1):
+        for size in powers_of_two(count):
             piece = f.shuffle(value, None, range(done, done + size)) if size > 1 else f.extract(value, done)
             f.store(piece, f.offset(at, done, element))
             done += size

@@ -95,7 +95,7 @@ class Products(ByUnits):
     @property
     def packed_row(self) -> int:
         """From output to output of packed weights: an odd number of cache lines."""
-        line = max(1, 64 // self.tiling.dtype.itemsize)
+        line = max(1, LINE // self.tiling.dtype.itemsize)
         return (-(-self.terms // line) | 1) * line
 
     @property
@@ -229,7 +229,7 @@ class _Strips:
     def _fetch(self, turn: Index) -> None:
         """Ask for some lines of the next unit, in the order of memory: in all turns together for all of them."""
         writer, plan = self.writer, self.plan
-        f, line = writer.f, max(1, 64 // writer.dtype.itemsize)
+        f, line = writer.f, max(1, LINE // writer.dtype.itemsize)
         run = plan.lines // plan.terms
         lines = -(-plan.lines // (plan.turns * (plan.strip if plan.by_tiles else 1)))
         first = f.mul(turn, lines)
@@ -309,7 +309,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     plane_bytes = 0 if planes is None else aligned_bytes(terms * planes.pitch, kernel.dtype)
     panel_bytes = aligned_bytes(strip * depth * copied * tiling.width, kernel.dtype)
     scratch = 0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels
-    line = max(1, 64 // size)
+    line = max(1, LINE // size)
     weight_bytes = groups * outputs * (-(-terms // line) | 1) * line
     units = apart * parts
     return Products(

@@ -221,7 +221,7 @@ class Memory:
             addresses = self._lane_addresses(scope, access, dtype, copy)
             return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
-        if copy * lanes * dtype.itemsize % LINE == 0:
+        if copy * lanes * dtype.itemsize % LINE == 0:  # once for each line, which several vectors may share
             self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)

@@ -11,11 +11,13 @@ A value's *level* is the number of loops around the place where it is computed.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.microkernel import powers_of_two
 from staticgrad.compiler.emit.nest.facts import (
     Facts,
     access_of,
@@ -402,15 +404,14 @@ def spans_of(
     if rest and target.masked:
         spans.append(Span(size - rest, size, lanes, 1, masked=True))
     elif rest:
-        spans += _halved(size, rest, lanes)
+        spans += _halved(size, rest)
     return tuple(spans)
 
 
-def _halved(size: int, rest: int, lanes: int) -> list[Span]:
-    """The last ``rest`` of an axis, less than ``lanes``, in single turns of halves of these."""
-    halves = [lanes >> i for i in range(1, lanes.bit_length()) if rest & (lanes >> i)]
-    starts = [size - rest % (2 * half) for half in halves]
-    return [Span(start, start + half, half, 1) for start, half in zip(starts, halves, strict=True)]
+def _halved(size: int, rest: int) -> list[Span]:
+    """The last ``rest`` of an axis, less than a vector, in single turns of fewer lanes."""
+    ends = [size - rest, *(size - rest % half for half in powers_of_two(rest))]
+    return [Span(start, end, end - start, 1) for start, end in itertools.pairwise(ends)]
 
 
 @frozen
