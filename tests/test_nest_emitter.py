@@ -439,6 +439,16 @@ def test_guarded_loads_read_nothing_outside() -> None:
     check(nests, [[normal(len_), np.ones(n.dims[0], F32)] for n, len_ in zip(nests, (5, 30, 64, 1), strict=True)])
 
 
+@pytest.mark.parametrize("short", [U8, np.dtype(np.int16)], ids=str)
+@pytest.mark.parametrize("dtype", [I32, I64, F32, F64], ids=str)
+def test_what_is_cut_short_is_stored_without_what_was_cut_off(dtype: np.dtype, short: np.dtype) -> None:
+    """The last element of 17 was stored as wide as it had been before, over what lies behind the result."""
+    convert = op("astype", 0, dtype=short, attrs=AstypeAttributes(short))
+    read, write = Load(Access(0, 0, (1,)), dtype), Store(Access(1, 0, (1,)), 1)
+    nests = [Nest((n,), (), (dtype, short), (read, convert, write)) for n in range(1, 70)]
+    check(nests, [[(np.arange(n) % 100).astype(dtype), np.zeros(n, short)] for n in range(1, 70)])
+
+
 def test_guarded_stores_write_nothing_else() -> None:
     nests, data = [], []
     for n, mode, dtype, stride in itertools.product((7, 40), ("set", "add"), (F32, I64, U8), (1, -1, 2)):

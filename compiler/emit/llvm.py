@@ -382,6 +382,12 @@ class Function:
         return self.emit(type_, f"call {type_} @{name}({args})")
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
+        """Store the lanes where ``mask`` is on. A single one that is known is stored by itself: LLVM makes a scalar
+        store of it anyway, but as wide as the elements were before they were cut short, over what lies behind."""
+        if mask.text.startswith("<") and mask.text.count("i1 true") == 1:
+            lane = mask.text.strip("<>").split(", ").index("i1 true")
+            self.store(self.extract(value, lane), self.offset(pointer, lane, element_of(value.type)))
+            return
         name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
         self.module.declare(name, "void", [value.type, "ptr", mask.type])
         self.line(f"call void @{name}({value}, ptr align {_align(value.type)} {pointer.text}, {mask})")
