@@ -51,7 +51,7 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
-from staticgrad.types import DTYPES, TensorType, product, sizes
+from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.plan import Held
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
 LARGE = 4096  # bytes of a constant that are not kept where the region has them
 KINDS: tuple[CheckKind, ...] = get_args(CheckKind)
-_DTYPES = {dtype.str: dtype for dtype in DTYPES}
 
 
 class Binary:
@@ -241,13 +240,13 @@ def _check(data: Plain) -> Check:
 
 
 def _type(type_: TensorType) -> Plain:
-    return (type_.dtype.str, sizes(type_.shape))
+    return (type_.dtype.name, sizes(type_.shape))
 
 
 def _type_of(data: Plain) -> TensorType:
     match data:
-        case (str(dtype), tuple(shape)) if dtype in _DTYPES:
+        case (str(dtype), tuple(shape)) if dtype in DTYPE_NAMES:
             known = tuple(size for size in shape if isinstance(size, int) and size >= 0)
             if len(known) == len(shape):
-                return TensorType(known, _DTYPES[dtype])
+                return TensorType(known, dtype_of(dtype))
     raise ValueError(f"no type: {data!r}")

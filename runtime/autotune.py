@@ -38,7 +38,7 @@ from staticgrad.errors import StaticGradError
 from staticgrad.optable import Array
 from staticgrad.runtime.native import NativeRunner
 from staticgrad.runtime.state import Store
-from staticgrad.types import TensorType, sizes
+from staticgrad.types import TensorType, is_floating, sizes
 
 WORTH = 0.05  # how much faster than the usual blocking one has to be
 WARM_CALLS = 3
@@ -177,7 +177,7 @@ def _feeds(region: Region) -> list[Array]:
 
 def _made_up(rng: np.random.Generator, type_: TensorType) -> Array:
     shape = sizes(type_.shape)
-    if type_.dtype.kind == "f":
+    if is_floating(type_.dtype):
         return np.asarray(rng.standard_normal(shape), type_.dtype)
     return np.zeros(shape, type_.dtype)
 

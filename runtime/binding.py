@@ -14,7 +14,7 @@ import numpy as np
 from staticgrad.errors import FeedError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import Shape, Symbol, TensorType, is_weak, unify
+from staticgrad.types import Shape, Symbol, TensorType, is_floating, is_weak, unify
 
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
 
@@ -78,7 +78,7 @@ def _cast(x: Tensor, array: Array) -> Array:
     if not np.can_cast(array.dtype, x.dtype, "safe"):
         raise FeedError(
             f"feed of {x.name!r}: wrong dtype\n  expected {x.dtype}\n  actual   {array.dtype}, which does not cast"
-            f" to it safely: use .astype(np.{x.dtype})",
+            f" to it safely: use .astype({x.dtype.name!r})",
             source=x.source,
         )
     return array.astype(x.dtype)
@@ -87,13 +87,13 @@ def _cast(x: Tensor, array: Array) -> Array:
 def _from_python(x: Tensor, value: Any) -> Array:
     try:
         raw = np.asarray(value)
-        kind = raw.dtype.kind
-        known = kind in _KINDS and x.dtype.kind in _KINDS
-        if raw.size and (not known or _KINDS.index(kind) > max(_KINDS.index(x.dtype.kind), 2 * (x.dtype.kind == "i"))):
+        kind, wanted = raw.dtype.kind, "f" if is_floating(x.dtype) else x.dtype.kind
+        known = kind in _KINDS
+        if raw.size and (not known or _KINDS.index(kind) > max(_KINDS.index(wanted), 2 * (wanted == "i"))):
             raise FeedError(
                 f"feed of {x.name!r}: expected {x.dtype}, actual {raw.dtype if known else repr(value)}", source=x.source
             )
-        same = raw.dtype == x.dtype or kind == x.dtype.kind == "f"
+        same = raw.dtype == x.dtype or kind == wanted == "f"
         return raw.astype(x.dtype, copy=False) if same else np.asarray(value, x.dtype)
     except (ValueError, OverflowError, TypeError) as error:
         if isinstance(error, FeedError):

@@ -36,7 +36,20 @@ from staticgrad.graph import (
 )
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import bool_ as bool
-from staticgrad.types import dim, float32, float64, int32, int64, uint8
+from staticgrad.types import (
+    dim,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 
 if TYPE_CHECKING:
     from staticgrad import init, linalg, nest, nn, optim, random
@@ -194,6 +207,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.session import Session
     from staticgrad.runtime.tape import Tape
+    from staticgrad.types import bfloat16
 
 __version__ = "0.1.0"
 
@@ -203,6 +217,7 @@ _LATER = {
     "Executable": "staticgrad.runtime.executable",
     "Session": "staticgrad.runtime.session",
     "Tape": "staticgrad.runtime.tape",
+    "bfloat16": "staticgrad.types",
     "can_cast": "staticgrad.dtypes",
     "check_gradients": "staticgrad.checking",
     "finfo": "staticgrad.dtypes",
@@ -279,6 +294,7 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "bfloat16",
     "bitwise_and",
     "bitwise_invert",
     "bitwise_left_shift",
@@ -325,6 +341,7 @@ __all__ = [
     "finfo",
     "flatten",
     "flip",
+    "float16",
     "float32",
     "float64",
     "floor",
@@ -342,6 +359,8 @@ __all__ = [
     "iinfo",
     "inf",
     "init",
+    "int8",
+    "int16",
     "int32",
     "int64",
     "iota",
@@ -440,6 +459,9 @@ __all__ = [
     "triu",
     "trunc",
     "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
     "unstack",
     "var",
     "vecdot",

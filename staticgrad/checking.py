@@ -73,7 +73,7 @@ def _declared(fn: Callable[..., Any], inputs: Any) -> tuple[Graph, list[Tensor],
 
     def operand(value: Any) -> Any:
         array = np.asarray(value)
-        if array.dtype.kind == "f":
+        if is_floating(array.dtype):
             array = array.astype(np.float64)
         x = placeholder(array.shape, array.dtype, requires_grad=is_floating(array.dtype))
         feeds[x] = array

@@ -31,7 +31,7 @@ import numpy as np
 from staticgrad import config
 from staticgrad.errors import StaticGradError
 from staticgrad.optable import FUNCTIONS, OPS, Op
-from staticgrad.types import DTYPES
+from staticgrad.types import DTYPES, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Interval
@@ -190,9 +190,12 @@ def _ops(_: argparse.Namespace) -> None:
     print(table(("op", "kind", "dtypes", "what it does"), rows, right=()))
 
 
-def _dtypes(dtypes: Sequence[np.dtype]) -> str:
-    """The dtypes that an op takes, or ``any``; ops whose dtypes follow from their attributes list none."""
-    return "any" if dtypes == DTYPES else " ".join(dtype.name for dtype in dtypes) or "-"
+def _dtypes(dtypes: tuple[np.dtype, ...]) -> str:
+    """The dtypes that an op takes, many by one name; ops whose dtypes follow from their attributes list none."""
+    from staticgrad.ops.declare import INTEGRAL, NUMERIC
+
+    named = {DTYPES: "any", NUMERIC: "numeric", INTEGRAL: "bool, integers", INTEGERS: "integers", FLOATS: "floats"}
+    return named.get(dtypes) or " ".join(dtype.name for dtype in dtypes) or "-"
 
 
 def kind(op: Op) -> str:
@@ -224,7 +227,7 @@ def _info(_: argparse.Namespace) -> None:
     from staticgrad.runtime.reports import table
 
     target = current_target()
-    packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors")
+    packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors", "ml_dtypes")
     rows = [
         *((name, _version(name)) for name in packages),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),

@@ -6,6 +6,7 @@ answer at once; nothing is declared. Promotion is NumPy 2's (NEP 50), as everywh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import promote
-from staticgrad.types import DTypeLike, dtype_of, is_floating, is_integer, is_weak
+from staticgrad.types import DTypeLike, dtype_of, is_floating, is_integer, is_weak, numpy_dtype
 
 __all__ = ["can_cast", "finfo", "iinfo", "isdtype", "result_type"]
 
@@ -45,7 +46,12 @@ def finfo(type: Any) -> np.finfo[Any]:
     dtype = _dtype_in(type)
     if not is_floating(dtype):
         raise GraphError(f"finfo: expected a floating dtype, actual {dtype.name}")
-    return np.finfo(dtype)
+    if dtype.kind == "f":
+        return np.finfo(dtype)
+    import ml_dtypes
+
+    finfo_of: Callable[[np.dtype], np.finfo[Any]] = ml_dtypes.finfo
+    return finfo_of(dtype)
 
 
 def iinfo(type: Any) -> np.iinfo[Any]:
@@ -76,11 +82,11 @@ def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...
     >>> isdtype("int64", "integral"), isdtype("int64", ("bool", "real floating"))
     (True, False)
     """
-    given = np.dtype(dtype)
+    given = numpy_dtype(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(given, one) for one in kind)
     if isinstance(kind, str) and kind in KINDS:
-        return given.kind in KINDS[kind]
+        return ("f" if is_floating(given) else given.kind) in KINDS[kind]
     return given == dtype_of(kind)
 
 

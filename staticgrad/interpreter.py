@@ -23,7 +23,7 @@ from staticgrad.ops.control.branches import CONDS, run_cond
 from staticgrad.ops.control.loops import run_loop
 from staticgrad.optable import Array
 from staticgrad.reach import reach
-from staticgrad.types import TensorType, is_floating
+from staticgrad.types import TensorType, is_floating, is_short_float
 
 ReadVariable = Callable[[Any], Array]
 ReadGradient = Callable[[str], "Array | None"]
@@ -107,13 +107,17 @@ class _Run:
 
 
 def _reference(node: Node, inputs: Sequence[Array], *extra: Array) -> Sequence[Any]:
+    widens = node.op.widens([x.dtype for x in inputs])
+    if widens:
+        inputs = [x.astype(np.float32) if is_short_float(x.dtype) else x for x in inputs]
     try:
         result = node.op.reference(node.attrs, *extra, *inputs)
     except IndexError as error:  # NumPy found an index out of range
         if isinstance(error, BoundsError):  # found by the reference, which knows no lines
             raise error if error.source is not None else BoundsError(str(error), source=node.source) from None
         raise BoundsError(f"{node.name!r} ({node.op.name}): {error}", source=node.source) from error
-    return result if isinstance(result, (tuple, list)) else (result,)
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [np.asarray(r).astype(y.dtype) for r, y in zip(results, node.outputs, strict=True)] if widens else results
 
 
 def _checked(node: Node, type_: TensorType, value: Any) -> Array:

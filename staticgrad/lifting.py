@@ -13,7 +13,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim, dtype_of, int64, is_weak, scalar_dtype
+from staticgrad.types import Dim, dtype_of, int64, is_floating, is_weak, scalar_dtype
 
 TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim
 
@@ -69,7 +69,7 @@ def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...
     graph = graph_of(values)
     kinds = {v.dtype if isinstance(v, Tensor) else None for v in values if not is_weak(v)}
     with graph:
-        if len(kinds) == 1 and (only := kinds.pop()) is not None and only.kind == "f":  # Python numbers take it
+        if len(kinds) == 1 and (only := kinds.pop()) is not None and is_floating(only):  # Python numbers take it
             return tuple([lift(v, graph, only) for v in values])
         strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]
         dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
@@ -90,8 +90,12 @@ def promote(strong: list[np.dtype], weak: Sequence[object], what: str) -> np.dty
             info = np.iinfo(np.result_type(*strong))
             if not info.min <= value <= info.max:
                 raise GraphError(f"{what}: the Python integer {value} is out of bounds for {info.dtype}")
-    dtype = np.result_type(*strong)
-    if any(type(v) is float for v in weak) and dtype.kind != "f":
+    try:
+        dtype = np.result_type(*strong)
+    except TypeError:
+        names = ", ".join(dict.fromkeys(d.name for d in strong))
+        raise GraphError(f"{what}: NumPy has no common dtype of {names}: cast one of them with astype") from None
+    if any(type(v) is float for v in weak) and not is_floating(dtype):
         return dtype_of("float64")
     if any(scalar_dtype(v) == int64 for v in weak) and dtype.kind == "b":
         return int64

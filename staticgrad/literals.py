@@ -27,7 +27,7 @@ from staticgrad.optable import Array
 from staticgrad.text import SUFFIX, array_of
 from staticgrad.types import Dim, Shape, Size, sizes
 
-ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int)}
+ELEMENTS: dict[str, tuple[type, ...]] = {"b": (bool,), "i": (int,), "u": (int,), "f": (float, int), "V": (float, int)}
 
 TOKEN = re.compile(
     r"""[ \t]*(?:

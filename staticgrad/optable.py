@@ -24,7 +24,7 @@ import numpy as np
 
 from staticgrad.collection import importing
 from staticgrad.frozen import frozen
-from staticgrad.types import TensorType
+from staticgrad.types import TensorType, is_short_float
 
 if TYPE_CHECKING:
     from staticgrad.graph import Node, Tensor
@@ -207,6 +207,7 @@ class Op:
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
     own_rule: bool = False  # derived by its vjp alone, whatever it expands into
     view: bool = False  # the result is the operand's memory under another index map
+    moves: bool = False  # hands its operands' elements on, if in another dtype, and computes nothing of them
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
     grad_name: str | Callable[[Node], str] = ""  # its backward node's name, without "Backward0" where it is text
@@ -216,6 +217,11 @@ class Op:
     @property
     def elementwise(self) -> bool:
         return self.scalar is not None
+
+    def widens(self, dtypes: Sequence[np.dtype]) -> bool:
+        """Whether it is computed in float32 where its operands are of these dtypes: short floats are kept and moved as
+        they are, and computed with in float32, each result rounded."""
+        return any(map(is_short_float, dtypes)) and not (self.moves or self.view or "loop" in self.tags)
 
     def backward_name(self, node: Node) -> str:
         """The name of a node's backward node, in PyTorch's spelling."""

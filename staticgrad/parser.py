@@ -25,9 +25,8 @@ from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.text import class_name
-from staticgrad.types import DTYPES, Dim, Size, TensorType, bool_, dim, int64
+from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64
 
-DTYPE_NAMES = {dtype.name: dtype for dtype in DTYPES}
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 NESTING = 50  # parentheses within parentheses; no attribute comes near it
 WORDS = frozenset({"after", "again", "checkpoint", "no_grad"})  # that follow the attributes in a line
@@ -264,7 +263,7 @@ class _Reader:
         if dtype not in DTYPE_NAMES:
             raise FormatError(f"there is no dtype {dtype!r}")
         t.expect("[")
-        return TensorType(tuple(self.sequence(t, "]", self.size)), DTYPE_NAMES[dtype])
+        return TensorType(tuple(self.sequence(t, "]", self.size)), dtype_of(dtype))
 
     def size(self, t: Tokens) -> Size:
         return as_size(self.value(t))
@@ -344,7 +343,7 @@ class _Reader:
         if name in CONSTANTS:
             return CONSTANTS[name]
         if name in DTYPE_NAMES:
-            return self.type(t, name) if t.text == "[" else DTYPE_NAMES[name]
+            return self.type(t, name) if t.text == "[" else dtype_of(name)
         if not t.accept("("):
             return self.symbol(name, 1)
         if name == "body":

@@ -37,13 +37,13 @@ import numpy as np
 
 from staticgrad.graph import Checkpoint, Computation, Graph, Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import DTYPES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
+from staticgrad.types import DTYPE_NAMES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 SUFFIX = "Attributes"  # of the classes of attributes
-RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | {dtype.name for dtype in DTYPES}
+RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | DTYPE_NAMES
 
 
 def print_graph(graph: Graph) -> str:
@@ -287,7 +287,7 @@ def array_of(values: Sequence[bool | int | float], dtype: np.dtype, shape: Shape
 def _survives(texts: list[str], array: Array) -> bool:
     """Whether what is listed gives the array back to the bit; a NaN with a payload does not."""
     kind = array.dtype.kind
-    values = [float(text) if kind == "f" else text == "True" if kind == "b" else int(text) for text in texts]
+    values = [float(text) if kind in "fV" else text == "True" if kind == "b" else int(text) for text in texts]
     return array_of(values, array.dtype, array.shape).tobytes() == array.tobytes()
 
 

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import index, is_
-from typing import Any, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,34 +24,81 @@ from staticgrad.errors import FeedError, GraphError
 from staticgrad.frozen import frozen
 
 bool_ = np.dtype("bool")
-uint8 = np.dtype("uint8")
+int8 = np.dtype("int8")
+int16 = np.dtype("int16")
 int32 = np.dtype("int32")
 int64 = np.dtype("int64")
+uint8 = np.dtype("uint8")
+uint16 = np.dtype("uint16")
+uint32 = np.dtype("uint32")
+uint64 = np.dtype("uint64")
+float16 = np.dtype("float16")
 float32 = np.dtype("float32")
 float64 = np.dtype("float64")
 
-DTYPES: tuple[np.dtype, ...] = (bool_, uint8, int32, int64, float32, float64)
+INTEGERS: tuple[np.dtype, ...] = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
+FLOATS: tuple[np.dtype, ...] = (float32, float64)
+DTYPES: tuple[np.dtype, ...] = (bool_, *INTEGERS, *FLOATS)  # that are computed with, besides the short floats
+DTYPE_NAMES = frozenset({*(dtype.name for dtype in DTYPES), "float16", "bfloat16"})
 
 DTypeLike = npt.DTypeLike
 
 
 def dtype_of(dtype: DTypeLike) -> np.dtype:
-    """The one of ``DTYPES`` that ``np.dtype`` understands, whatever its order of bytes. There may be several equal
-    objects (``pickle`` makes others); arrays that have this very one are recognised at once."""
+    """The dtype that ``np.dtype`` understands, whatever its order of bytes. There may be several equal objects
+    (``pickle`` makes others); arrays that have this very one are recognised at once."""
     for known in DTYPES:
         if dtype is known:
             return known
+    found = numpy_dtype(dtype)
+    for known in (*DTYPES, float16, *([_bfloat16()] if found.name == "bfloat16" else [])):
+        if found == known:
+            return known
+    raise GraphError(f"dtype {found} is not supported: expected one of {', '.join(sorted(DTYPE_NAMES))}")
+
+
+def numpy_dtype(dtype: DTypeLike) -> np.dtype:
+    """What ``np.dtype`` understands, and ``"bfloat16"``.
+
+    Raises:
+        GraphError: it understands nothing.
+    """
     try:
-        result = np.dtype(dtype).newbyteorder("=")
+        return _bfloat16() if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
         raise GraphError(f"{dtype!r} is not a dtype") from error
-    if result not in DTYPES:
-        raise GraphError(f"dtype {result} is not supported: expected one of {', '.join(d.name for d in DTYPES)}")
-    return DTYPES[DTYPES.index(result)]
+
+
+@functools.cache
+def _bfloat16() -> np.dtype:
+    import ml_dtypes  # takes longer than all of staticgrad to import
+
+    dtype: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+if TYPE_CHECKING:
+    bfloat16: np.dtype  # the upper half of a float32, as ``ml_dtypes`` knows it to NumPy
+else:
+
+    def __getattr__(name: str) -> np.dtype:
+        if name == "bfloat16":
+            return _bfloat16()
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def is_floating(dtype: np.dtype) -> bool:
-    return dtype.kind == "f"
+    return dtype.kind in "fV"  # what is void to NumPy is bfloat16: no other such dtype is let in
+
+
+def is_short_float(dtype: np.dtype) -> bool:
+    """Whether it is float16 or bfloat16: kept and moved as such, and computed with in float32."""
+    return dtype.itemsize == 2 and dtype.kind in "fV"
+
+
+def takes(accepts: tuple[np.dtype, ...], dtype: np.dtype) -> bool:
+    """Whether a dtype is among those that an op is defined for; short floats are taken wherever float32 is."""
+    return dtype in accepts or (is_short_float(dtype) and float32 in accepts)
 
 
 def is_integer(dtype: np.dtype) -> bool:

@@ -355,14 +355,15 @@ def test_what_dtypes_can_hold() -> None:
 @pytest.mark.parametrize(
     ("kind", "members"),
     [
-        ("bool", {"bool"}), ("signed integer", {"int32", "int64"}), ("unsigned integer", {"uint8"}),
-        ("integral", {"uint8", "int32", "int64"}), ("real floating", {"float32", "float64"}),
-        ("complex floating", set()), ("numeric", {"uint8", "int32", "int64", "float32", "float64"}),
-        (("bool", "real floating"), {"bool", "float32", "float64"}), (sg.int32, {"int32"}),
+        ("bool", {"bool"}), ("signed integer", {"int16", "int64"}), ("unsigned integer", {"uint8"}),
+        ("integral", {"uint8", "int16", "int64"}), ("real floating", {"bfloat16", "float32", "float64"}),
+        ("complex floating", set()), ("numeric", {"uint8", "int16", "int64", "bfloat16", "float32", "float64"}),
+        (("bool", "real floating"), {"bool", "bfloat16", "float32", "float64"}), (sg.int16, {"int16"}),
+        ("bfloat16", {"bfloat16"}),
     ],
 )  # fmt: skip
 def test_kinds_of_dtypes(kind: Any, members: set[str]) -> None:
-    names = ("bool", "uint8", "int32", "int64", "float32", "float64")
+    names = ("bool", "uint8", "int16", "int64", "bfloat16", "float32", "float64")
     assert {name for name in names if sg.isdtype(name, kind)} == members
     with pytest.raises(sg.GraphError, match="not a dtype"):
         sg.isdtype("int32", "no such kind")

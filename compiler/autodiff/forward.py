@@ -17,12 +17,15 @@ from staticgrad.compiler.autodiff.reverse import (
     backpropagate,
     compatible,
     gradients,
+    in_float32,
     one_graph,
     parallel_list,
     passes_gradients,
     primal_of,
     pull_back,
+    rounded,
     tensor_list,
+    widened,
 )
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
@@ -196,6 +199,8 @@ def push_forward(
         from staticgrad.compiler.autodiff import loops
 
         return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)
+    if op.widens([x.dtype for x in primal.inputs]):
+        return rounded(push_forward(graph, op, in_float32(primal), widened(tangents)), primal.outputs)
     if op.jvp is not None:
         return op.jvp(FUNCTIONS, primal, *tangents)
     if op.linear:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
-from staticgrad.types import Shape, is_floating
+from staticgrad.types import Shape, float32, is_floating, is_short_float
 
 Unconnected = Literal["none", "zero", "error"]
+T = TypeVar("T", Tensor, "Tensor | None")
 OnTensor = Callable[[Tensor, Tensor], Tensor]
 OnNode = Callable[[Node, Sequence[Node]], None]
 
@@ -292,6 +293,21 @@ def primal_of(node: Node) -> Primal[Any]:
     return Primal(operands_of(node), node.outputs, node.attrs)
 
 
+def in_float32(primal: Primal[Any]) -> Primal[Any]:
+    """The node of float32 as which one of short floats is computed."""
+    return replace(primal, inputs=tuple(widened(primal.inputs)), outputs=tuple(widened(primal.outputs)))
+
+
+def widened(tensors: Sequence[T]) -> list[T]:
+    """Short floats as float32, the others as they are."""
+    return [x if x is None or not is_short_float(x.dtype) else FUNCTIONS.astype(x, float32) for x in tensors]
+
+
+def rounded(derived: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
+    """Cotangents or tangents in the dtypes of what they belong to."""
+    return [t if t is None else FUNCTIONS.astype(t, x.dtype) for t, x in zip(derived, like, strict=True)]
+
+
 def pull_back(
     graph: Graph, op: Op, primal: Primal[Any], cotangents: Sequence[Tensor | None], needs: Sequence[bool]
 ) -> Sequence[Tensor | None]:
@@ -303,6 +319,9 @@ def pull_back(
         from staticgrad.compiler.autodiff import loops
 
         return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)
+    if op.widens([x.dtype for x in primal.inputs]):
+        found = pull_back(graph, op, in_float32(primal), widened(cotangents), needs)
+        return rounded(found, primal.inputs)
     if op.vjp is not None:
         return op.vjp(FUNCTIONS, replace(primal, needs=tuple(needs)), *cotangents)
     if op.jvp is not None:

@@ -25,13 +25,13 @@ from staticgrad.compiler.emit.target import Target
 PAGE = 4096  # bytes that a guard page behind a stack has at least
 SCALAR_TYPES = {
     "bool": "i8", "uint8": "i8", "int8": "i8", "int16": "i16", "uint16": "i16", "int32": "i32", "uint32": "i32",
-    "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double",
+    "int64": "i64", "uint64": "i64", "float32": "float", "float64": "double", "float16": "i16", "bfloat16": "i16",
 }  # fmt: skip
 
 
 @functools.cache
 def memory_type(dtype: np.dtype) -> str:
-    """The LLVM type of one element in memory (bool is a byte, 0 or 1)."""
+    """The LLVM type of one element in memory (bool is a byte, 0 or 1; floats of 16 bits are their bits)."""
     return SCALAR_TYPES[dtype.name]
 
 

@@ -1,8 +1,8 @@
 """The scalar builder over LLVM IR: values of lanes go in, instructions are written, values of lanes come out.
 
 ``Scalars`` is the backend of ``staticgrad.scalar.ScalarBuilder`` for machine code. The same code serves one lane and
-many. Bool lanes are i1, uint8 and the wider unsigned dtypes are unsigned, all other integers signed. Where LLVM leaves
-a result undefined (division by zero, wide shifts, float to integer out of range) operands are guarded first.
+many. Bool lanes are i1, those of short floats their bits, which are only converted and chosen. Where LLVM leaves a
+result undefined (division by zero, wide shifts, float to integer out of range) operands are guarded first.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from staticgrad.compiler.emit.elementary import (
     power,
     remainder,
     rounding,
+    short,
 )
 from staticgrad.compiler.emit.elementary.number import Num
 from staticgrad.compiler.emit.elementary.rare import any_lane
 from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
+from staticgrad.types import is_short_float
 
 BOOL = np.dtype(np.bool_)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
 UINT32 = np.dtype(np.uint32)
 UINT64 = np.dtype(np.uint64)
+FLOAT16 = np.dtype(np.float16)
 FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
@@ -53,6 +56,11 @@ def _is_float(dtype: np.dtype) -> bool:
 
 def _is_signed(dtype: np.dtype) -> bool:
     return dtype.kind == "i"
+
+
+def literal(value: float | int | bool, dtype: np.dtype) -> float | int | bool:
+    """A number as constants of its dtype are written: of a short float the bits."""
+    return int(np.array(value, dtype).view(np.uint16)) if is_short_float(dtype) else value
 
 
 class Scalars:
@@ -89,11 +97,19 @@ class Scalars:
     # -- constants and conversions ------------------------------------------------------------------------------
 
     def const(self, value: float | int | bool, dtype: np.dtype) -> Lane:
-        return Lane(self.function.const(value, self._type(dtype)), dtype)
+        return Lane(self.function.const(literal(value, dtype), self._type(dtype)), dtype)
 
     def cast(self, x: Lane, dtype: np.dtype) -> Lane:
         if x.dtype == dtype:
             return x
+        if is_short_float(x.dtype):
+            widen = short.widen_float16 if x.dtype == FLOAT16 else short.widen_bfloat16
+            return self.cast(Lane(widen(self._num(x)).value, FLOAT32), dtype)
+        if is_short_float(dtype):
+            odd = dtype == FLOAT16 and x.dtype == FLOAT64
+            single = Lane(short.odd_float(self._num(x)).value, FLOAT32) if odd else self.cast(x, FLOAT32)
+            shorten = short.shorten_float16 if dtype == FLOAT16 else short.shorten_bfloat16
+            return Lane(shorten(self._num(single)).value, dtype)
         if dtype == BOOL:
             return self.ne(x, self.const(0, x.dtype))
         if _is_float(x.dtype):

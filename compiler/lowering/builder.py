@@ -44,7 +44,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
 from staticgrad.optable import NO_ATTRIBUTES
-from staticgrad.types import bool_, int64, sizes
+from staticgrad.types import bool_, float32, int64, is_short_float, sizes
 
 
 @dataclass(eq=False, slots=True)
@@ -112,6 +112,12 @@ class NestBuilder:
 
     def cast(self, value: int, have: np.dtype, want: np.dtype) -> int:
         return value if have == want else self.compute("astype", value, dtype=want, attrs=AstypeAttributes(want))
+
+    def accumulated(self, memory: Memory, address: Affine, value: int, dtype: np.dtype) -> int:
+        """The sum of a value and what is there; of short floats in float32."""
+        wide = float32 if is_short_float(dtype) else dtype
+        before = self.cast(self.emit(Load(self.access(memory, dtype, address), dtype)), dtype, wide)
+        return self.cast(self.compute("add", before, self.cast(value, dtype, wide), dtype=wide), wide, dtype)
 
     def affine(self, index: Affine, values: Sequence[int] = ()) -> int:
         """An index expression as an int64 value."""

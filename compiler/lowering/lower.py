@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
-from staticgrad.compiler.kernels.nest import Compute, Load, Reduce
+from staticgrad.compiler.kernels.nest import Compute, Reduce
 from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
@@ -128,8 +128,7 @@ class Lowering:
                 raise Deferral(node)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
-            before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
-            builder.store(builder.compute("add", before, value, dtype=x.dtype), memory, x.dtype, address)
+            builder.store(builder.accumulated(memory, address, value, x.dtype), memory, x.dtype, address)
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self.places, group.domain, group.axes or ())
@@ -386,8 +385,7 @@ class Lowering:
             memory = self.places.state(node.attrs.key)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
-            before = builder.emit(Load(builder.access(memory, x.dtype, address), x.dtype))
-            value = builder.compute("add", before, value, dtype=x.dtype)
+            value = builder.accumulated(memory, address, value, x.dtype)
         builder.store(value, memory, x.dtype, address)
         self._add_nest(builder, f"commit_{node.attrs.key}", "pointwise", [node])
         del self._step_of[node]

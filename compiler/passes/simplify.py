@@ -110,7 +110,10 @@ def _passes_through(node: Node, inputs: Inputs) -> Tensor | None:
 
 
 def _astype(node: Node, inputs: Inputs) -> Tensor | None:
-    return _keeps(inputs[0], node)
+    x = inputs[0]
+    if x.op.op.name == "astype" and np.can_cast(x.op.inputs[0].dtype, x.dtype, "safe"):  # there and back
+        x = x.op.inputs[0]
+    return _keeps(x, node)
 
 
 def _reshape(node: Node, inputs: Inputs) -> Tensor | None:

@@ -14,6 +14,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
+from staticgrad.ops.declare import NUMERIC
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
@@ -24,13 +25,10 @@ from staticgrad.types import (
     broadcast_shapes,
     float32,
     float64,
-    int32,
     int64,
     normalize_axis,
     product,
 )
-
-NUMERIC = (float32, float64, int32, int64)
 
 
 def require_equal(a: Size, b: Size, what: str, meaning: str) -> None:

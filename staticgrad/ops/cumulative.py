@@ -19,7 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import added, declare, operands
+from staticgrad.ops.declare import NUMERIC, added, declare, operands
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -29,15 +29,11 @@ from staticgrad.types import (
     TensorType,
     bool_,
     dtype_of,
-    float32,
-    float64,
-    int32,
     int64,
     is_floating,
     normalize_axis,
+    takes,
 )
-
-SUMMABLE = (float32, float64, int32, int64)
 
 
 @frozen
@@ -54,7 +50,7 @@ class CumulativeAttributes:
 def _same_type(name: str) -> Callable[..., TensorType]:
     def infer(attrs: CumulativeAttributes, *types: TensorType) -> TensorType:
         first = types[0]
-        if not 0 <= attrs.axis < first.ndim or first.dtype not in SUMMABLE or any(t != first for t in types):
+        if not 0 <= attrs.axis < first.ndim or not takes(NUMERIC, first.dtype) or any(t != first for t in types):
             listed = ", ".join(map(str, types))
             raise GraphError(f"{name}: expected numbers of one type with an axis {attrs.axis}, actual {listed}")
         return first
@@ -165,7 +161,7 @@ CUMULATIVE_SUM = register(
         reference=_running(np.cumsum),
         vjp=_vjp_sum,
         linear=True,
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=_cases(1, Range()),
         grad_name="Cumsum",
         tags=PRIMITIVE,
@@ -180,7 +176,7 @@ CUMULATIVE_PROD = register(
         reference=_running(np.cumprod),
         vjp=_vjp_prod,
         jvp=_jvp_prod,
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=_cases(1, Range(-1.5, 1.5)),
         grad_name="Cumprod",
         tolerance=4.0,
@@ -196,7 +192,7 @@ LINEAR_RECURRENCE = register(
         reference=_recurrence_reference,
         vjp=_vjp_recurrence,
         jvp=_jvp_recurrence,
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=_cases(2, Range(-1.2, 1.2)),
         tolerance=4.0,
         tags=PRIMITIVE,
@@ -214,8 +210,8 @@ def _cumulative(
         )
     place = normalize_axis(0 if axis is None else axis, tensor.ndim, op.name)
     kind = dtype_of(dtype) if dtype is not None else tensor.dtype if is_floating(tensor.dtype) else int64
-    if kind not in SUMMABLE:
-        raise GraphError(f"{op.name}: expected a dtype among {', '.join(d.name for d in SUMMABLE)}, actual {kind.name}")
+    if not takes(NUMERIC, kind):
+        raise GraphError(f"{op.name}: expected a dtype among {', '.join(d.name for d in NUMERIC)}, actual {kind.name}")
     y = declare(op, (FUNCTIONS.astype(tensor, kind),), CumulativeAttributes(place, False))
     if not include_initial:
         return y

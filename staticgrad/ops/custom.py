@@ -68,6 +68,7 @@ CUSTOM_GRADIENT = register(
         reference=_results,
         expand=lambda o, node: node.inputs[: node.attrs.results],
         vjp=_pull_back,
+        moves=True,
         grad_name=lambda node: f"{node.attrs.name}Backward",
         own_rule=True,
     )

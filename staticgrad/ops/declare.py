@@ -16,18 +16,15 @@ from staticgrad.errors import GraphError, PromotionWarning, user_source
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Namespace, Op
-from staticgrad.types import DTYPES, bool_, float32, float64, int32, int64, is_floating, is_weak, uint8
+from staticgrad.types import DTYPES, FLOATS, INTEGERS, bool_, float32, float64, is_floating, is_weak, takes
 
-# The dtypes that an elementwise op takes; what becomes of the others when it is declared.
+# The dtypes that an elementwise op takes, as ``takes`` reads them; what becomes of the others when it is declared.
 Accepts: TypeAlias = tuple[np.dtype, ...]
 ANY: Accepts = DTYPES
-NUMERIC: Accepts = (uint8, int32, int64, float32, float64)  # bools are refused, as by NumPy
-FLOAT: Accepts = (float32, float64)  # integers and bools are computed as float64
-INTEGRAL: Accepts = (bool_, uint8, int32, int64)  # floats are refused
-INTEGERS: Accepts = (uint8, int32, int64)
+NUMERIC: Accepts = (*INTEGERS, *FLOATS)  # bools are refused, as by NumPy
+FLOAT: Accepts = FLOATS  # integers and bools are computed as float64
+INTEGRAL: Accepts = (bool_, *INTEGERS)  # floats are refused
 BOOL: Accepts = (bool_,)  # everything else is compared with zero
-
-FLOATS = FLOAT
 
 
 def declare(op: Op, inputs: Sequence[Tensor], attrs: Any = NO_ATTRIBUTES) -> Tensor:
@@ -94,7 +91,7 @@ def accepted(what: str, accepts: Accepts, *values: object) -> tuple[Tensor, ...]
     """
     xs = operands(what, *values)
     dtype = xs[0].dtype
-    if dtype in accepts:
+    if takes(accepts, dtype):
         return xs
     if accepts is FLOAT or accepts is BOOL:
         target = float64 if accepts is FLOAT else bool_

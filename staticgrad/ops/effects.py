@@ -45,6 +45,7 @@ def _passing(name: str, doc: str, reference: Callable[..., Array] = lambda attrs
             vjp=lambda o, node, ct: (ct,),
             jvp=lambda o, node, t: (t,),
             effect=True,
+            moves=True,
             tags=PRIMITIVE,
         )
     )
@@ -110,6 +111,7 @@ LATEST_VALUE = register(
         infer=lambda attrs, variable: variable,
         reference=lambda attrs, variable: variable,
         differentiable=False,
+        moves=True,
         dtypes=DTYPES,
         cases=(Case(((3,),), AssignAttributes("w")),),
         tags=PRIMITIVE,
@@ -231,6 +233,7 @@ PY_CALL = register(
         vjp=_no_derivative,
         jvp=_no_derivative,
         effect=True,
+        moves=True,
         tags=PRIMITIVE,
     )
 )

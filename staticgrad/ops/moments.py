@@ -11,7 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare
+from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,
     ReduceAttributes,
@@ -26,12 +26,12 @@ from staticgrad.ops.reductions import (
     spread,
 )
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, register
-from staticgrad.types import TensorType, normalize_axes
+from staticgrad.types import FLOATS, TensorType, normalize_axes, takes
 
 
 def float_type(name: str) -> Callable[..., TensorType]:
     def infer(attrs: ReduceAttributes | VarianceAttributes, x: TensorType) -> TensorType:
-        if x.dtype not in FLOATS:
+        if not takes(FLOATS, x.dtype):
             raise GraphError(f"{name}: expected float32 or float64, actual {x}")
         return TensorType(reduced_shape(x.shape, attrs.axes, attrs.keepdims), x.dtype)
 

@@ -44,6 +44,7 @@ from staticgrad.types import (
     float64,
     int64,
     is_floating,
+    is_short_float,
     is_weak,
 )
 
@@ -247,8 +248,10 @@ def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | Non
     place = 0
     if seed is None:
         place = graph.take_place()
-    attrs = RandomAttributes(as_shape(shape, "random"), kind, place, None if seed is None else int(seed))
-    return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
+    drawn = float32 if is_short_float(kind) else kind
+    attrs = RandomAttributes(as_shape(shape, "random"), drawn, place, None if seed is None else int(seed))
+    u = graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
+    return FUNCTIONS.astype(u, kind)
 
 
 def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:

@@ -43,6 +43,7 @@ from staticgrad.types import (
     int64,
     is_floating,
     normalize_axes,
+    takes,
 )
 from staticgrad.types import product as size_of
 
@@ -103,7 +104,7 @@ def count(o: Namespace, x: Tensor, axes: Sequence[int]) -> float | Tensor:
 
 def _reduce_type(name: str, accepts: tuple[np.dtype, ...], neutral: bool) -> Callable[..., TensorType]:
     def infer(attrs: ReduceAttributes, x: TensorType) -> TensorType:
-        if x.dtype not in accepts:
+        if not takes(accepts, x.dtype):
             raise GraphError(f"{name}: not defined for {x.dtype.name}")
         if attrs.axes and not 0 <= attrs.axes[0] <= attrs.axes[-1] < x.ndim:
             raise GraphError(f"{name}: axes {attrs.axes} are out of range for {x}")

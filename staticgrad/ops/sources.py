@@ -26,6 +26,7 @@ from staticgrad.types import (
     float32,
     float64,
     int64,
+    is_short_float,
     is_weak,
     normalize_axis,
     scalar_dtype,
@@ -355,9 +356,10 @@ def iota(shape: ShapeLike, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor
     Raises:
         GraphError: an axis that is out of range.
     """
-    sizes = as_shape(shape, "iota")
-    attrs = IotaAttributes(sizes, dtype_of(dtype), normalize_axis(axis, len(sizes), "iota"))
-    return get_default_graph().add(IOTA, (), attrs).outputs[0]
+    sizes, kind = as_shape(shape, "iota"), dtype_of(dtype)
+    counted = int64 if is_short_float(kind) else kind
+    attrs = IotaAttributes(sizes, counted, normalize_axis(axis, len(sizes), "iota"))
+    return FUNCTIONS.astype(get_default_graph().add(IOTA, (), attrs).outputs[0], kind)
 
 
 @public

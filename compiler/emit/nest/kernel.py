@@ -66,7 +66,7 @@ from staticgrad.compiler.emit.nest.reduction import (
     neutral,
 )
 from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
-from staticgrad.compiler.emit.scalars import Lane, Scalars
+from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.optable import OPS
@@ -584,7 +584,7 @@ class _Emitter:
 
     def _constant(self, constant: Constant, lanes: int) -> Lane:
         type_ = vector(value_type(constant.dtype), lanes)
-        return Lane(self.f.const(constant.value, type_), constant.dtype)
+        return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 
     def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype) -> Lane:
         block = scope.block

@@ -8,7 +8,7 @@ import numpy as np
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, declare, operands
+from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, declare, operands
 from staticgrad.ops.elementwise.entry import (
     NOT_DIFFERENTIABLE,
     binary,
@@ -19,7 +19,7 @@ from staticgrad.ops.elementwise.entry import (
     unary_cases,
 )
 from staticgrad.optable import FUNCTIONS, Array, Range
-from staticgrad.types import bool_, is_floating
+from staticgrad.types import INTEGERS, bool_, is_floating
 
 
 def _classification(

@@ -34,6 +34,7 @@ ASTYPE = register(
         infer=lambda attrs, x: TensorType(x.shape, attrs.dtype),
         reference=_converted,
         scalar=lambda b, attrs, x: b.cast(x, attrs.dtype),
+        moves=True,
         vjp=vjp_of(_ASTYPE_RULES),
         jvp=jvp_of(_ASTYPE_RULES),
         dtypes=DTYPES,

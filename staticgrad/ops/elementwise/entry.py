@@ -22,7 +22,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGERS, INTEGRAL, NUMERIC, Accepts, accepted, declare
+from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare
 from staticgrad.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
@@ -37,7 +37,7 @@ from staticgrad.optable import (
     register,
 )
 from staticgrad.scalar import ScalarBuilder, V
-from staticgrad.types import Shape, TensorType, broadcast_shapes, is_floating
+from staticgrad.types import INTEGERS, Shape, TensorType, broadcast_shapes, is_floating, takes
 
 Rule = Callable[..., Tensor | None]  # rule(o, t, y, *xs): None where the derivative is zero
 Rules = Sequence[Rule | None] | Callable[[Any], Sequence[Rule | None]]  # or, by the op's attributes
@@ -197,7 +197,7 @@ def _method(name: str) -> Callable[..., Any]:
 def _type_rule(name: str, accepts: Accepts, result: np.dtype | None) -> Callable[..., TensorType]:
     def infer(attrs: object, *types: TensorType) -> TensorType:
         dtype = types[0].dtype
-        if dtype not in accepts or False in [t.dtype == dtype for t in types]:
+        if not takes(accepts, dtype) or False in [t.dtype == dtype for t in types]:
             listed = ", ".join(map(str, types))
             raise GraphError(
                 f"{name}: expected operands of one dtype among {', '.join(d.name for d in accepts)}"

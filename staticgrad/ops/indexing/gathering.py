@@ -16,7 +16,7 @@ from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import declare
+from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
@@ -27,14 +27,9 @@ from staticgrad.types import (
     TensorType,
     bool_,
     broadcast_shapes,
-    float32,
-    float64,
-    int32,
     int64,
     is_integer,
 )
-
-SUMMABLE = (float32, float64, int32, int64)
 
 # -- the primitives: indices are in range ---------------------------------------------------------------------------
 
@@ -167,6 +162,7 @@ GATHER = register(
         reference=_gather_reference,
         vjp=_vjp_gathered("scatter_add"),
         jvp=_jvp_gathered("gather"),
+        moves=True,
         dtypes=DTYPES,
         cases=_read_cases(0),
         tags=PRIMITIVE,
@@ -181,7 +177,7 @@ SCATTER_ADD = register(
         reference=_add_reference,
         vjp=_vjp_added("gather"),
         jvp=_jvp_added("scatter_add"),
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=_write_cases(0),
         tags=PRIMITIVE,
     )
@@ -341,6 +337,7 @@ INDEX = register(
         expand=_expand_index,
         vjp=_vjp_gathered("index_add"),
         jvp=_jvp_gathered("index"),
+        moves=True,
         dtypes=DTYPES,
         cases=_read_cases(-1),
     )
@@ -355,7 +352,7 @@ INDEX_ADD = register(
         expand=_expand_index_add,
         vjp=_vjp_added("index"),
         jvp=_jvp_added("index_add"),
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=_write_cases(-1),
         grad_name="IndexPut",
     )

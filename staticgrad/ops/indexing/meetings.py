@@ -12,8 +12,7 @@ import numpy as np
 
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.ops.declare import declare
-from staticgrad.ops.indexing.gathering import SUMMABLE
+from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, register
 from staticgrad.types import Size, TensorType, int32, int64, is_floating
 
@@ -105,7 +104,7 @@ EXTREME_OF_PLACE = register(
         expand=_expand_extreme,
         vjp=_vjp_extreme,
         jvp=_jvp_extreme,
-        dtypes=SUMMABLE,
+        dtypes=NUMERIC,
         cases=tuple(
             Case(
                 ((count, columns), (count,)), MeetingAttributes(extent, largest), (Range(), Range(0, extent - 1)),

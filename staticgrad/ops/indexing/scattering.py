@@ -14,7 +14,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.indexing.gathering import SUMMABLE, index_add, remaining
+from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.indexing.gathering import index_add, remaining
 from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
 from staticgrad.ops.sizes import size_value
@@ -22,7 +23,7 @@ from staticgrad.ops.sources import all_values
 from staticgrad.ops.views.permuting import inverse
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, unslice
 from staticgrad.optable import FUNCTIONS, Array, public
-from staticgrad.types import Size, bool_, int32, int64, is_weak, product, require_number
+from staticgrad.types import Size, bool_, int32, int64, is_weak, product, require_number, takes
 
 _MODES = ("set", "add", "max", "min")
 
@@ -47,7 +48,7 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
     with graph:
         x = lift(x, graph)
         new = _updates_for(x, updates, graph)
-        if x.dtype not in SUMMABLE:
+        if not takes(NUMERIC, x.dtype):
             wide = scatter(FUNCTIONS.astype(x, int32), index, FUNCTIONS.astype(new, int32), mode)
             return FUNCTIONS.astype(wide, x.dtype)
         key = subscript(x, index)

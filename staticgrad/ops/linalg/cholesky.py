@@ -12,12 +12,12 @@ import numpy as np
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOATS, declare
+from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.matrices import float_matrix
 from staticgrad.ops.linalg.square import square_cases, square_type, symmetric, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.optable import NO_ATTRIBUTES, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Size
+from staticgrad.types import FLOATS, Size
 
 
 def _definite(x: Array) -> Array:

@@ -15,7 +15,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOATS, declare, subtracted
+from staticgrad.ops.declare import declare, subtracted
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
 from staticgrad.ops.linalg.triangular import dominant, system, system_type, triangular
@@ -32,7 +32,7 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import Dim, Size, TensorType, int64
+from staticgrad.types import FLOATS, Dim, Size, TensorType, int64
 
 
 def _exchanged(x: Array) -> Array:

@@ -14,13 +14,12 @@ from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
-from staticgrad.ops.declare import FLOATS
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import Size, TensorType
+from staticgrad.types import FLOATS, Size, TensorType
 
 
 @frozen

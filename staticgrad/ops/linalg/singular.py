@@ -16,13 +16,13 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
-from staticgrad.ops.declare import FLOATS, added
+from staticgrad.ops.declare import added
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
 from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import Shape, Size, TensorType, sizes
+from staticgrad.types import FLOATS, Shape, Size, TensorType, sizes
 
 
 def _jacobi_type(attrs: NoAttributes, at: TensorType) -> tuple[TensorType, TensorType, TensorType]:

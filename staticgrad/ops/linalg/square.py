@@ -14,9 +14,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOATS
 from staticgrad.optable import FUNCTIONS, Array, Case, Range
-from staticgrad.types import TensorType
+from staticgrad.types import FLOATS, TensorType, takes
 
 UNIT = Range(-1.0, 1.0)
 
@@ -35,7 +34,7 @@ def check_square(name: str, x: TensorType) -> None:
     Raises:
         GraphError: it is not.
     """
-    if x.ndim < 2 or x.dtype not in FLOATS:
+    if x.ndim < 2 or not takes(FLOATS, x.dtype):
         raise GraphError(f"{name}: expected matrices of floats, actual {x}")
     require_equal(x.shape[-2], x.shape[-1], name, f"columns as rows of {x}")
 

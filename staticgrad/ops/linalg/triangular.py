@@ -12,11 +12,11 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOAT, FLOATS, accepted, declare, subtracted
+from staticgrad.ops.declare import FLOAT, accepted, declare, subtracted
 from staticgrad.ops.linalg.matrices import common_batch, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, transpose_of
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Size, TensorType
+from staticgrad.types import FLOATS, Size, TensorType
 
 
 def dominant(x: Array) -> Array:

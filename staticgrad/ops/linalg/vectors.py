@@ -11,9 +11,8 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.ops.declare import FLOATS
 from staticgrad.optable import Array, Namespace
-from staticgrad.types import TensorType
+from staticgrad.types import FLOATS, TensorType, takes
 
 
 def spread_values(x: Array) -> Array:
@@ -26,7 +25,7 @@ def spread_values(x: Array) -> Array:
 
 def fixed_sizes(name: str, x: TensorType) -> tuple[int, int]:
     rows, columns = x.shape[-2:] if x.ndim >= 2 else (None, None)
-    if not isinstance(rows, int) or not isinstance(columns, int) or x.dtype not in FLOATS:
+    if not isinstance(rows, int) or not isinstance(columns, int) or not takes(FLOATS, x.dtype):
         raise GraphError(f"{name}: expected matrices of floats, of sizes known when declared, actual {x}")
     return rows, columns
 

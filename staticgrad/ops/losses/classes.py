@@ -15,13 +15,13 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduced, reduced_reference, weighted
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import Shape, TensorType, int32, int64, is_floating
+from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, is_floating
 
 _CLASSES = Range(0, 3)
 
@@ -220,7 +220,7 @@ def _class_loss_reference(log_probability: Callable[[Array, int], Array]) -> Cal
         w = weight[0] if weight else np.ones(classes, x.dtype)
         rest = tuple(size for axis, size in enumerate(x.shape) if axis != attrs.axis)
         smoothing = attrs.label_smoothing
-        if target.dtype.kind == "f":
+        if is_floating(target.dtype):
             wanted = np.moveaxis(target, attrs.axis, -1).reshape(-1, classes) * (1 - smoothing) + smoothing / classes
             rows = -np.sum(w * wanted * logp, axis=1)
             return reduced_reference(rows.reshape(rest).astype(x.dtype), attrs.reduction)

@@ -8,7 +8,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift, lift_all
-from staticgrad.ops.declare import FLOAT, FLOATS, floating
+from staticgrad.ops.declare import FLOAT, floating
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
     PROBABILITY,
@@ -24,6 +24,7 @@ from staticgrad.ops.losses.reduction import (
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, NoAttributes, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
+from staticgrad.types import FLOATS
 
 # -- binary cross-entropy -----------------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
-from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.declare import floating
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, Range, register
-from staticgrad.types import TensorType, broadcast_shapes
+from staticgrad.types import FLOATS, TensorType, broadcast_shapes
 
 REDUCTIONS = ("none", "mean", "sum")
 PROBABILITY = Range(0.05, 0.95)

@@ -18,10 +18,10 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.declare import floating
 from staticgrad.ops.neural.softmax import softmax_reference
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product, sizes
+from staticgrad.types import FLOATS, Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product, sizes
 
 BLOCKWISE_FROM = 2**21  # scores; fewer are computed at once
 BLOCK_SCORES = 2**17  # of one block: they and their gradients stay in a second-level cache

@@ -11,7 +11,6 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, no_grad
 from staticgrad.lifting import TensorLike, lift_all
-from staticgrad.ops.declare import FLOATS
 from staticgrad.ops.neural.normalisation import (
     affine,
     affine_reference,
@@ -22,7 +21,7 @@ from staticgrad.ops.neural.normalisation import (
 )
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import TensorType, product
+from staticgrad.types import FLOATS, TensorType, product
 
 
 @frozen

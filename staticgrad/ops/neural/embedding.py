@@ -8,10 +8,10 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, control_dependencies
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import Size, TensorType, int64, normalize_axis
+from staticgrad.types import FLOATS, Size, TensorType, int64, normalize_axis
 
 
 @frozen

@@ -11,10 +11,10 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import FLOATS, floating
+from staticgrad.ops.declare import floating
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Shape, Size, TensorType
+from staticgrad.types import FLOATS, Shape, Size, TensorType
 
 
 @frozen

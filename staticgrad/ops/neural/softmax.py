@@ -13,7 +13,7 @@ import numpy as np
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOAT, FLOATS, accepted, floating
+from staticgrad.ops.declare import FLOAT, accepted, floating
 from staticgrad.ops.moments import float_type
 from staticgrad.ops.reductions import (
     Axis,
@@ -27,7 +27,7 @@ from staticgrad.ops.reductions import (
     spread,
 )
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import normalize_axis
+from staticgrad.types import FLOATS, normalize_axis
 
 
 @frozen

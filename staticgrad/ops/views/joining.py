@@ -72,6 +72,7 @@ CONCAT = register(
         reference=lambda attrs, *xs: np.concatenate(xs, axis=attrs.axis),
         vjp=_vjp_concat,
         jvp=_jvp_joined("concat"),
+        moves=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 4), (3, 2)), ConcatAttributes(1)),
@@ -127,6 +128,7 @@ STACK = register(
         ],
         vjp=_vjp_stack,
         jvp=_jvp_joined("stack"),
+        moves=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 4), (3, 4)), ConcatAttributes(0)),

@@ -220,6 +220,7 @@ PAD = register(
         reference=_pad_reference,
         vjp=_vjp_pad,
         jvp=lambda o, node, t: (o.pad_with(t, node.attrs.low, node.attrs.high, node.attrs.interior),),
+        moves=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 4),), PadAttributes((1, 0), (2, 1), (0, 0), 0)),
