@@ -31,7 +31,8 @@ from staticgrad.frozen import frozen
 
 FRAME_BYTES = 24 << 10  # of a block of rows, beside which the result passes through the first cache
 UNIT_BYTES = 32 << 10  # of the result between two epilogues
-SMALL_TOGETHER = 16  # planes without frames that are a unit by weights
+UNIT_PLANES = 16  # that are a unit by weights, side by side in memory, where that leaves enough units
+ENOUGH_UNITS = 16
 TOGETHER_BYTES = 16 << 10  # of frames that are filled before they are read: a load that meets stores waits for them
 
 
@@ -131,7 +132,7 @@ class _Plain:
     """Planes that are read where they lie: a frame that is none."""
 
     image: Image
-    together: int = SMALL_TOGETHER
+    together: int = UNIT_PLANES
     lookahead: int = 2  # so many planes behind one lies that which is asked for
     step: int = 0
     row: int = 0
@@ -328,7 +329,7 @@ class DepthwisePlanesWeights(ByUnits):
         if writer.result is not None:
             to, strides = writer.result, self.result
         with self.units.each(f, chunk) as (_, channels):
-            fill_zero(f, writer.dtype, sums, self.frame.together * self.sums)
+            fill_zero(f, writer.dtype, sums, self.units.rows * self.sums)
             if self.images and self.blocks:
                 with span(f, 0, self.images) as number, span(f, 0, self.blocks) as block:
                     self._planes(writer, frame, sums, number, channels, block)
@@ -346,11 +347,15 @@ class DepthwisePlanesWeights(ByUnits):
         """What one block of some channels of an image adds to their sums."""
         f, image = writer.f, self.frame.image
         planes = writer.at(writer.first, (number, image.strides[0]))
-        ahead = image.strides[0] if self.blocks == 1 else self.frame.step * image.strides[2]
+        if self.blocks > 1:
+            ahead, following = self.frame.step * image.strides[2], self.block * self.given[2]
+        elif self.units.rows > self.frame.together:  # what comes next is mostly the next channel
+            ahead, following = image.strides[1] * self.frame.lookahead, self.given[1] * self.frame.lookahead
+        else:
+            ahead, following = image.strides[0], self.given[0]
         with self.frame.each(writer, frame, planes, channels, block, ahead) as (channel, x):
             y = writer.at(writer.second, (number, self.given[0]), (channel, self.given[1]))
             y = writer.at(y, (f.mul(block, self.block), self.given[2]))
-            following = self.given[0] if self.blocks == 1 else self.block * self.given[2]
             _ask_for(writer, writer.at(y, (following, 1)), self.block, self.given[2])
             own_sums = writer.at(sums, (f.sub(channel, channels[0]), self.sums))
             for rows in self.tiles:
@@ -405,9 +410,12 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
     rows, columns, channels = kernel.out_height, kernel.out_width, kernel.channels
     lanes, taps = tile_lanes(target, kernel.dtype), kernel.kernel[0] * kernel.kernel[1]
     frame, tiles, block = _planes_of(kernel, target, image, geometry, (rows, columns), kernel.y_strides[2])
+    some = frame.together
+    if block == rows:
+        some = max(some, min(UNIT_PLANES, channels // ENOUGH_UNITS))
     o, _, i, j = kernel.w_strides
     return DepthwisePlanesWeights(
-        units=_in_chunks(kernel, target, Units(1, frame.together, channels, None)),
+        units=_in_chunks(kernel, target, Units(1, some, channels, None)),
         images=kernel.batch,
         frame=frame,
         tiles=tiles,
@@ -418,7 +426,7 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
         result=(o, i, j),
         sums=taps * lanes,
         frame_bytes=frame.bytes,
-        own_bytes=frame.bytes + aligned_bytes(frame.together * taps * lanes, kernel.dtype),
+        own_bytes=frame.bytes + aligned_bytes(some * taps * lanes, kernel.dtype),
         shared_bytes=0 if kernel.store_raw else aligned_bytes(channels * taps, kernel.dtype),
     )
 
