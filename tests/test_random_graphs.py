@@ -48,8 +48,8 @@ def agree(got: list[Any], want: list[Any], what: str) -> None:
         assert error <= TOLERANCE, f"{what}: result {number} of {len(want)}, relative error {error:.2e}"
 
 
-def build(seed: int, *, advanced: bool = False) -> tuple[RandomGraph, list[Any]]:
-    case = random_graph(seed, advanced=advanced)
+def build(seed: int, *, advanced: bool = False, dtype: np.dtype = sg.float64) -> tuple[RandomGraph, list[Any]]:
+    case = random_graph(seed, advanced=advanced, dtype=dtype)
     with case.graph:
         gradients = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
     return case, fetches_of(case, gradients)
@@ -69,6 +69,21 @@ def test_a_run_equals_the_interpreter(start: int, monkeypatch: pytest.MonkeyPatc
         want = run(case, fetches)
         monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
         agree(run(case, fetches), want, f"seed {seed}")
+
+
+@pytest.mark.parametrize("dtype", [sg.float16, sg.bfloat16], ids=str)
+def test_short_floats_equal_the_interpreter(dtype: np.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly always to the bit: both compute in float32, whose last digits seldom change what is rounded."""
+    for seed in range(5000, 5000 + COUNT // 10):
+        case, fetches = build(seed, dtype=dtype)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+        want = run(case, fetches)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+        for number, (a, b) in enumerate(zip(run(case, fetches), want, strict=True)):
+            assert a.dtype == b.dtype
+            short = a.dtype == dtype
+            wide = (a.astype(np.float32), b.astype(np.float32)) if short else (a, b)
+            assert relative_error(*wide, floor=1e-2) <= 4 * float(sg.finfo(dtype).eps), f"seed {seed}: result {number}"
 
 
 @pytest.mark.parametrize("target", HERE)

@@ -292,8 +292,8 @@ class Maker:
                 self.pool.append(y)
 
 
-def random_graph(seed: int, *, ops: int = 14, advanced: bool = False) -> RandomGraph:
-    """A graph of about ``ops`` random ops in float64 over fed leaves and variables, with a loss and an update.
+def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.dtype = sg.float64) -> RandomGraph:
+    """A graph of about ``ops`` random ops over fed leaves and variables of ``dtype``, with a loss and an update.
 
     Args:
         advanced: draw loops, sorts, scatters, batched functions, factorisations and more of convolutions as well.
@@ -306,11 +306,11 @@ def random_graph(seed: int, *, ops: int = 14, advanced: bool = False) -> RandomG
         leaves: list[Tensor] = []
         for _ in range(int(rng.integers(2, 5))):
             shape = SHAPES[int(rng.integers(len(SHAPES)))]
-            value = rng.normal(size=shape)
+            value = rng.normal(size=shape).astype(dtype)
             if rng.random() < 0.3:
                 leaves.append(sg.Variable(value))
             else:
-                x = sg.placeholder(shape, sg.float64, requires_grad=True)
+                x = sg.placeholder(shape, dtype, requires_grad=True)
                 feeds[x] = value
                 leaves.append(x)
         maker.pool = list(leaves)
