@@ -766,9 +766,10 @@ def test_kernels_match_numpy(group: str) -> None:
 
 
 Settings = dict[str, int]
+SHORT: Settings = {"PANEL_BYTES": 2 << 10, "SHORT_PANEL_BYTES": 2 << 10}
 BLOCKS: dict[str, Settings] = {
-    "small blocks": {"PANEL_BYTES": 2 << 10, "PASSES": 2, "BLOCK_BYTES": 16 << 10},
-    "small blocks of one pass in the arena": {"PANEL_BYTES": 2 << 10, "PASSES": 1, "BLOCK_BYTES": 1, "STACK_BYTES": 0},
+    "small blocks": {**SHORT, "DEPTH_BYTES": 4 << 10, "BLOCK_BYTES": 16 << 10},
+    "small blocks of one pass in the arena": {**SHORT, "DEPTH_BYTES": 2 << 10, "BLOCK_BYTES": 1, "STACK_BYTES": 0},
     "in the arena": {"STACK_BYTES": 0},
 }
 

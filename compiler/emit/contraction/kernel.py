@@ -265,9 +265,10 @@ class _Emitter:
         if plan.pack_a:
             rows = f.sub(tiling.row_start(f, panels[1]), row0)
             last_depth = plan.k - (-(-plan.k // plan.depth_block) - 1) * plan.depth_block
-            copy_matrix(f, kernel.dtype, Matrix(self.packed_a, plan.a_row, 1), Matrix(a, *plan.a), rows, depth,
+            a_row, a_step = plan.packed_a
+            copy_matrix(f, kernel.dtype, Matrix(self.packed_a, a_row, a_step), Matrix(a, *plan.a), rows, depth,
                         min(last_depth, tiling.heights()[-1]))  # fmt: skip
-            a, a_row, a_step = self.packed_a, plan.a_row, 1
+            a = self.packed_a
         in_tile = plan.via_scratch or not kernel.store_raw
         c_stride = plan.tile_stride if in_tile else plan.c[0]
         c = self.tile if in_tile else self._at(self._c(batch), (row0, c_stride), (column0, 1))

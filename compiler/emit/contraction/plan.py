@@ -36,17 +36,18 @@ from staticgrad.compiler.emit.contraction.blocking import (
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import FEW_REGISTERS, Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, PAGE, Blocking, Target
+from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
-PANEL_BYTES = 48 << 10  # of a panel of B in one pass over k: a flat optimum from half to twice the first cache
+PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
+SHORT_PANEL_BYTES = 48 << 10  # where registers are few, or A is packed, which has to stay near for all panels
 DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside as many rows of A
-PASSES = 4  # over k that a block of B is packed for; one where A is packed, which wide blocks pack less often
+DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
 PACKED_BYTES = 1 << 20  # of a block of all of k at most; twice as much where each block packs A again
 SHORT_DEPTH, LONG_RESULT = 64, 4 << 20  # terms and bytes of a result that waits for memory
-STACK_BYTES = 960 << 10  # of what is packed and of raw results, if they are on the stack
+STACK_BYTES = 1000 << 10  # of what is packed and of raw results, if they are on the stack
 RAW_BYTES = 128 << 10  # of raw results that wait for the epilogue
 MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
@@ -97,11 +98,18 @@ class Plan:
     c_bytes: int
 
     @property
-    def a_row(self) -> int:
-        """Row stride of packed A: an odd number of cache lines, so that rows fall into different sets."""
-        line = max(1, 64 // self.kernel.dtype.itemsize)
-        lines = -(-self.depth_block // line)
-        return (lines | 1) * line
+    def packed_a(self) -> tuple[int, int]:
+        """Strides of packed A, which is contiguous along m where A is, so that packing turns nothing: the other stride
+        is an odd number of cache lines, which so fall into different sets."""
+        line = max(1, LINE // self.kernel.dtype.itemsize)
+        lines = -(-(self.depth_block if self.layout == "rows" else self.group_rows) // line)
+        pitch = (lines | 1) * line
+        return (pitch, 1) if self.layout == "rows" else (1, pitch)
+
+    @property
+    def group_rows(self) -> int:
+        """The most rows that a group has."""
+        return min(self.m, self.panels_per_group * self.tiling.rows)
 
     @property
     def own_bytes(self) -> int:
@@ -197,12 +205,12 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     pack_a = not by_dots and packs_a(tiling, m, k, a)
     narrow = narrow_way(given, target)
     usual_width = usual.vectors * tile_lanes(target, way.dtype) if narrow is None else narrow[1].width
-    panel_bytes = DOT_PANEL_BYTES if narrow is not None and narrow[1].of_dots else PANEL_BYTES
+    panel_bytes = _panel_bytes(given, usual, narrow[1] if narrow is not None else None, target)
     depth_block = _depth_block(usual_width, way.dtype, k, panel_bytes)
     waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
-        block_depth = min(k, depth_block * (1 if pack_a else PASSES))
+        block_depth = min(k, depth_block * (1 if pack_a else DEPTH_BYTES // panel_bytes))
         columns = _columns_per_block(tiling, block_depth, BLOCK_BYTES)
     elif pack_b:
         columns = _columns_per_block(tiling, k, PACKED_BYTES * (1 + pack_a))
@@ -228,7 +236,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         c=c if c is not None else (tile_stride, 1),
         dots=by_dots,
         tiling=tiling,
-        layout="rows" if pack_a or a[1] == 1 else "columns",
+        layout="columns" if a[0] == 1 != a[1] and tiling.terms == 1 else "rows",
         pack_a=pack_a,
         pack_b=pack_b,
         b_outside=b_outside,
@@ -265,6 +273,15 @@ def _is_far(way: Orientation, stride: int, target: Target) -> bool:
     """Whether lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
     nbytes = stride * way.dtype.itemsize
     return nbytes >= FAR_BYTES and way.k * nbytes > target.own_cache_bytes
+
+
+def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, target: Target) -> int:
+    """Of B in one pass over k. As the passes, it is the same for every blocking."""
+    if narrow is not None and narrow.of_dots:
+        return DOT_PANEL_BYTES
+    way = given.swap() if usual.swapped else given
+    packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
+    return SHORT_PANEL_BYTES if packs or target.registers <= FEW_REGISTERS else PANEL_BYTES
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
@@ -329,13 +346,12 @@ def a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
 
 def _with_scratch(plan: Plan) -> Plan:
     """The plan with the sizes of its three scratch areas."""
-    dtype, tiling = plan.kernel.dtype, plan.tiling
-    rows = min(plan.m, plan.panels_per_group * tiling.rows)
+    dtype, tiling, rows = plan.kernel.dtype, plan.tiling, plan.group_rows
     packs = plan.pack_b and plan.kernel.packed is None
     b = plan.columns_per_block * packed_elements(tiling, plan.block_depth) if packs else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n
-    a = rows * plan.a_row if plan.pack_a else 0
+    a = max(plan.packed_a) * (rows if plan.layout == "rows" else plan.depth_block) if plan.pack_a else 0
     c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
     return replace(
         plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)
