@@ -107,7 +107,7 @@ class _Run:
 
 
 def _reference(node: Node, inputs: Sequence[Array], *extra: Array) -> Sequence[Any]:
-    widens = node.op.widens([x.dtype for x in inputs])
+    widens = node.op.widens(inputs)
     if widens:
         inputs = [x.astype(np.float32) if is_short_float(x.dtype) else x for x in inputs]
     try:

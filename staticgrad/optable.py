@@ -218,10 +218,11 @@ class Op:
     def elementwise(self) -> bool:
         return self.scalar is not None
 
-    def widens(self, dtypes: Sequence[np.dtype]) -> bool:
-        """Whether it is computed in float32 where its operands are of these dtypes: short floats are kept and moved as
-        they are, and computed with in float32, each result rounded."""
-        return any(map(is_short_float, dtypes)) and not (self.moves or self.view or "loop" in self.tags)
+    def widens(self, operands: Sequence[Tensor] | Sequence[Array]) -> bool:
+        """Whether it is computed in float32 of these operands: short floats are kept and moved as they are, and
+        computed with in float32, each result rounded."""
+        short = any(is_short_float(x.dtype) for x in operands)
+        return short and not (self.moves or self.view or "loop" in self.tags)
 
     def backward_name(self, node: Node) -> str:
         """The name of a node's backward node, in PyTorch's spelling."""

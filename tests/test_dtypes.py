@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,6 @@ from staticgrad.optable import OPS, Op
 from staticgrad.types import FLOATS, INTEGERS, is_floating
 
 SHORT = [np.dtype("float16"), sg.bfloat16]
-RNG = np.random.default_rng(11)
-
-
-def values(shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    return RNG.normal(size=shape).astype(dtype)
 
 
 def run(fetches: Any, feeds: Any = None, **options: Any) -> Any:
@@ -379,4 +375,4 @@ def test_short_floats_pass_through_effects(capfd: pytest.CaptureFixture[str]) ->
 
 def test_importing_staticgrad_imports_no_ml_dtypes() -> None:
     code = "import staticgrad as sg, sys; x = sg.placeholder((1,)); sg.Session().run(x + x, {x: [1]}); "
-    assert os.system(f"{os.sys.executable} -c \"{code}sys.exit('ml_dtypes' in sys.modules)\"") == 0  # type: ignore[attr-defined]
+    subprocess.run([sys.executable, "-c", code + "sys.exit('ml_dtypes' in sys.modules)"], check=True)

@@ -23,14 +23,13 @@ from staticgrad.compiler.autodiff.reverse import (
     passes_gradients,
     primal_of,
     pull_back,
-    rounded,
     tensor_list,
-    widened,
 )
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, isolated
 from staticgrad.ops.control.bodies import LOOPS
+from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import Size, is_floating
@@ -199,7 +198,7 @@ def push_forward(
         from staticgrad.compiler.autodiff import loops
 
         return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)
-    if op.widens([x.dtype for x in primal.inputs]):
+    if op.widens(primal.inputs):
         return rounded(push_forward(graph, op, in_float32(primal), widened(tangents)), primal.outputs)
     if op.jvp is not None:
         return op.jvp(FUNCTIONS, primal, *tangents)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,12 +26,12 @@ from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_depend
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
+from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
-from staticgrad.types import Shape, float32, is_floating, is_short_float
+from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]
-T = TypeVar("T", Tensor, "Tensor | None")
 OnTensor = Callable[[Tensor, Tensor], Tensor]
 OnNode = Callable[[Node, Sequence[Node]], None]
 
@@ -298,16 +298,6 @@ def in_float32(primal: Primal[Any]) -> Primal[Any]:
     return replace(primal, inputs=tuple(widened(primal.inputs)), outputs=tuple(widened(primal.outputs)))
 
 
-def widened(tensors: Sequence[T]) -> list[T]:
-    """Short floats as float32, the others as they are."""
-    return [x if x is None or not is_short_float(x.dtype) else FUNCTIONS.astype(x, float32) for x in tensors]
-
-
-def rounded(derived: Sequence[Tensor | None], like: Sequence[Tensor]) -> list[Tensor | None]:
-    """Cotangents or tangents in the dtypes of what they belong to."""
-    return [t if t is None else FUNCTIONS.astype(t, x.dtype) for t, x in zip(derived, like, strict=True)]
-
-
 def pull_back(
     graph: Graph, op: Op, primal: Primal[Any], cotangents: Sequence[Tensor | None], needs: Sequence[bool]
 ) -> Sequence[Tensor | None]:
@@ -319,7 +309,7 @@ def pull_back(
         from staticgrad.compiler.autodiff import loops
 
         return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)
-    if op.widens([x.dtype for x in primal.inputs]):
+    if op.widens(primal.inputs):
         found = pull_back(graph, op, in_float32(primal), widened(cotangents), needs)
         return rounded(found, primal.inputs)
     if op.vjp is not None:

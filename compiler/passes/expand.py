@@ -9,36 +9,26 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Primal
-from staticgrad.types import float32, is_short_float
 
 
 def is_composed(node: Node) -> bool:
     return node.op.expand is not None and not node.op.elementwise and "primitive" not in node.op.tags
 
 
-def _widens(node: Node) -> bool:
-    return node.op.widens([x.dtype for x in node.inputs])
-
-
-def _widened(node: Node, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    wide = [FUNCTIONS.astype(x, float32) if is_short_float(x.dtype) else x for x in inputs]
-    results = get_default_graph().add(node.op, wide, node.attrs).outputs
-    return [FUNCTIONS.astype(new, y.dtype) for new, y in zip(results, node.outputs, strict=True)]
-
-
 def expand(region: Region) -> Region:
     """One sweep for each level of composition; the table has few levels, so this ends soon."""
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if _widens(node):
-            return _widened(node, inputs)
+        if node.op.widens(inputs):
+            return rounded(get_default_graph().add(node.op, widened(inputs), node.attrs).outputs, node.outputs)
         if not is_composed(node):
             return None
         assert node.op.expand is not None
         return node.op.expand(FUNCTIONS, Primal(inputs, (), node.attrs))
 
-    while any(is_composed(node) or _widens(node) for node in region.graph.nodes):
+    while any(is_composed(node) or node.op.widens(node.inputs) for node in region.graph.nodes):
         made = rebuild(region, visit)
         hidden = tuple(n for n in made.graph.nodes if n.op.effect and n not in set(made.effects))
         effects = sorted((*made.effects, *hidden), key=lambda n: n.serial)

@@ -265,7 +265,7 @@ class _Emitter:
         if plan.pack_a:
             rows = f.sub(tiling.row_start(f, panels[1]), row0)
             last_depth = plan.k - (-(-plan.k // plan.depth_block) - 1) * plan.depth_block
-            a_row, a_step = plan.packed_a
+            a_row, a_step = plan.packed_a_strides
             copy_matrix(f, kernel.dtype, Matrix(self.packed_a, a_row, a_step), Matrix(a, *plan.a), rows, depth,
                         min(last_depth, tiling.heights()[-1]))  # fmt: skip
             a = self.packed_a

@@ -98,7 +98,7 @@ class Plan:
     c_bytes: int
 
     @property
-    def packed_a(self) -> tuple[int, int]:
+    def packed_a_strides(self) -> tuple[int, int]:
         """Strides of packed A, which is contiguous along m where A is, so that packing turns nothing: the other stride
         is an odd number of cache lines, which so fall into different sets."""
         line = max(1, LINE // self.kernel.dtype.itemsize)
@@ -351,7 +351,7 @@ def _with_scratch(plan: Plan) -> Plan:
     b = plan.columns_per_block * packed_elements(tiling, plan.block_depth) if packs else 0
     if plan.dots and plan.b[0] != 1:
         b = plan.k * plan.n
-    a = max(plan.packed_a) * (rows if plan.layout == "rows" else plan.depth_block) if plan.pack_a else 0
+    a = max(plan.packed_a_strides) * (rows if plan.layout == "rows" else plan.depth_block) if plan.pack_a else 0
     c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
     return replace(
         plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)

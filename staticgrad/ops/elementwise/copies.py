@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 import numpy as np
 
 from staticgrad.frozen import frozen
@@ -10,7 +13,9 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 from staticgrad.optable import Array, Case, Op, Range, public, register
-from staticgrad.types import DTYPES, DTypeLike, TensorType, dtype_of, float64
+from staticgrad.types import DTYPES, DTypeLike, TensorType, dtype_of, float32, float64, is_short_float
+
+T = TypeVar("T", Tensor, "Tensor | None")
 
 
 @frozen
@@ -56,6 +61,16 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
     x = lift(x)
     target = dtype_of(dtype)
     return x if x.dtype == target else declare(ASTYPE, (x,), AstypeAttributes(target))
+
+
+def widened(tensors: Sequence[T]) -> list[T]:
+    """Short floats as float32, the others, and what is None, as they are."""
+    return [x if x is None or not is_short_float(x.dtype) else astype(x, float32) for x in tensors]
+
+
+def rounded(tensors: Sequence[T], like: Sequence[Tensor]) -> list[T]:
+    """Tensors, of which some may be None, in the dtypes of others."""
+    return [x if x is None else astype(x, y.dtype) for x, y in zip(tensors, like, strict=True)]
 
 
 IDENTITY = elementwise(
