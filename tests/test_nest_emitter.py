@@ -295,6 +295,25 @@ def test_far_rows_are_reduced_panel_by_panel(rows: int, columns: int) -> None:
     check(nests, data)
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("shape", [(300, 25, 16), (256, 33, 40), (301, 40, 63)], ids=str)
+def test_far_rows_beside_short_rows_that_are_transposed_in_registers(
+    shape: tuple[int, int, int], dtype: np.dtype
+) -> None:
+    """sum(a + permute_dims(b, (2, 0, 1)), axis=2): rows of b are pages apart, those of a are staged."""
+    rows, columns, size = shape
+    body = (
+        Load(Access(0, 0, (columns * size, size, 1)), dtype),
+        Load(Access(1, 0, (1, size * rows, rows)), dtype),
+        op("add", 0, 1, dtype=dtype),
+        Reduce("sum", 2, dtype),
+        Store(Access(2, 0, (columns, 1, 0)), 3),
+    )
+    nest = Nest((rows, columns), (size,), (dtype,) * 3, body)
+    a, b = normal(rows, columns, size, dtype=dtype), normal(columns, size, rows, dtype=dtype, seed=1)
+    check([nest], [[a, b, np.zeros(rows * columns, dtype)]], rtol=1e-5, atol=1e-4)
+
+
 def test_what_a_panel_computes_with_is_loaded_and_stored_where_it_belongs() -> None:
     """Values of columns before and after the reductions, elements that are stored, a result over what was loaded."""
     parts, rows, columns = 16, 19, 2055

@@ -672,9 +672,12 @@ class _Planner:
 
     def _is_in_panels(self, parts: Sequence[Part]) -> bool:
         """Whether the rows that the innermost loop visits are far apart, and threads have other loops to share: then
-        all columns of a few rows are read before the next rows."""
+        all columns of a few rows are read before the next rows. Not where short rows of another operand are staged:
+        their block is transposed whole, once for all of its rows."""
         dim = self._ahead(len(parts))
         if dim is None or len(self.nest.inner) != 1 or self.nest.dims[dim] > AHEAD * LONGEST_CHAIN:
+            return False
+        if staged_accesses(self.nest, self.facts, self.vector, self.lanes, self.target):
             return False
         loads = [i for n in parts[0].members if isinstance(i := self.nest.body[n], Load)]
         if not any(is_far(self.nest, load.access, dim) for load in loads) or self._rows_meet():
