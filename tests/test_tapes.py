@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from support.declaring import Array, f32, leaf
 
 import staticgrad as sg
+from staticgrad.compiler.tapes.plan import plan_tape
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -79,6 +81,39 @@ def test_consuming_one_head_gives_back_what_it_alone_saves(g: sg.Graph) -> None:
     assert tape.memory.live_bytes == 200
     tape.backward(b)
     assert tape.memory.live_bytes == 0
+
+
+TWICE: dict[str, Callable[[sg.Tensor], sg.Tensor]] = {
+    "layer_norm": lambda x: sg.nn.layer_norm(x, (8,)),
+    "rms_norm": lambda x: sg.nn.rms_norm(x, (8,)),
+    "group_norm": lambda x: sg.reshape(sg.nn.group_norm(sg.reshape(x, (4, 4, 2)), 2), (4, 8)),
+    "cross_entropy": lambda x: sg.expand_dims(sg.nn.cross_entropy(x, np.arange(4), reduction="none"), 1) * x,
+    "cumulative_prod": lambda x: sg.cumulative_prod(x, axis=1),
+}
+
+
+@pytest.mark.parametrize("disabled", ["", "cse"])
+@pytest.mark.parametrize("name", TWICE)
+def test_an_op_declared_twice_on_one_operand_may_be_consumed(
+    g: sg.Graph, name: str, disabled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What both ops save is one value in memory, which lives until the last of them has read it."""
+    monkeypatch.setenv("STATICGRAD_DISABLE", disabled)
+    rng = np.random.default_rng(0)
+    x = sg.placeholder((4, 8), sg.float64, requires_grad=True)
+    w, v = (sg.Variable(rng.normal(size=(8, 8))) for _ in range(2))
+    twice = TWICE[name]
+    y = sg.sum(sg.nn.gelu(twice(x) * sg.nn.sigmoid(twice(x) @ w)) @ v)
+    feeds = {x: rng.normal(size=(4, 8))}
+    reads = plan_tape(g, [y], {x: x.type}).backward([y]).reads
+    assert len(set(reads)) == len(reads)
+    grads = []
+    for retain_graph in (True, False):
+        with sg.Session(g) as sess:
+            sess.forward(y, feeds).backward(y, retain_graph=retain_graph)
+            grads.append([sess.grad(z) for z in (x, w, v)])
+    for retained, consumed in zip(*grads, strict=True):
+        np.testing.assert_array_equal(consumed, retained)
 
 
 def test_a_declared_order_keeps_each_value_to_its_last_use(g: sg.Graph) -> None:

@@ -40,8 +40,12 @@ def cut(
     check_numerics: bool = False,
     known: Mapping[Symbol, int] | None = None,
     without: Intervention | None = None,
+    same: Mapping[Tensor, Tensor] | None = None,
 ) -> Region:
     """Copy what ``fetches`` need out of ``graph``, cut at ``feeds``, as though ``without`` had not been declared.
+
+    Args:
+        same: of feeds that are given one array, declared apart, the first: the region has one feed for all of them.
 
     Raises:
         FetchError, FeedError: something of another graph, a placeholder that is needed and not fed, sizes that
@@ -58,7 +62,8 @@ def cut(
     needed = _needed(fetches, feeds, without)
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
-    maker = _Copier(feeds, bindings, writes)
+    same = same or {}
+    maker = _Copier(feeds, bindings, writes, same)
     for node in graph.nodes:
         if node in needed or any(y in feeds for y in node.outputs):
             maker.copy(node, node in needed)
@@ -66,7 +71,7 @@ def cut(
             maker.pass_over(node, without)
     tensors = maker.tensors
     outputs = tuple(tensors[f] for f in fetches if isinstance(f, Tensor))
-    fed = tuple(tensors[x] for x in feeds)
+    fed = tuple(tensors[x] for x in feeds if same.get(x, x) is x)
     region = Region(maker.graph, fed, outputs, tuple(maker.effects))
     has_bodies = any(bodies_of(node) for node in region.graph.nodes)
     if has_bodies:
@@ -184,6 +189,7 @@ class _Copier:
         feeds: Mapping[Tensor, TensorType],
         bindings: Mapping[Symbol, int],
         writes: Mapping[str, list[Node]],
+        same: Mapping[Tensor, Tensor],
     ) -> None:
         self.graph = Graph()
         self.tensors: dict[Tensor, Tensor] = {}
@@ -192,6 +198,7 @@ class _Copier:
         self._feeds = feeds
         self._bindings = bindings
         self._writes = writes
+        self._same = same
         self._last: Node | None = None
 
     def copy(self, node: Node, needed: bool) -> None:
@@ -201,11 +208,17 @@ class _Copier:
             self._copy_op(node)
         for y in node.outputs:
             if y in self._feeds:
-                attrs = SourceAttributes(bind(y.shape, self._bindings), y.dtype)
-                with at_source(node.source):
-                    fed = self.graph.add(PLACEHOLDER, (), attrs, name=y.name)
-                self._nodes.setdefault(node, fed)
-                self.tensors[y] = fed.outputs[0]
+                self.tensors[y] = x = self._fed(y)
+                self._nodes.setdefault(node, x.op)
+
+    def _fed(self, y: Tensor) -> Tensor:
+        """The placeholder of a feed."""
+        first = self._same.get(y, y)
+        if first is not y:
+            return self.tensors[first]
+        attrs = SourceAttributes(bind(y.shape, self._bindings), y.dtype)
+        with at_source(y.source):
+            return self.graph.add(PLACEHOLDER, (), attrs, name=y.name).outputs[0]
 
     def pass_over(self, node: Node, without: Intervention) -> None:
         """Where the results of what is left out are read, other tensors are."""

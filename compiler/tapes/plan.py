@@ -99,7 +99,7 @@ class SavedTensor:
 
 @frozen(eq=False)
 class BackwardPlan:
-    """The backward of some outputs: a region whose feeds are ``reads``, then the gradients that are given.
+    """The backward of some outputs: a region whose feeds are ``reads``, each once, then the gradients that are given.
 
     It fetches nothing; its effects add to the gradients under ``keys``. ``variables`` are the keys of the variables
     that it reads and whose values must be those of the forward.
@@ -217,14 +217,17 @@ class TapePlan:
         with self._lock:
             derived = self._known.get(ys) or self._derive(ys)
             wanted = self._bases(derived)
+            first: dict[SavedTensor, Tensor] = {}
+            same = {x: first.setdefault(saved, x) for x, saved in wanted.items()}
             feeds: dict[Tensor, TensorType] = {x: saved.type for x, saved in wanted.items()}
-            reads = list(wanted.values())
             for ct in derived.cotangents:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
-            made = cut(self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes)
-        region = _with_ones(made, len(reads), given or [True] * len(ys))
+            made = cut(
+                self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes, same=same
+            )
+        region = _with_ones(made, len(first), given or [True] * len(ys))
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
-        return BackwardPlan(ys, region, tuple(reads), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
+        return BackwardPlan(ys, region, tuple(first), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
 
     def _variables(self, derived: Derived, feeds: Collection[Tensor]) -> tuple[str, ...]:
         """The variables whose values a backward takes to be those of the forward. What a hook itself reads is no such
