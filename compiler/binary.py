@@ -54,7 +54,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.plan import Held
+    from staticgrad.compiler.memory.problems import Held
 
 WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
 LARGE = 4096  # bytes of a constant that are not kept where the region has them

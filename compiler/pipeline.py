@@ -28,7 +28,8 @@ from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
-from staticgrad.compiler.memory.plan import Held, Plan, plan_memory, use_up
+from staticgrad.compiler.memory.plan import Plan, plan_memory, use_up
+from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize

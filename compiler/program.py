@@ -23,6 +23,8 @@ from staticgrad.types import TensorType
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Contraction
 
+POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
+
 # -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------
 
 

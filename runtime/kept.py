@@ -7,10 +7,11 @@ ends and handed to the next tape of that kind, since touching fresh memory is sl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.program import POISON
 from staticgrad.optable import Array
 from staticgrad.runtime.state import ALIGNMENT, aligned_empty
 from staticgrad.types import TensorType, sizes
@@ -30,6 +31,13 @@ class Block:
             self.memory[offset : offset + type_.nbytes].view(type_.dtype).reshape(sizes(type_.shape))
             for type_, offset in zip(types, offsets, strict=True)
         ]
+
+    def poison(self, keep: Collection[int] = ()) -> None:
+        """Fill all of the memory but the values numbered ``keep`` with NaN patterns."""
+        kept = [(number, self.values[number].copy()) for number in keep]
+        self.memory.fill(POISON)
+        for number, value in kept:
+            self.values[number][...] = value
 
 
 _NO_BLOCK = Block(0)

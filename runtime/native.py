@@ -18,6 +18,7 @@ import numpy as np
 from staticgrad import config
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.program import (
+    POISON,
     CallbackSlot,
     ConstantSlot,
     FeedSlot,
@@ -229,7 +230,7 @@ class NativeRunner:
             for position, index in self._fetches:
                 table[position] = data_address(results[index])
             if self._poison:
-                frame.arena.fill(0xFF)
+                frame.arena.fill(POISON)
             arena = frame.arena_address
             if kept is not None and self._repeated_keys:
                 self._repeat_draws(frame, kept.run_number)

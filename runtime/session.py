@@ -28,7 +28,7 @@ from staticgrad.runtime.state import Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.plan import Held
+    from staticgrad.compiler.memory.problems import Held
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.program import Program
     from staticgrad.compiler.regions.region import Region

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
-from staticgrad.compiler.memory.plan import Held
+from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
 from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, StateChangedError
@@ -83,7 +83,8 @@ class TapePrograms:
         self._backwards: dict[BackwardKey, BackwardPlan] = {}
         self._rules: Recent[Retention[SavedTensor]] = Recent(KEPT_PROGRAMS)
         self._steps: Recent[Step] = Recent(KEPT_PROGRAMS)
-        self._shares_memory = config.get("MEMORY") == "plan" and config.get("BACKEND") != "reference"
+        self._works_in_block = config.get("BACKEND") != "reference"
+        self._poison = config.get("MEMORY") == "poison"
 
     def tape(self, arrays: Sequence[Array], order: Order | None) -> Tape:
         return Tape(self._session, self, arrays, order)
@@ -91,10 +92,17 @@ class TapePrograms:
     def run(self, arrays: Sequence[Array], kept: Kept) -> list[Array]:
         """Run the forward: gives the values of the outputs, all else that is saved goes to the block."""
         values = kept.block.values
+        if self._poison:
+            kept.block.poison()
         for place, feed in self._fed:
             values[place][...] = arrays[feed]
         outs = [*[None] * len(self.plan.outputs), *[values[place] for place in self._fetched]]
         return self.forward.run(arrays, outs, kept)[: len(self.plan.outputs)]
+
+    def freed(self, kept: Kept, held: Sequence[SavedTensor]) -> None:
+        """Note that nothing but ``held`` can be read any more."""
+        if self._poison:
+            kept.block.poison(keep=[self._places[s] for s in held if not s.is_output])
 
     def rule(self, order: Order | None) -> Retention[SavedTensor]:
         """What backwards spend when they come in this declared order."""
@@ -141,10 +149,10 @@ class TapePrograms:
         )
 
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
-        """What a backward may do to the block. Nothing where memory is not shared, or where it may fail (in a callback,
-        say): it can be tried again then."""
+        """What a backward may do to the block. Nothing where it may fail (in a callback, say): it can be tried again
+        then."""
         calls_out = any(node.op.name != "accumulate_grad" for node in plan.region.effects)
-        if calls_out or not self._shares_memory:
+        if calls_out or not self._works_in_block:
             return Use()
         here = frozenset(s for s in passage.before.held if not s.is_output)
         used_up = here.intersection(plan.reads).difference(passage.after.held)
@@ -153,16 +161,21 @@ class TapePrograms:
     def _load(self, plan: BackwardPlan, use: Use) -> Runner:
         """Compile a backward; one that turns out to be able to fail leaves the block alone."""
         if use.used_up:
-            feeds = {saved: number for number, saved in enumerate(plan.reads)}
-            held = [
-                Held(s.name, offset, s.nbytes, feeds.get(s), s in use.used_up)
-                for s, offset in zip(self._inside, self.blocks.offsets, strict=True)
-                if s in use.held or s in use.used_up
-            ]
-            runner = self._session.load(plan.region, held=held)
+            runner = self._session.load(plan.region, held=self._held(plan, use))
             if not may_fail(runner):
                 return runner
         return self._session.load(plan.region)
+
+    def _held(self, plan: BackwardPlan, use: Use) -> list[Held]:
+        """What lies in the block: each value that the backward reads by each of its feeds, and those that it does not
+        read."""
+        read = [(saved, number) for number, saved in enumerate(plan.reads) if not saved.is_output]
+        others = [(saved, None) for saved in self._inside if saved in use.held.difference(plan.reads)]
+        return [
+            Held(s.name, self.blocks.offsets[self._places[s]], s.nbytes, feed, s in use.used_up)
+            for s, feed in [*read, *others]
+            if s.nbytes
+        ]
 
     def _block_bytes(self, saved: Sequence[SavedTensor]) -> int:
         """What some values take in the block."""
@@ -275,6 +288,7 @@ class Tape:
         values = [*kept.block.values, *values]
         step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
         self._ledger.commit(step.passage)
+        self._programs.freed(kept, self._ledger.state.held)
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()

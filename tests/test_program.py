@@ -17,8 +17,10 @@ import staticgrad as sg
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.memory import checker
-from staticgrad.compiler.memory.problems import Interval, PlanError
+from staticgrad.compiler.memory.problems import Held, Interval, PlanError
+from staticgrad.compiler.options import Options
 from staticgrad.compiler.program import Program
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.regions.verify import VerifyError, verify
 from staticgrad.graph import Graph, Node
@@ -184,7 +186,7 @@ def test_broken_llvm_text_is_refused() -> None:
 
 
 def test_a_buffer_that_dies_too_early_is_found_by_poison(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted lifetime bug: every buffer is said to die one step after it is made."""
+    """A planted lifetime bug: every buffer is said to die one step after it is made. The checker finds it, too."""
     from staticgrad.compiler.memory import plan
 
     honest = plan.live_ranges
@@ -201,7 +203,56 @@ def test_a_buffer_that_dies_too_early_is_found_by_poison(monkeypatch: pytest.Mon
         monkeypatch.setattr(plan, "live_ranges", too_short)
         monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
         monkeypatch.setenv("STATICGRAD_CACHE", "0")  # where the right plan may be kept
+        with pytest.raises(PlanError, match="overlaps"):
+            sg.Session(graph).run(y, {x: value})
+        monkeypatch.setattr(plan, "check_steps", lambda *args, **options: None)
         assert not np.isfinite(sg.Session(graph).run(y, {x: value}))
+
+
+def consumed_gradient(graph: Graph) -> Any:
+    """The gradient that a consuming backward adds, of a graph in which one value is saved by several ops."""
+    with graph:
+        x = sg.placeholder((4, 8), requires_grad=True)
+        y = sg.sum(sg.nn.layer_norm(x, (8,)) * sg.nn.sigmoid(sg.nn.layer_norm(x, (8,))) * sg.exp(x))
+    with sg.Session(graph) as session:
+        session.forward(y, {x: np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)}).backward(y)
+        return session.grad(x)
+
+
+def test_a_kept_value_that_dies_too_early_is_found_by_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bug planted in a backward that consumes: values that the forward kept die with their first read."""
+    from staticgrad.compiler.memory import plan
+
+    honest = plan.live_ranges
+    want = consumed_gradient(Graph())
+
+    def too_short(steps: Any) -> Any:
+        return {t: (first, first + 1 if "kept" in t.reason else last) for t, (first, last) in honest(steps).items()}
+
+    monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    monkeypatch.setenv("STATICGRAD_DISABLE", "fuse")
+    np.testing.assert_allclose(consumed_gradient(Graph()), want, rtol=1e-4, atol=1e-6)
+    monkeypatch.setattr(plan, "live_ranges", too_short)
+    monkeypatch.setattr(plan, "check_steps", lambda *args, **options: None)
+    assert not np.isfinite(consumed_gradient(Graph())).all()
+
+
+def test_two_feeds_at_one_place_of_the_block_are_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker knows it by the address, though the planner takes one feed's last read for the value's."""
+    from staticgrad.compiler import pipeline
+
+    with Graph() as graph:
+        a, b = sg.placeholder((8, 8)), sg.placeholder((8, 8))
+        y = sg.sum(sg.matmul(sg.matmul(sg.exp(a), a), sg.matmul(a, b)) @ b)
+    region = cut(graph, [y], {a: a.type, b: b.type})
+    held = [Held("kept", 0, 256, number, used_up=True) for number in range(2)]
+    options = Options(current_target())
+    assert pipeline.compile_region(region, options, held).borrows
+    honest = pipeline.use_up
+    monkeypatch.setattr(pipeline, "use_up", lambda steps, held: honest(steps, held[:1]))
+    with pytest.raises(PlanError, match="overlaps"):
+        pipeline.compile_region(region, options, held)
 
 
 def test_every_case_of_the_table_names_an_op_that_exists() -> None:

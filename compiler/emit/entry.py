@@ -3,10 +3,11 @@
 ``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other, or, where there are very many, a
 function for each ``SEGMENT`` of them, as the code generator takes longer than in proportion for a long function.
 Kernels that are equal up to their operands are one function, and those that take long are handed the pool
-(``emit.parallel``), which may be null. A check that fails ends the run with its number. With ``poison`` every buffer is
-filled with 0xFF bytes (NaN for floats, -1 for integers) before its first and after its last use, so a read outside its
-life shows at once. A ``timed`` program notes the clock after each step. Steps that are ``prepared`` (``prepare.py``)
-come first, and run only if a variable that they read has another version than when they ran last.
+(``emit.parallel``), which may be null. A check that fails ends the run with its number. With ``poison`` the arena is
+filled with 0xFF bytes (NaN for floats, -1 for integers) where nothing lies that lives, at the start and after the last
+use of each buffer, so a read outside its life shows at once. A ``timed`` program notes the clock after each step. Steps
+that are ``prepared`` (``prepare.py``) come first, and run only if a variable that they read has another version than
+when they ran last.
 """
 
 from __future__ import annotations
@@ -28,13 +29,12 @@ from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.memory.plan import Plan
-from staticgrad.compiler.program import Check, Prepared, Slot
+from staticgrad.compiler.program import POISON, Check, Prepared, Slot
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Kernel, Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
-POISON = 0xFF
 # A counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs.
 CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 'steady'}counter"
 SEGMENT = 128  # steps in one function
@@ -166,8 +166,8 @@ class _Main:
         """The whole function: all steps, of which the first may be prepared."""
         if self.poison:
             self._ending = _ending(self.plan)
-            for temp in self.plan.temps:
-                self._fill(temp)
+            for offset, nbytes in _gaps(self.plan):
+                self._fill(offset, nbytes)
         self._note_time(0)
         begin = 0
         if prepared is not None:
@@ -231,7 +231,7 @@ class _Main:
             self._step(step)
             self._note_time(time + 1)
             for temp in self._ending.get(time + 1, ()):
-                self._fill(temp)
+                self._fill(self.plan.offsets[temp], temp.nbytes)
 
     def _note_time(self, number: int) -> None:
         if self._ticks is not None:
@@ -250,10 +250,11 @@ class _Main:
             return self.f.offset(self.f.params[1], self.plan.offsets[memory] + offset, "i8")
         return self.f.offset(self._bases[memory], offset, "i8")
 
-    def _fill(self, temp: Temp) -> None:
-        if temp.nbytes:
+    def _fill(self, offset: int, nbytes: int) -> None:
+        if nbytes:
+            place = self.f.offset(self.f.params[1], offset, "i8")
             self.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
-            args = (self._address(temp), integer(POISON - 256, "i8"), integer(temp.nbytes), integer(0, "i1"))
+            args = (place, integer(POISON - 256, "i8"), integer(nbytes), integer(0, "i1"))
             self.f.call("llvm.memset.p0.i64", "void", *args)
 
     def _step(self, step: Step) -> None:
@@ -319,6 +320,14 @@ class _Main:
         with self.f.when(failed):
             self.f.ret(integer(len(self.checks), "i32"))
             self.f.block(self.f.label("unreachable"))
+
+
+def _gaps(plan: Plan) -> list[tuple[int, int]]:
+    """Where in the arena nothing lies before the first step, as offsets and bytes."""
+    before = sorted(plan.before)
+    ends = [0, *(offset + nbytes for offset, nbytes in before)]
+    starts = [*(offset for offset, _ in before), plan.arena_bytes]
+    return [(end, start - end) for end, start in zip(ends, starts, strict=True) if start > end]
 
 
 def _ending(plan: Plan) -> dict[int, list[Temp]]:

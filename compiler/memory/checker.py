@@ -1,17 +1,67 @@
-"""Is this plan right? Intervals and offsets in, nothing or a ``PlanError`` out.
+"""Is this plan right? Steps or intervals, and offsets, in; nothing or a ``PlanError`` out.
 
 Written without a line of the planner: a sweep over time that keeps the buffers alive now sorted by offset. As long
 as they are disjoint, a new one can only overlap the one below or the one above it, so n buffers take n log n steps.
+
+Nothing that the planner says of lives is believed either: they follow from the steps. A value that was there before the
+program is known by its place alone, so that what steps read at one address is one value, through whichever feed or
+buffer they read it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from staticgrad.compiler.memory.problems import Interval, PlanError
+from staticgrad.compiler.memory.problems import Held, Interval, PlanError
+from staticgrad.compiler.program import FeedSlot
+from staticgrad.compiler.steps.step import Memory, Step, Temp
 
-__all__ = ["PlanError", "check"]
+__all__ = ["PlanError", "check", "check_steps"]
+
+
+def check_steps(
+    steps: Sequence[Step],
+    offsets: Mapping[Temp, int],
+    arena_bytes: int,
+    *,
+    held: Sequence[Held] = (),
+    lasting: Collection[Temp] = (),
+    alignment: int = 64,
+) -> None:
+    """Raise ``PlanError`` unless all that steps touch in the arena stays apart while it lives, as ``check`` says.
+
+    Args:
+        held: what lies in the arena before the first step; what is not used up lives until the end.
+        lasting: buffers that do, too.
+    """
+    end = max(len(steps), 1)
+    before = {value.offset: value for value in held}
+    fed = {value.feed: before[value.offset] for value in held}
+    lives: dict[Temp | Held, tuple[int, int]] = {v: (0, end) for v in before.values() if not v.used_up}
+    values: dict[Memory, Temp | Held] = {}
+    for time, step in enumerate(steps):
+        for memory in step.memories:
+            if isinstance(memory, FeedSlot) and memory.index in fed:
+                values[memory] = fed[memory.index]
+            elif isinstance(memory, Temp) and memory not in values:
+                values[memory] = _value(memory, step, offsets, before)
+            if (value := values.get(memory)) is not None:
+                first, last = lives.get(value, (0 if isinstance(value, Held) else time, 0))
+                lives[value] = first, end if memory in lasting else max(last, time + 1)
+    intervals = [Interval(value.name, first, last, value.nbytes) for value, (first, last) in lives.items()]
+    places = [value.offset if isinstance(value, Held) else offsets[value] for value in lives]
+    check(intervals, places, arena_bytes, alignment=alignment)
+
+
+def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[int, Held]) -> Temp | Held:
+    """What a buffer is that ``step`` is the first to touch: one that it writes, or a value that lies there already."""
+    if temp in (*step.writes, *step.adds, step.scratch):
+        return temp
+    value = before.get(offsets[temp])
+    if value is None or value.nbytes != temp.nbytes:
+        raise PlanError(f"{step.name!r} reads {temp.name!r} at offset {offsets[temp]}, which nothing has written")
+    return value
 
 
 def check(intervals: Sequence[Interval], offsets: Sequence[int], arena_bytes: int, *, alignment: int = 64) -> None:

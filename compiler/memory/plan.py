@@ -1,16 +1,16 @@
 """Plan: steps in order come in, the offset of every buffer goes out.
 
 A buffer lives from the step that first touches it until after the one that last does; both are recomputed by the
-checker from the steps alone.
+checker from the steps and from where they find what they read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from staticgrad.compiler.memory.checker import check
+from staticgrad.compiler.memory.checker import check_steps
 from staticgrad.compiler.memory.placement import lower_bound, place
-from staticgrad.compiler.memory.problems import Interval
+from staticgrad.compiler.memory.problems import Held, Interval
 from staticgrad.compiler.program import FeedSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.frozen import frozen
@@ -20,26 +20,16 @@ ALIGNMENT = 64
 
 
 @frozen
-class Held:
-    """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is not used up is there
-    after it, untouched. ``feed`` is the number of the feed that it is, None for what the program does not read."""
-
-    name: str
-    offset: int
-    nbytes: int
-    feed: int | None
-    used_up: bool
-
-
-@frozen
 class Plan:
-    """Live ranges and offsets of all buffers, in the order of their first use."""
+    """Live ranges and offsets of all buffers, in the order of their first use. ``before`` is where values lie that were
+    there before the program and that it reads or leaves there, as ``(offset, nbytes)``."""
 
     temps: tuple[Temp, ...]
     intervals: tuple[Interval, ...]
     offsets: dict[Temp, int]
     arena_bytes: int
     lower_bound_bytes: int
+    before: tuple[tuple[int, int], ...] = ()
 
 
 def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
@@ -54,16 +44,16 @@ def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
 
 
 def use_up(steps: Sequence[Step], held: Sequence[Held]) -> tuple[list[Step], dict[Temp, int]]:
-    """The steps with buffers in the place of the feeds that are used up, and where those buffers lie already."""
+    """The steps with buffers in the place of the feeds that are used up, and where those buffers lie already: one for
+    each place, whichever feeds read it."""
     at = {value.feed: value for value in held if value.used_up and value.feed is not None}
     memories: dict[Memory, Memory] = {}
-    offsets: dict[Temp, int] = {}
+    temps: dict[int, Temp] = {}
     for slot in dict.fromkeys(m for step in steps for m in step.memories if isinstance(m, FeedSlot)):
-        if slot.index in at:
-            value = at[slot.index]
+        if (value := at.get(slot.index)) is not None:
             temp = Temp(value.name, value.nbytes, "kept by the forward and used up", None)
-            memories[slot], offsets[temp] = temp, value.offset
-    return [placed(step, memories) for step in steps], offsets
+            memories[slot] = temps.setdefault(value.offset, temp)
+    return [placed(step, memories) for step in steps], {temp: offset for offset, temp in temps.items()}
 
 
 @phase("place")
@@ -92,16 +82,15 @@ def plan_memory(
         Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, fixed.get(t))
         for number, (t, (first, last)) in enumerate(ranges.items())
     )
-    intervals += tuple(
-        Interval(value.name, 0, max(len(steps), 1), value.nbytes, value.offset) for value in held if not value.used_up
-    )
+    left = {value.offset: value for value in held if not value.used_up}
+    intervals += tuple(Interval(v.name, 0, max(len(steps), 1), v.nbytes, v.offset) for v in left.values())
     placement = place(intervals, alignment=ALIGNMENT, seconds=seconds)
-    check(intervals, placement.offsets, placement.arena_bytes)
+    offsets = dict(zip(ranges, placement.offsets, strict=False))
+    check_steps(steps, offsets, placement.arena_bytes, held=held, lasting=lasting, alignment=ALIGNMENT)
     alive = tuple(
         Interval(interval.name, first, last, interval.nbytes)
         for interval, (first, last) in zip(intervals, ranges.values(), strict=False)
     )
-    return Plan(
-        tuple(ranges), alive, dict(zip(ranges, placement.offsets, strict=False)), placement.arena_bytes,
-        lower_bound(alive, alignment=ALIGNMENT),
-    )  # fmt: skip
+    before = [*((v.offset, v.nbytes) for v in left.values()), *((offset, t.nbytes) for t, offset in fixed.items())]
+    bound = lower_bound(alive, alignment=ALIGNMENT)
+    return Plan(tuple(ranges), alive, offsets, placement.arena_bytes, bound, tuple(before))

@@ -40,6 +40,19 @@ class Interval:
     fixed: int | None = None
 
 
+@frozen
+class Held:
+    """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is not used up is there
+    after it, untouched. ``feed`` is the number of a feed that it is, None for what the program does not read; a value
+    that is several feeds is held several times, at one place."""
+
+    name: str
+    offset: int
+    nbytes: int
+    feed: int | None
+    used_up: bool
+
+
 def validate(intervals: Sequence[Interval], alignment: int) -> None:
     """Refuse with ``PlanError`` what no arena can hold: empty live ranges, negative sizes, bad fixed offsets."""
     if alignment < 1 or alignment & (alignment - 1):
