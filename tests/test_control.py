@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -264,6 +265,62 @@ def test_tapes_through_a_scan(graph: sg.Graph) -> None:
             tape.backward(loss)
     assert last.grad_fn is not None
     assert last.grad_fn.name == "ScanBackward0"
+
+
+def two_carries(x: sg.Tensor) -> list[sg.Tensor]:
+    first = (sg.ones((3,), dtype=x.dtype), sg.ones((3,), dtype=x.dtype))
+    return list(sg.scan(lambda c, row: ((sg.tanh(c[0] + row) * c[1], sg.sin(c[1] * row)), None), first, x)[0])
+
+
+def carry_and_rows(x: sg.Tensor) -> list[sg.Tensor]:
+    last, ys = sg.scan(lambda c, row: (sg.tanh(c + row), sg.nn.layer_norm(c * row, (3,))), x[0], x)
+    return [last, ys, ys[1] * last]
+
+
+def of_while(x: sg.Tensor) -> list[sg.Tensor]:
+    return list(
+        sg.while_loop(
+            lambda s: s[2] < 4,
+            lambda s: (sg.cos(s[0]) * s[1], sg.exp(-s[1] * x[0]), s[2] + 1),
+            (x[1], x[2], 0),
+            max_steps=6,
+        )[:2]
+    )
+
+
+def of_lstm(x: sg.Tensor) -> list[sg.Tensor]:
+    y, (h, c) = sg.nn.LSTM(3, 4, dtype=sg.float64)(sg.expand_dims(x, 1))
+    return [y, h, c]
+
+
+TOGETHER = [two_carries, carry_and_rows, of_while, of_lstm]
+
+
+@pytest.mark.parametrize(
+    ("declare", "near"), [*((declare, loops.NEAR_BYTES) for declare in TOGETHER), (carry_and_rows, 32)]
+)
+def test_two_results_of_one_loop_go_backward_together(
+    graph: sg.Graph, declare: Callable[[sg.Tensor], list[sg.Tensor]], near: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of its results a tape is asked for, and whatever the loop had better stack for them."""
+    monkeypatch.setattr(loops, "NEAR_BYTES", near)
+    x = sg.placeholder((5, 3), sg.float64, requires_grad=True)
+    results = declare(x)
+    losses = [sg.sum(y * y) for y in results]
+    wanted = sg.gradients([2 * loss for loss in losses], x)[0]
+    pairs = list(itertools.combinations(losses, 2))
+    half = [sg.gradients(list(pair), x)[0] for pair in pairs]
+    feeds = {x: values(30, 5, 3)}
+    with sg.Session() as session:
+        whole, *parts = session.run([wanted, *half], feeds)
+        tape = session.forward([*results, *losses], feeds)
+        for pair, part in zip(pairs, parts, strict=True):
+            tape.backward(pair, retain_graph=True)
+            np.testing.assert_allclose(session.grad(x), part, rtol=1e-9, atol=1e-12)
+            session.zero_grad()
+        tape.backward(losses, retain_graph=True)
+        tape.backward(results, grad=[2 * tape[y] for y in results])
+        np.testing.assert_allclose(session.grad(x), whole, rtol=1e-9, atol=1e-12)
 
 
 def test_training_in_a_loop(graph: sg.Graph) -> None:

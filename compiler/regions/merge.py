@@ -51,10 +51,11 @@ def merged(region: Region) -> Region:
     return rebuild(region, visit)
 
 
-def family_of(node: Node) -> object:
-    """What loops that become one have in common."""
+def family_of(node: Node, inputs: Sequence[Tensor] | None = None) -> object:
+    """What loops that become one have in common. ``inputs`` are tensors with the values of the node's operands."""
     attrs: LoopAttributes = node.attrs
-    return (attrs.body.root, attrs.condition, node.inputs, attrs.length, attrs.reverse, attrs.counted)
+    operands = node.inputs if inputs is None else tuple(inputs)
+    return (attrs.body.root, attrs.condition, operands, attrs.length, attrs.reverse, attrs.counted)
 
 
 def union_of(bodies: Sequence[Body]) -> Body:

@@ -259,8 +259,9 @@ class TapePlan:
             if saved is not None:
                 found[x] = saved
             elif not self._store.is_free(x):
+                who = "a hook" if self._hooked else "the backward of these outputs together"
                 raise GradientError(
-                    f"a hook reads {x.name!r}, which it did not when the tape was planned", source=x.source
+                    f"{who} reads {x.name!r}, which was not read when the tape was planned", source=x.source
                 )
         return found
 
@@ -268,17 +269,34 @@ class TapePlan:
 
     def _derive_all(self) -> list[Derived]:
         """What backwards of any of the outputs can read: each is derived by itself, as it is most often asked for, so
-        that its hooks need not run again; very many are derived together. Where an op has no derivative a backward
-        will say so, if one is asked for."""
+        that its hooks need not run again; very many are derived together. So are those that lead to different results
+        of one op, whose derivative may read more of it, or choose otherwise what is stacked. Where an op has no
+        derivative a backward will say so, if one is asked for."""
         ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
         if len(ys) > _APART:
             with contextlib.suppress(GradientError):
                 return [self._derive(ys)]
         derived = []
-        for y in ys:
+        groups = self._meeting(ys) if len(ys) > 1 else []
+        for asked in (*groups, *((y,) for y in ys)):
             with contextlib.suppress(GradientError):
-                derived.append(self._derive((y,)))
+                derived.append(self._derive(asked))
         return derived
+
+    def _meeting(self, outputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+        """The groups of outputs whose backwards come to different results of one op."""
+        results: list[dict[Node, set[int]]] = []
+        for y in outputs:
+            found: dict[Node, set[int]] = {}
+            for x in self._passed((y,)):
+                if len(x.op.outputs) > 1:
+                    found.setdefault(x.op, set()).add(x.index)
+            results.append(found)
+        groups: list[set[int]] = []
+        for number, found in enumerate(results):
+            met = [g for g in groups if any(_differ(found, results[other]) for other in g)]
+            groups = [g for g in groups if g not in met] + [set.union({number}, *met)]
+        return [tuple(outputs[number] for number in sorted(g)) for g in groups if len(g) > 1]
 
     def _derive(self, outputs: tuple[Tensor, ...]) -> Derived:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
@@ -396,6 +414,11 @@ class TapePlan:
                 type_ = self.forward.fetches[position[x]].type
                 placed[x] = SavedTensor(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
         return placed
+
+
+def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> bool:
+    """Whether different results of one op are among those of the two."""
+    return any(numbers != others.get(node, numbers) for node, numbers in some.items())
 
 
 def _with_ones(region: Region, first: int, given: Sequence[bool]) -> Region:

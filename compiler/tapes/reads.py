@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from staticgrad.compiler.tapes.values import Values
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Node, Tensor
 
@@ -29,8 +30,7 @@ class Reads:
         self._graph = graph
         self._owners = owners
         self._drawn = drawn
-        self._canonical: dict[Tensor, Tensor] = {}
-        self._values: dict[object, tuple[Tensor, ...]] = {}
+        self._values = Values()
         self._active: set[Node] = set()
         self._next = graph.first
 
@@ -57,7 +57,7 @@ class Reads:
 
     def same(self, x: Tensor) -> Tensor:
         """The first tensor that has this value, as far as derived nodes repeat each other."""
-        return self._canonical.get(x, x)
+        return self._values.same(x)
 
     def _classify(self) -> None:
         """Which derived nodes depend on a cotangent; number the values of the others."""
@@ -65,8 +65,6 @@ class Reads:
             before = (*(x.op for x in node.inputs), *node.control)
             if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
                 self._active.add(node)
-            elif not node.op.effect and not node.control:
-                key = (node.op, node.attrs, tuple(self.same(x) for x in node.inputs))
-                known = self._values.setdefault(key, node.outputs)
-                self._canonical.update(zip(node.outputs, known, strict=True))
+            else:
+                self._values.note(node)
         self._next = len(self._graph.nodes)
