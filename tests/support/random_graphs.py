@@ -15,6 +15,7 @@ import staticgrad as sg
 from staticgrad.graph import Graph, Tensor
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TWICE = 0.15  # of what is drawn is declared twice
 SHAPES = ((4, 6), (6,), (4, 1), (1, 6), (3, 4, 6), (2, 3, 6, 6), (5,), (4, 4), (3, 17))
 
 
@@ -287,9 +288,19 @@ class Maker:
         if advanced:
             makers += 2 * [self.arrangement, self.scattered, self.loop, self.vectorized, self.product, self.images]
         for _ in range(count):
-            y = makers[int(self.rng.integers(len(makers)))]()
-            if y is not None and y.size and y.size <= 1500:
-                self.pool.append(y)
+            maker = makers[int(self.rng.integers(len(makers)))]
+            self.add(*self.twice(maker) if self.rng.random() < TWICE else [maker()])
+
+    def twice(self, maker: Callable[[], Tensor | None]) -> list[Tensor | None]:
+        """What a maker declares, declared once more: the same ops of the same operands."""
+        state = self.rng.bit_generator.state
+        first = maker()
+        self.rng.bit_generator.state = state
+        return [first, maker()]
+
+    def add(self, *made: Tensor | None) -> None:
+        """Take into the pool what is neither empty nor large."""
+        self.pool += [y for y in made if y is not None and y.size and y.size <= 1500]
 
 
 def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.dtype = sg.float64) -> RandomGraph:
