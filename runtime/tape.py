@@ -112,27 +112,36 @@ class TapePrograms:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def step(
-        self, ledger: Ledger[SavedTensor], outputs: Sequence[Tensor], shapes: GradShapes, retain_graph: bool
+        self,
+        ledger: Ledger[SavedTensor],
+        outputs: Sequence[Tensor],
+        shapes: GradShapes,
+        retain_graph: bool,
+        alone: bool,
     ) -> Step:
         """The backward of ``outputs`` where ``ledger`` stands. The session's lock must not be held: another thread may
         compile and wait for it.
+
+        Args:
+            alone: whether no other backward of the tape is running, which may still read what this one uses up.
 
         Raises:
             GradientError, BuffersFreedError: it is refused; nothing is compiled for that.
         """
         backward = (tuple(map(id, outputs)), shapes)
-        step = self._steps.get((ledger.state, backward, retain_graph))
+        step = self._steps.get((ledger.state, backward, retain_graph, alone))
         if step is None:
             passage = ledger.admit(outputs, shapes, retain_graph)
             with self._session.compiling:
-                step = self._steps.put((passage.before, backward, retain_graph), self._compile(backward, passage))
+                made = self._compile(backward, passage, alone)
+                step = self._steps.put((passage.before, backward, retain_graph, alone), made)
         return step
 
-    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor]) -> Step:
+    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> Step:
         plan = self._backwards.get(key)
         if plan is None:
             plan = self._backwards[key] = self.plan.backward(passage.outputs, [shape is not None for shape in key[1]])
-        use = self._use(plan, passage)
+        use = self._use(plan, passage) if alone else Use()
         runner = self.runners.get((key, use))
         if runner is None:
             runner = self.runners[key, use] = self._load(plan, use)
@@ -205,7 +214,8 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values", "_writes",
+        "__weakref__", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session", "_values",
+        "_writes",
     )  # fmt: skip
 
     def __init__(
@@ -215,6 +225,7 @@ class Tape:
         self._programs = programs
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
+        self._running = 0  # backwards: one that a hook calls runs inside of another
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = session.store.writes
         self._kept = programs.blocks.take()
@@ -273,7 +284,7 @@ class Tape:
         outputs, grads = self._arguments(output, grad)
         shapes = tuple([None if g is None else g.shape for g in grads])
         while True:
-            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph))
+            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running)
             with self._session.store.lock.exclusive():
                 if step.passage.before is self._ledger.state:  # no other thread has called a backward meanwhile
                     return self._take(step, [g for g in grads if g is not None])
@@ -286,9 +297,14 @@ class Tape:
         if step.block_bytes > kept.block.memory.nbytes:
             self._programs.blocks.grow(kept, step.block_bytes)
         values = [*kept.block.values, *values]
-        step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
+        self._running += 1
+        try:
+            step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
+        finally:
+            self._running -= 1
         self._ledger.commit(step.passage)
-        self._programs.freed(kept, self._ledger.state.held)
+        if not self._running:
+            self._programs.freed(kept, self._ledger.state.held)
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()

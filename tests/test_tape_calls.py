@@ -206,6 +206,31 @@ def test_a_backward_of_the_same_tape_inside_a_backward_counts_too(g: sg.Graph) -
             outer.backward(y)
 
 
+def test_a_backward_inside_a_backward_leaves_what_the_outer_one_reads(
+    g: sg.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives back what both read, but works elsewhere."""
+    x = leaf(8, 8)
+    e = sg.exp(x)
+    h = sg.sin(e)
+    z = sg.identity(h)
+    a, b = sg.sum(sg.nn.layer_norm(h * sg.tanh(e), (8,)) * z), sg.sum(h * h)
+    tapes: list[Any] = []
+    z.register_hook(lambda grad: sg.py_call(lambda _: [t.backward(b) for t in tapes] and None, [grad], []) and None)
+    sess = sg.Session(g)
+    feeds = {x: np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)}
+    tape = sess.forward([a, b], feeds)
+    tape.backward(a, retain_graph=True)
+    tape.backward(b)
+    want = sess.grad(x)
+    for memory in ("plan", "poison"):
+        monkeypatch.setenv("STATICGRAD_MEMORY", memory)
+        sess = sg.Session(g)
+        tapes[:] = [tape := sess.forward([a, b], feeds)]
+        tape.backward(a)
+        np.testing.assert_allclose(sess.grad(x), want, rtol=1e-5, atol=1e-6)
+
+
 def test_zeroed_gradients_begin_anew(g: sg.Graph) -> None:
     x = leaf(None)
     y = sg.sum(x * x)
