@@ -40,6 +40,7 @@ from .scripts import (
     words,
 )
 
+TWICE = 0.12  # of what is drawn is declared twice
 LARGEST_VALUE = 40.0
 LARGEST_SIZE = 48
 IMAGE, SEQUENCE = (1, 2, 4, 4), (1, 2, 4)
@@ -131,10 +132,20 @@ class Program:
                 raise Rejected
             before = len(self.steps)
             try:
-                self.one(makers)()
+                y = self.one(makers)()
+                if self.chance(TWICE):
+                    self.step(self.one(["multiply", "add", "maximum"]), y, self.again(y, before))
             except Rejected:
                 del self.values[len(self.values) - (len(self.steps) - before) :]
                 del self.steps[before:]
+
+    def again(self, y: int, before: int) -> int:
+        """The steps from number ``before`` on, which ended with ``y``, declared once more of the same operands."""
+        first, more = len(self.leaves) + before, len(self.steps) - before
+        for step in self.steps[before:]:
+            operands = (i + more if i >= first else i for i in step.operands)
+            self.step(step.op, *operands, no_grad=step.no_grad, **step.attrs)
+        return y + more
 
     def positive(self, i: int) -> int:
         return self.step("add_number", self.step(self.one(["square", "softplus", "abs"]), i), number=0.5)
