@@ -306,6 +306,10 @@ class _Singular:
         tolerance = self.const(float(np.finfo(dtype).eps * np.sqrt(self.m)))
         limit = f.binary("fmul", tolerance, f.binary("fmul", rows.square_root(f, a), rows.square_root(f, b)))
         oblique = f.compare("fcmp ogt", rows.magnitude(f, gamma), limit)
+        # A column that is rounding errors beside the other one is zero: turning it would make other errors of it.
+        least = self.const(float(np.finfo(dtype).eps) ** 2)
+        for low, high in ((a, b), (b, a)):
+            oblique = f.binary("and", oblique, f.compare("fcmp ogt", low, f.binary("fmul", least, high)))
         with f.when(oblique):
             one = self.const(1.0)
             zeta = f.binary("fdiv", f.binary("fsub", b, a), f.binary("fmul", self.const(2.0), gamma))
