@@ -13,8 +13,9 @@ array([1., 2.])
 
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
 from staticgrad.ops.linalg.cholesky import cholesky
+from staticgrad.ops.linalg.determinants import det, slogdet
 from staticgrad.ops.linalg.eigen import eigh, eigvalsh
-from staticgrad.ops.linalg.elimination import det, inv, matrix_power, slogdet, solve
+from staticgrad.ops.linalg.elimination import inv, matrix_power, solve
 from staticgrad.ops.linalg.matrices import cross, diagonal, matrix_norm, trace, vector_norm
 from staticgrad.ops.linalg.orthogonal import qr
 from staticgrad.ops.linalg.singular import matrix_rank, pinv, svd, svdvals

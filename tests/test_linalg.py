@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +166,71 @@ def test_left_vectors_are_orthonormal_whatever_the_rank() -> None:
         np.testing.assert_allclose((u[:, :4] * s) @ vh, x, atol=1e-12)
         assert run(linalg.matrix_rank(x)) == rank
         np.testing.assert_allclose(run(linalg.pinv(x, rtol=1e-10)), np.linalg.pinv(x, 1e-10), atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_values_of_matrices_whose_rows_are_multiples_are_numbers(dtype: Any) -> None:
+    whole = RNG.integers(-3, 4, (50, 3, 3)).astype(dtype)
+    whole[:, 1] = 2 * whole[:, 0]
+    x = sg.placeholder(whole.shape, dtype)
+    u, s, vh = run(linalg.svd(x), {x: whole})
+    np.testing.assert_allclose(s, np.linalg.svd(whole, compute_uv=False), atol=100 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(u * s[:, None] @ vh, whole, atol=100 * np.finfo(dtype).eps)
+
+
+def minors(a: np.ndarray, count: int) -> np.ndarray:
+    """The signed determinants of what is left without ``count`` rows and columns, by these; 0 where two are one."""
+    n = len(a)
+    result = np.zeros((n,) * (2 * count))
+    for rows in itertools.permutations(range(n), count):
+        for columns in itertools.permutations(range(n), count):
+            left = np.delete(np.delete(a, rows, 0), columns, 1)
+            turned = [sum(x > y for x, y in itertools.combinations(places, 2)) for places in (rows, columns)]
+            sign = (-1) ** (sum(rows) + sum(columns) + sum(turned))
+            result[tuple(i for pair in zip(rows, columns, strict=True) for i in pair)] = sign * np.linalg.det(left)
+    return result
+
+
+SINGULAR = {
+    "of rank one": np.outer([1.0, 2.0], [1.0, 2.0]),
+    "nearly": np.arange(1.0, 10.0).reshape(3, 3),
+    "nilpotent": np.eye(4, k=1),
+    "zero": np.zeros((3, 3)),
+    "multiples": np.array([[1.0, 2, 3], [2, 4, 6], [1, 1, 1]]),
+    "one number": np.zeros((1, 1)),
+    "regular": np.array([[2.0, 1, 0], [1, 3, 1], [0, 1, 4]]),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_determinants_of_singular_matrices_have_first_and_second_derivatives(name: str) -> None:
+    a = SINGULAR[name]
+    x = sg.placeholder(a.shape, sg.float64)
+    y = linalg.det(x)
+    (slope,) = sg.gradients(y, x)
+    t = np.cos(np.arange(float(a.size))).reshape(a.shape)
+    (along,) = sg.jvp(y, x, t)
+    fetches = [slope, along, sg.hessian(y, x), sg.gradients(slope, x, t)[0], sg.jvp(along, x, t)[0]]
+    first, pushed, second, pulled, both = run(fetches, {x: a})
+    expected, curvature = minors(a, 1), minors(a, 2) if a.size > 1 else np.zeros((1, 1, 1, 1))
+    np.testing.assert_allclose(first, expected, atol=1e-12)
+    np.testing.assert_allclose(pushed, np.sum(expected * t), atol=1e-12)
+    np.testing.assert_allclose(second, curvature, atol=1e-11)
+    np.testing.assert_allclose(pulled, np.einsum("ijkl,ij->kl", curvature, t), atol=1e-11)
+    np.testing.assert_allclose(both, np.einsum("ijkl,ij,kl->", curvature, t, t), atol=1e-11)
+
+
+def test_a_singular_matrix_leaves_the_derivatives_of_others_in_its_batch_as_they_are() -> None:
+    batch = np.stack([np.eye(3), np.zeros((3, 3)), SINGULAR["regular"]])
+    x = sg.placeholder((3, 3, 3), sg.float64)
+    y = sg.sum(linalg.det(x))
+    (first,) = sg.gradients(y, x)
+    (second,) = sg.gradients(first[:, 0, 0], x)
+    (third,) = sg.gradients(second[:, 1, 1], x)
+    got = run([first, second, third], {x: batch})
+    np.testing.assert_allclose(got[0], np.stack([minors(a, 1) for a in batch]), atol=1e-12)
+    np.testing.assert_allclose(got[1], np.stack([minors(a, 2)[0, 0] for a in batch]), atol=1e-12)
+    np.testing.assert_allclose(got[2][[0, 2]], np.stack([np.diag([0.0, 0, 1])] * 2), atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])

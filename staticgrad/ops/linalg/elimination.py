@@ -1,4 +1,4 @@
-"""Elimination with partial pivoting, and what is computed by it: ``solve``, ``inv``, ``det``, ``slogdet``.
+"""Elimination with partial pivoting, and what is computed by it: ``solve``, ``inv``, ``matrix_power``.
 
 The derivatives: M. Giles, Collected matrix derivative results for forward and reverse mode (2008).
 """
@@ -35,7 +35,7 @@ from staticgrad.optable import (
 from staticgrad.types import FLOATS, Dim, Size, TensorType, int64
 
 
-def _exchanged(x: Array) -> Array:
+def exchanged(x: Array) -> Array:
     """Well-conditioned matrices whose rows elimination must exchange."""
     return np.roll(dominant(x), 1, axis=-2)
 
@@ -73,7 +73,7 @@ LU_FACTOR = register(
         differentiable=False,
         dtypes=FLOATS,
         cases=(
-            *square_cases((NO_ATTRIBUTES,), _exchanged),
+            *square_cases((NO_ATTRIBUTES,), exchanged),
             Case(((6, 6),)),
             Case(((70, 70),)),
         ),
@@ -93,7 +93,8 @@ class SolveAttributes:
         return self
 
 
-def _factored(x: Tensor) -> Sequence[Tensor]:
+def factored(x: Tensor) -> Sequence[Tensor]:
+    """L and U in one, the order of the rows and its sign; no gradient passes."""
     return graph_of((x,)).add(LU_FACTOR, (x,)).outputs
 
 
@@ -110,7 +111,7 @@ def _row_grid(o: Namespace, rows: Tensor, b: Tensor) -> list[Tensor]:
 
 def _expand_solve(o: Namespace, node: Primal[SolveAttributes]) -> Sequence[Tensor]:
     a, b = node.inputs
-    lu, rows, _ = _factored(a)
+    lu, rows, _ = factored(a)
     grid = _row_grid(o, rows, b)
     if node.attrs.transposed:
         x = triangular(lu, b, lower=False, transposed=True)
@@ -120,13 +121,14 @@ def _expand_solve(o: Namespace, node: Primal[SolveAttributes]) -> Sequence[Tenso
     return [triangular(lu, x, lower=False)]
 
 
-def _system_solution(a: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
+def system_solution(a: Tensor, b: Tensor, transposed: bool = False) -> Tensor:
+    """The x with a·x = b, or aᵀ·x = b."""
     return declare(SOLVE, (a, b), SolveAttributes(transposed))
 
 
 def _vjp_solve(o: Namespace, node: Primal[SolveAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
-    b = _system_solution(a, ct, not transposed)
+    b = system_solution(a, ct, not transposed)
     outer = o.matmul(x, transpose_of(b)) if transposed else o.matmul(b, transpose_of(x))
     return o.negative(outer), b
 
@@ -136,7 +138,7 @@ def _jvp_solve(
 ) -> Sequence[Tensor | None]:
     (a, _), x, transposed = node.inputs, node.outputs[0], node.attrs.transposed
     moved = None if ta is None else o.matmul(transpose_of(ta) if transposed else ta, x)
-    return (_system_solution(a, subtracted(o, tb, moved), transposed),)
+    return (system_solution(a, subtracted(o, tb, moved), transposed),)
 
 
 SOLVE = register(
@@ -150,7 +152,7 @@ SOLVE = register(
         jvp=_jvp_solve,
         dtypes=FLOATS,
         cases=tuple(
-            Case(shapes, SolveAttributes(transposed), (UNIT, UNIT), prepared=_exchanged)
+            Case(shapes, SolveAttributes(transposed), (UNIT, UNIT), prepared=exchanged)
             for shapes in (((3, 3), (3, 2)), ((2, 5, 5), (2, 5, 1)), ((9, 9), (9, 37)), ((0, 3, 3), (0, 3, 2)))
             for transposed in (False, True)
         ),
@@ -177,7 +179,7 @@ def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
         GraphError: no square matrices, or sizes that do not agree.
     """
     a, b, vector = system("solve", x1, x2)
-    x = _system_solution(a, b)
+    x = system_solution(a, b)
     return FUNCTIONS.squeeze(x, -1) if vector else x
 
 
@@ -191,78 +193,15 @@ def inv(x: TensorLike) -> Tensor:
     a = float_matrix("inv", x)
     n, _ = known_sizes("inv", a)
     check_square("inv", a.type)
-    return _system_solution(a, FUNCTIONS.broadcast_to(FUNCTIONS.eye(n, dtype=a.dtype), a.shape))
+    return system_solution(a, FUNCTIONS.broadcast_to(FUNCTIONS.eye(n, dtype=a.dtype), a.shape))
 
 
-def _det_type(attrs: NoAttributes, x: TensorType) -> TensorType:
-    check_square("det", x)
-    return TensorType(x.shape[:-2], x.dtype)
+def of_known_size(what: str, x: TensorLike) -> Tensor:
+    """Matrices of floats.
 
-
-def _slogdet_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
-    check_square("slogdet", x)
-    return (TensorType(x.shape[:-2], x.dtype),) * 2
-
-
-def _expand_det(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
-    lu, _, parity = _factored(node.inputs[0])
-    return [o.multiply(parity, o.prod(o.diagonal(lu), axis=-1))]
-
-
-def _expand_slogdet(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
-    lu, _, parity = _factored(node.inputs[0])
-    pivots = o.diagonal(lu)
-    sign = o.multiply(parity, o.prod(o.sign(pivots), axis=-1))
-    return [sign, o.sum(o.log(o.abs(pivots)), axis=-1)]
-
-
-def _times_inverse(o: Namespace, x: Tensor, scale: Tensor) -> Tensor:
-    """scale · x⁻ᵀ."""
-    inverse = _system_solution(x, o.broadcast_to(o.eye(x.shape[-1], dtype=x.dtype), x.shape), True)
-    return o.multiply(o.expand_dims(scale, (-2, -1)), inverse)
-
-
-def _trace_of_quotient(o: Namespace, x: Tensor, t: Tensor) -> Tensor:
-    """The trace of x⁻¹·t."""
-    return o.trace(_system_solution(x, t))
-
-
-DET = register(
-    Op(
-        "det",
-        "Determinants.",
-        infer=_det_type,
-        reference=lambda attrs, x: np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype),
-        expand=_expand_det,
-        vjp=lambda o, node, ct: (_times_inverse(o, node.inputs[0], o.multiply(ct, node.outputs[0])),),
-        jvp=lambda o, node, t: (o.multiply(node.outputs[0], _trace_of_quotient(o, node.inputs[0], t)),),
-        dtypes=FLOATS,
-        cases=square_cases((NO_ATTRIBUTES,), _exchanged),
-        grad_name="LinalgDet",
-        tolerance=50.0,
-    )
-)
-
-SLOGDET = register(
-    Op(
-        "slogdet",
-        "The signs of determinants, and the logarithms of their magnitudes.",
-        infer=_slogdet_type,
-        reference=lambda attrs, x: tuple(
-            np.asarray(y).astype(x.dtype) for y in np.linalg.slogdet(x.astype(np.float64))
-        ),
-        expand=_expand_slogdet,
-        vjp=lambda o, node, _, ct: (None if ct is None else _times_inverse(o, node.inputs[0], ct),),
-        jvp=lambda o, node, t: (None, _trace_of_quotient(o, node.inputs[0], t)),
-        dtypes=FLOATS,
-        cases=square_cases((NO_ATTRIBUTES,), _exchanged),
-        grad_name="LinalgSlogdet",
-        tolerance=50.0,
-    )
-)
-
-
-def _of_known_size(what: str, x: TensorLike) -> Tensor:
+    Raises:
+        GraphError: their columns are bound by feeds.
+    """
     a = float_matrix(what, x)
     if isinstance(a.shape[-1], Dim):
         raise GraphError(f"{what}: the size {a.shape[-1]} of {a.name!r} {a.type} must be known when declared")
@@ -270,44 +209,10 @@ def _of_known_size(what: str, x: TensorLike) -> Tensor:
 
 
 @public
-def det(x: TensorLike) -> Tensor:
-    """The determinants of square matrices. The derivative of a singular matrix's is NaN.
-
-    Args:
-        x: (\\*batch, n, n).
-
-    Returns:
-        (\\*batch,).
-
-    Raises:
-        GraphError: no square matrices of a size known when declared.
-    """
-    return declare(DET, (_of_known_size("det", x),))
-
-
-@public
-def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
-    """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
-
-    Args:
-        x: (\\*batch, n, n).
-
-    Returns:
-        Twice (\\*batch,).
-
-    Raises:
-        GraphError: no square matrices of a size known when declared.
-    """
-    a = _of_known_size("slogdet", x)
-    sign, logarithm = a.graph.add(SLOGDET, (a,)).outputs
-    return sign, logarithm
-
-
-@public
 def matrix_power(x: TensorLike, n: int) -> Tensor:
     """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``."""
     o = FUNCTIONS
-    a = _of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
+    a = of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
     require_equal(a.shape[-2], a.shape[-1], "matrix_power", f"columns as rows of {a.type}")
     if n == 0:
         return o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape)

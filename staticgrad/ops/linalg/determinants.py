@@ -1,0 +1,233 @@
+"""Determinants of square matrices: ``det``, ``slogdet``.
+
+The derivative of a determinant is the matrix of cofactors. Where the matrix is regular that is det(A)·A⁻ᵀ. Where it is
+singular, or so nearly that this would cancel, it follows from the singular values: with A = U·diag(s)·Vᵀ and
+σ = det(U)·det(V), which is 1 or -1,
+
+    cofactors      σ·U·diag(g)·Vᵀ           g[i] = the product of all s but s[i]
+    derivative     σ·U·M(Uᵀ·T·V)·Vᵀ         in the direction T, with G[i, j] = the product of all s but s[i] and s[j]
+                   M(P)[i, i] = Σ G[i, j]·P[j, j] over j ≠ i,    M(P)[i, j] = -G[i, j]·P[j, i]
+
+in which nothing is divided. It is symmetric in T and a cotangent, so the vjp is the jvp.
+
+The other derivatives: M. Giles, Collected matrix derivative results for forward and reverse mode (2008).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from staticgrad.graph import Tensor
+from staticgrad.lifting import TensorLike
+from staticgrad.ops.declare import declare
+from staticgrad.ops.linalg.elimination import exchanged, factored, of_known_size, system_solution
+from staticgrad.ops.linalg.square import check_square, square_cases, square_type, transpose_of
+from staticgrad.ops.linalg.vectors import scaled_columns
+from staticgrad.optable import (
+    NO_ATTRIBUTES,
+    Array,
+    Case,
+    Namespace,
+    NoAttributes,
+    Op,
+    Primal,
+    public,
+    register,
+)
+from staticgrad.types import FLOATS, TensorType
+
+# -- cofactors ------------------------------------------------------------------------------------------------------
+
+
+def _all_but(o: Namespace, s: Tensor, places: int) -> Tensor:
+    """The products of all numbers of each vector but ``places`` of them: (…, n), or (…, n, n) whose diagonal is 0."""
+    n = s.shape[-1]
+    grid = (n,) * (places + 1)
+    number = o.iota(grid, places)
+    left_out = [o.equal(number, o.iota(grid, axis)) for axis in range(places)]
+    some = left_out[0] if places == 1 else o.logical_or(*left_out)
+    products = o.prod(o.where(some, 1, o.expand_dims(s, tuple(range(-places - 1, -1)))), axis=-1)
+    return products if places == 1 else o.where(o.equal(o.iota((n, n), 0), o.iota((n, n), 1)), 0, products)
+
+
+def _orientation(o: Namespace, u: Tensor, vh: Tensor) -> Tensor:
+    """det(U)·det(V) of orthogonal matrices, 1 or -1, with two axes to broadcast."""
+    return o.expand_dims(o.stop_gradient(o.sign(o.multiply(o.det(u), o.det(vh)))), (-2, -1))
+
+
+def _expand_cofactors(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    u, s, vh = o.svd(node.inputs[0], full_matrices=False)
+    return [o.multiply(o.matmul(scaled_columns(o, u, _all_but(o, s, 1)), vh), _orientation(o, u, vh))]
+
+
+def _cofactors_rule(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor]:
+    u, s, vh = o.svd(node.inputs[0], full_matrices=False)
+    p = o.matmul(transpose_of(u), o.matmul(t, transpose_of(vh)))
+    others = _all_but(o, s, 2)
+    diagonal = o.matmul(others, o.expand_dims(o.diagonal(p), -1))
+    moved = o.multiply(others, transpose_of(p))
+    n = s.shape[-1]
+    middle = o.subtract(o.multiply(o.eye(n, dtype=s.dtype), diagonal), moved)
+    return [o.multiply(o.matmul(u, o.matmul(middle, vh)), _orientation(o, u, vh))]
+
+
+def _cofactors_reference(attrs: NoAttributes, a: Array) -> Array:
+    """Each as the determinant of what is left without its row and column."""
+    wide, n = a.astype(np.float64), a.shape[-1]
+    result = np.empty(a.shape)
+    for i in range(n):
+        for j in range(n):
+            left = np.delete(np.delete(wide, i, axis=-2), j, axis=-1)
+            result[..., i, j] = (-1) ** (i + j) * np.linalg.det(left)
+    return result.astype(a.dtype)
+
+
+COFACTORS = register(
+    Op(
+        "cofactors",
+        "The cofactors of matrices, by singular values: the derivative of their determinants, of singular ones too.",
+        infer=square_type("cofactors"),
+        reference=_cofactors_reference,
+        expand=_expand_cofactors,
+        vjp=_cofactors_rule,
+        jvp=_cofactors_rule,
+        dtypes=FLOATS,
+        cases=tuple(Case((shape,)) for shape in ((3, 3), (1, 1), (2, 4, 4), (0, 3, 3), (6, 6))),
+        tolerance=100.0,
+    )
+)
+
+
+# -- determinants ---------------------------------------------------------------------------------------------------
+
+
+def _det_type(attrs: NoAttributes, x: TensorType) -> TensorType:
+    check_square("det", x)
+    return TensorType(x.shape[:-2], x.dtype)
+
+
+def _slogdet_type(attrs: NoAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
+    check_square("slogdet", x)
+    return (TensorType(x.shape[:-2], x.dtype),) * 2
+
+
+def _expand_det(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    lu, _, parity = factored(node.inputs[0])
+    return [o.multiply(parity, o.prod(o.diagonal(lu), axis=-1))]
+
+
+def _expand_slogdet(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
+    lu, _, parity = factored(node.inputs[0])
+    pivots = o.diagonal(lu)
+    sign = o.multiply(parity, o.prod(o.sign(pivots), axis=-1))
+    return [sign, o.sum(o.log(o.abs(pivots)), axis=-1)]
+
+
+def _times_inverse(o: Namespace, x: Tensor, scale: Tensor) -> Tensor:
+    """scale · x⁻ᵀ."""
+    inverse = system_solution(x, o.broadcast_to(o.eye(x.shape[-1], dtype=x.dtype), x.shape), True)
+    return o.multiply(o.expand_dims(scale, (-2, -1)), inverse)
+
+
+def _cofactors(o: Namespace, x: Tensor, determinant: Tensor) -> Tensor:
+    """The cofactors of ``x``: by its inverse, or by singular values where its pivots say that it is nearly singular."""
+    n = x.shape[-1]
+    if n == 0:
+        return o.zeros_like(x)
+    pivots = o.abs(o.diagonal(factored(x)[0]))
+    least = float(np.finfo(x.dtype).eps) ** 0.25  # an error of eps/least² in the derivatives of the inverse
+    singular = o.less_equal(o.min(pivots, axis=-1), o.multiply(o.max(pivots, axis=-1), least))
+
+    def some() -> Tensor:
+        there = o.expand_dims(singular, (-2, -1))
+        regular = o.where(there, o.eye(n, dtype=x.dtype), x)
+        return o.where(there, declare(COFACTORS, (x,)), _times_inverse(o, regular, determinant))
+
+    found: Tensor = o.cond(o.any(singular), some, lambda: _times_inverse(o, x, determinant))
+    return found
+
+
+def _vjp_det(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor]:
+    found = _cofactors(o, node.inputs[0], node.outputs[0])
+    return [o.multiply(o.expand_dims(ct, (-2, -1)), found)]
+
+
+def _jvp_det(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor]:
+    found = _cofactors(o, node.inputs[0], node.outputs[0])
+    return [o.sum(o.multiply(found, t), axis=(-2, -1))]
+
+
+def _trace_of_quotient(o: Namespace, x: Tensor, t: Tensor) -> Tensor:
+    """The trace of x⁻¹·t."""
+    return o.trace(system_solution(x, t))
+
+
+DET = register(
+    Op(
+        "det",
+        "Determinants.",
+        infer=_det_type,
+        reference=lambda attrs, x: np.asarray(np.linalg.det(x.astype(np.float64))).astype(x.dtype),
+        expand=_expand_det,
+        vjp=_vjp_det,
+        jvp=_jvp_det,
+        dtypes=FLOATS,
+        cases=square_cases((NO_ATTRIBUTES,), exchanged),
+        grad_name="LinalgDet",
+        tolerance=50.0,
+    )
+)
+
+SLOGDET = register(
+    Op(
+        "slogdet",
+        "The signs of determinants, and the logarithms of their magnitudes.",
+        infer=_slogdet_type,
+        reference=lambda attrs, x: tuple(
+            np.asarray(y).astype(x.dtype) for y in np.linalg.slogdet(x.astype(np.float64))
+        ),
+        expand=_expand_slogdet,
+        vjp=lambda o, node, _, ct: (None if ct is None else _times_inverse(o, node.inputs[0], ct),),
+        jvp=lambda o, node, t: (None, _trace_of_quotient(o, node.inputs[0], t)),
+        dtypes=FLOATS,
+        cases=square_cases((NO_ATTRIBUTES,), exchanged),
+        grad_name="LinalgSlogdet",
+        tolerance=50.0,
+    )
+)
+
+
+@public
+def det(x: TensorLike) -> Tensor:
+    """The determinants of square matrices; the first and second derivatives of singular ones are right, too.
+
+    Args:
+        x: (\\*batch, n, n).
+
+    Returns:
+        (\\*batch,).
+
+    Raises:
+        GraphError: no square matrices of a size known when declared.
+    """
+    return declare(DET, (of_known_size("det", x),))
+
+
+@public
+def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
+    """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
+
+    Args:
+        x: (\\*batch, n, n).
+
+    Returns:
+        Twice (\\*batch,).
+
+    Raises:
+        GraphError: no square matrices of a size known when declared.
+    """
+    a = of_known_size("slogdet", x)
+    sign, logarithm = a.graph.add(SLOGDET, (a,)).outputs
+    return sign, logarithm
