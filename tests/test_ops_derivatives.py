@@ -96,6 +96,39 @@ def test_the_second_derivative_of_a_product_is_right_at_zeros(at: list[float]) -
     np.testing.assert_array_equal(got, [[0, c, b], [c, 0, a], [b, a, 0]])
 
 
+@pytest.mark.parametrize("at", [[2.0, 3.0, 5.0], [0.0, 3.0, 5.0], [0.0, 3.0, 0.0], [7.0], []])
+def test_the_second_derivative_of_a_product_over_an_open_size_is_right_at_zeros(at: list[float]) -> None:
+    x, t = (sg.placeholder((None,), sg.float64) for _ in range(2))
+    (slope,) = sg.gradients(sg.prod(x), x)
+    ways = [sg.jvp(slope, x, t)[0], sg.gradients(slope, x, t)[0]]
+    u = np.arange(1.0, len(at) + 1)
+    others = [[0.0 if i == j else np.prod(np.delete(at, [i, j])) for j in range(len(at))] for i in range(len(at))]
+    for got in sg.Session().run(ways, {x: np.array(at), t: u}):
+        np.testing.assert_allclose(got, np.array(others).reshape(len(at), len(at)) @ u)
+
+
+def test_the_running_product_of_an_open_size_that_is_zero_has_a_derivative() -> None:
+    x = sg.placeholder((None,), sg.float64)
+    (slope,) = sg.gradients(sg.cumulative_prod(x), x)
+    assert sg.Session().run(slope, {x: np.zeros(0)}).shape == (0,)
+
+
+def test_a_flat_standard_deviation_has_second_derivatives_of_zero_in_every_mode() -> None:
+    x, t = (sg.placeholder((3,), sg.float64) for _ in range(2))
+    slopes = [sg.gradients(sg.std(x), x)[0], sg.jvp(sg.std(x), x, t)[0]]
+    ways = [*(sg.gradients(slope, x)[0] for slope in slopes), *(sg.jvp(slope, x, t)[0] for slope in slopes)]
+    for got in sg.Session().run(ways, {x: np.full(3, 2.0), t: np.array([1.0, -1.0, 3.0])}):
+        np.testing.assert_array_equal(got, np.zeros_like(got))
+
+
+def test_a_norm_below_one_has_the_derivative_zero_by_elements_that_are_zero() -> None:
+    np.testing.assert_allclose(slope(lambda x: sg.linalg.vector_norm(x, ord=0.5), [0.0, 4.0, 9.0]), [0, 2.5, 5 / 3])
+
+
+def test_the_angle_of_the_origin_has_the_derivative_zero() -> None:
+    np.testing.assert_array_equal(slope(lambda x: sg.atan2(x, x * 2), [0.0, 1.0]), [0, 0])
+
+
 def test_reductions_over_sizes_that_feeds_bind() -> None:
     x = sg.placeholder((None, 2), sg.float64)
     at = np.array([[1.0, 2.0], [0.0, 5.0], [4.0, 3.0]])

@@ -87,12 +87,17 @@ def _recurrence_reference(attrs: CumulativeAttributes, a: Array, b: Array) -> Ar
 def _before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
     """What comes before each element in the order of the sum; ``first`` before the first one."""
     size, axis = x.shape[attrs.axis], attrs.axis
-    kept = slice_axis(x, axis, 1, size) if attrs.reverse else slice_axis(x, axis, 0, size - 1)
     edge, none = [0] * x.ndim, (0,) * x.ndim
     edge[axis] = 1
     low, high = (none, tuple(edge)) if attrs.reverse else (tuple(edge), none)
-    padded: Tensor = FUNCTIONS.pad_with(kept, low, high, none, x.dtype.type(first).item())
-    return padded
+
+    def padded(y: Tensor) -> Tensor:
+        return FUNCTIONS.pad_with(y, low, high, none, x.dtype.type(first).item())
+
+    if isinstance(size, int):
+        return padded(slice_axis(x, axis, 1, size) if attrs.reverse else slice_axis(x, axis, 0, size - 1))
+    longer = padded(x)  # so that a size of 0 has a slice, too
+    return slice_axis(longer, axis, 1, size + 1) if attrs.reverse else slice_axis(longer, axis, 0, size)
 
 
 def _turned(attrs: CumulativeAttributes) -> CumulativeAttributes:
@@ -251,6 +256,14 @@ def cumulative_prod(
         GraphError: no ``axis`` for a tensor that has not one dimension.
     """
     return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1)
+
+
+@public
+def product_of_others(x: Tensor) -> Tensor:
+    """For each element along the last axis, the product of all others."""
+    forth, back = (CumulativeAttributes(x.ndim - 1, reverse) for reverse in (False, True))
+    before, behind = (_before(declare(CUMULATIVE_PROD, (x,), attrs), attrs, 1) for attrs in (forth, back))
+    return FUNCTIONS.multiply(before, behind)
 
 
 @public

@@ -108,11 +108,23 @@ def _vjp_var(o: Namespace, node: Primal[VarianceAttributes], ct: Tensor) -> Sequ
     return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
 
 
+def _per_deviation(o: Namespace, node: Primal[VarianceAttributes], t: Tensor) -> Tensor:
+    """``t`` over the standard deviation and the degrees of freedom; 0 where all elements are equal."""
+    x, y = node.inputs[0], node.outputs[0]
+    flat = o.equal(y, 0)
+    return o.where(flat, 0, _over(o, t, _degrees_of_freedom(o, x, node.attrs)) / o.where(flat, 1, y))
+
+
 def _vjp_std(o: Namespace, node: Primal[VarianceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
-    x, attrs, y = node.inputs[0], node.attrs, node.outputs[0]
-    flat = o.equal(y, 0)  # all elements equal: the derivative is taken as 0
-    each = o.where(flat, 0, _over(o, ct, _degrees_of_freedom(o, x, attrs)) / o.where(flat, 1, y))
-    return (o.multiply_no_nan(_centred(o, x, attrs.axes), spread(o, each, x, attrs.axes)),)
+    x, axes = node.inputs[0], node.attrs.axes
+    each = _per_deviation(o, node, ct)
+    return (o.multiply_no_nan(_centred(o, x, axes), spread(o, each, x, axes)),)
+
+
+def _jvp_std(o: Namespace, node: Primal[VarianceAttributes], t: Tensor) -> Sequence[Tensor | None]:
+    x, attrs = node.inputs[0], node.attrs
+    moved = o.multiply_no_nan(_centred(o, x, attrs.axes), t)
+    return (_per_deviation(o, node, o.sum(moved, axis=attrs.axes, keepdims=attrs.keepdims)),)
 
 
 def _moment_reference(function: Callable[..., Array]) -> Callable[[VarianceAttributes, Array], Array]:
@@ -140,19 +152,21 @@ VAR, STD = (
             reference=_moment_reference(function),
             expand=expansion,
             vjp=vjp,
+            jvp=jvp,
             dtypes=FLOATS,
             cases=_MOMENT_CASES,
             tolerance=2.0,
         )
     )
-    for name, doc, function, expansion, vjp in (
-        ("var", "The variance along axes.", np.var, _expand_var, _vjp_var),
+    for name, doc, function, expansion, vjp, jvp in (
+        ("var", "The variance along axes.", np.var, _expand_var, _vjp_var, None),
         (
             "std",
             "The standard deviation along axes; its derivative where all elements are equal is 0.",
             np.std,
             lambda o, node: [o.sqrt(_expand_var(o, node)[0])],
             _vjp_std,
+            _jvp_std,
         ),
     )
 )

@@ -203,22 +203,24 @@ def _vjp_product_tree(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) 
     return o.permute_dims(o.reshape(grad, tuple(x.shape[axis] for axis in perm)), inverse)
 
 
-def _vjp_product_zeros(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Tensor:
-    """The cotangent for sizes that feeds bind: the product of the others, by division where nothing is zero."""
+def _vjp_product_open(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Tensor:
+    """The cotangent for sizes that feeds bind, by the products of what is before and behind each element: right at
+    zeros, in every order of derivation."""
     x, axes = node.inputs[0], node.attrs.axes
-    zero = o.equal(x, 0)
-    zeros = o.sum(o.astype(zero, x.dtype), axis=axes, keepdims=True)
-    rest = o.prod(o.where(zero, 1, x), axis=axes, keepdims=True)
-    others = o.where(o.equal(zeros, 0), rest / o.where(zero, 1, x), 0)
-    others = o.where(o.logical_and(zero, o.equal(zeros, 1)), rest, others)
-    return o.multiply_no_nan(others, spread(o, ct, x, axes))
+    kept = tuple(axis for axis in range(x.ndim) if axis not in axes)
+    perm = (*kept, *axes)
+    turned = o.permute_dims(x, perm)
+    lines = o.reshape(turned, (*(x.shape[axis] for axis in kept), reduced_size(x.shape, axes)))
+    others = o.reshape(o.product_of_others(lines), turned.shape)
+    inverse = tuple(int(axis) for axis in np.argsort(perm))
+    return o.multiply_no_nan(o.permute_dims(others, inverse), spread(o, ct, x, axes))
 
 
 def _vjp_prod(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
     x, axes = node.inputs[0], node.attrs.axes
     size = reduced_size(x.shape, axes)
     if not isinstance(size, int):
-        return (_vjp_product_zeros(o, node, ct),)
+        return (_vjp_product_open(o, node, ct),)
     return (o.zeros_like(x) if size == 0 else _vjp_product_tree(o, node, ct),)
 
 

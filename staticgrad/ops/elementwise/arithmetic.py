@@ -97,7 +97,7 @@ def _constant_exponent(exponent: Tensor) -> float | None:
 def _pow_base(o: Namespace, t: Tensor, y: Tensor, x: Tensor, exponent: Tensor) -> Tensor | None:
     power = _constant_exponent(exponent)
     if power is None:
-        slope = o.where(o.equal(exponent, 0), 0, exponent * o.pow(x, exponent - 1))
+        slope = o.multiply_no_nan(o.pow(x, exponent - 1), exponent)  # 0 at exponent 0, where it varies with it
     elif power == 0:
         return None
     elif power == 1:

@@ -57,7 +57,9 @@ def _scalar_logaddexp(b: ScalarBuilder[V], attrs: object, x: V, y: V) -> V:
 
 
 def _softmax_of(first: Tensor, second: Tensor, o: Namespace) -> Tensor:
-    return o.sigmoid(o.where(o.equal(first, second), 0, first - second))
+    """Of two equal infinities the half, as a constant; other ties are derived like all else."""
+    same = o.logical_and(o.equal(first, second), o.isinf(first))
+    return o.sigmoid(o.where(same, 0, first - second))
 
 
 logaddexp = binary(
@@ -102,9 +104,15 @@ atan = unary(
 )  # fmt: skip
 
 
+def _over_square(o: Namespace, part: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    square = x * x + y * y
+    return o.where(o.equal(square, 0), 0, part / square)
+
+
 atan2 = binary(
-    "atan2", "The angle in [-pi, pi] of the point (x2, x1).", "atan2", np.arctan2, FLOAT,
-    (scaled(lambda o, z, y, x: x / (x * x + y * y)), scaled(lambda o, z, y, x: o.negative(y / (x * x + y * y)))),
+    "atan2", "The angle in [-pi, pi] of the point (x2, x1); its gradient at (0, 0) is 0.", "atan2", np.arctan2, FLOAT,
+    (scaled(lambda o, z, y, x: _over_square(o, x, y, x)),
+     scaled(lambda o, z, y, x: _over_square(o, o.negative(y), y, x))),
     binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
 )  # fmt: skip
 

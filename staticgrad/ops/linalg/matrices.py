@@ -141,7 +141,11 @@ def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tenso
         return o.sum(size, axis=axes, keepdims=keepdims)
     if p == 2:
         return root_of_sum(x, axes, keepdims)
-    total = o.sum(o.pow(size, p), axis=axes, keepdims=keepdims)
+    if 0 < p < 1:  # infinitely steep at 0, where the derivative is taken as 0
+        powers = o.where(o.equal(x, 0), 0, o.pow(o.where(o.equal(x, 0), 1, size), p))
+    else:
+        powers = o.pow(size, p)
+    total = o.sum(powers, axis=axes, keepdims=keepdims)
     if p < 0:
         return o.pow(total, 1 / p)
     empty = o.equal(total, 0)

@@ -181,7 +181,8 @@ def _softmax_terms(o: Namespace, node: Primal[ReduceAttributes]) -> Tensor:
     x = node.inputs[0]
     y = spread(o, node.outputs[0], x, node.attrs.axes)
     shift = o.where(o.equal(y, -math.inf), 0, y)
-    return o.exp(o.where(o.equal(x, shift), 0, x - shift))
+    decides = o.logical_and(o.equal(x, shift), o.isinf(shift))
+    return o.exp(o.where(decides, 0, x - shift))
 
 
 def _vjp_logsumexp(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
