@@ -77,6 +77,26 @@ def test_scatter(key: Any, mode: str) -> None:
         np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize(("shape", "key"), [((1,), 0), ((1,), -1), ((), ()), ((3,), ...), ((3,), slice(None))])
+def test_a_scatter_over_all_elements_still_requires_the_gradient_of_what_it_replaces(shape: Any, key: Any) -> None:
+    x = sg.placeholder(shape, sg.float64, requires_grad=True)
+    y = sg.sum(sg.scatter(x, key, 5.0))
+    assert y.requires_grad
+    (dx,) = sg.gradients(y, x, unconnected_gradients="error")
+    sess = sg.Session()
+    sess.forward(y, {x: np.ones(shape)}).backward(y)
+    np.testing.assert_array_equal(sess.grad(x), np.zeros(shape))
+    np.testing.assert_array_equal(sess.run(dx, {x: np.ones(shape)}), np.zeros(shape))
+
+
+def test_results_that_are_constant_still_require_the_gradient_of_their_operand() -> None:
+    x = sg.placeholder((3, 3), sg.float64, requires_grad=True)
+    for y in (sg.linalg.matrix_power(x, 0), sg.linalg.vector_norm(x, ord=0)):
+        assert y.requires_grad
+        (dx,) = sg.gradients(y, x, unconnected_gradients="error")
+        np.testing.assert_array_equal(sg.Session().run(dx, {x: np.ones((3, 3))}), np.zeros((3, 3)))
+
+
 def test_scatter_broadcasts_and_keeps_narrow_dtypes() -> None:
     flags = sg.placeholder((4,), sg.bool)
     got = sg.Session().run(sg.scatter(flags, [1, -1], True), {flags: np.zeros(4, bool)})

@@ -12,7 +12,7 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
 from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, jvp_of, vjp_of
-from staticgrad.optable import Case, NoAttributes, Op, Range, public, register
+from staticgrad.optable import FUNCTIONS, Case, NoAttributes, Op, Range, public, register
 from staticgrad.types import DTYPES, TensorType, bool_, is_floating
 
 
@@ -59,6 +59,11 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
     with graph:
         chosen = astype(lift(condition, graph), bool_)
         return graph.add(WHERE, (chosen, *operands("where", x1, x2))).outputs[0]
+
+
+def replaced(x: Tensor, y: Tensor) -> Tensor:
+    """``y``, which depends on nothing of ``x``, as an op of ``x``: the gradient by it is there, and zero."""
+    return where(FUNCTIONS.full((), True, dtype=bool_), y, x)
 
 
 CLIP = elementwise(

@@ -15,6 +15,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.indexing.gathering import index_add, remaining
 from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
 from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
@@ -56,8 +57,10 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
         new = _arranged(part, FUNCTIONS.broadcast_to(new, key.shape), key)
         if key.indices:
             part = _write_at(part, new, key, mode)
+        elif mode != "set":
+            part = _COMBINE[mode](part, new)
         else:
-            part = new if mode == "set" else _COMBINE[mode](part, new)
+            part = replaced(part, new) if _is_whole(x, part, key.slices) else new
         return _put_back(x, part, key.slices)
 
 
@@ -139,9 +142,13 @@ def _known_last(part: Tensor, key: Subscript) -> Array | None:
     return last
 
 
+def _is_whole(x: Tensor, part: Tensor, slices: SliceAttributes) -> bool:
+    return part.shape == x.shape and all(step == 1 for step in slices.steps)
+
+
 def _put_back(x: Tensor, part: Tensor, slices: SliceAttributes) -> Tensor:
     """``x`` with ``part`` in the place of its slice."""
-    if part.shape == x.shape and all(step == 1 for step in slices.steps):
+    if _is_whole(x, part, slices):
         return part
     o = FUNCTIONS
     inside = unslice(o.full(part.shape, True, dtype=bool_), slices, x.shape)

@@ -16,6 +16,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import declare, subtracted
+from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
 from staticgrad.ops.linalg.triangular import dominant, system, system_type, triangular
@@ -215,7 +216,7 @@ def matrix_power(x: TensorLike, n: int) -> Tensor:
     a = of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
     require_equal(a.shape[-2], a.shape[-1], "matrix_power", f"columns as rows of {a.type}")
     if n == 0:
-        return o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape)
+        return replaced(a, o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape))
     power, result, left = (inv(a) if n < 0 else a), None, abs(n)
     while left:
         if left % 2:

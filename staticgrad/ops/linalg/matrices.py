@@ -13,6 +13,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import FLOAT, accepted, operands
+from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
@@ -136,7 +137,8 @@ def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tenso
     if p == -math.inf:
         return o.min(size, axis=axes, keepdims=keepdims)
     if p == 0:
-        return o.astype(o.count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)
+        number = o.astype(o.count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)
+        return replaced(o.sum(x, axis=axes, keepdims=keepdims), number)
     if p == 1:
         return o.sum(size, axis=axes, keepdims=keepdims)
     if p == 2:
