@@ -11,16 +11,18 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol, cast, overload
 
 import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
 from staticgrad.frozen import frozen
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
 from staticgrad.reach import reach
 from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak
 
@@ -667,23 +669,103 @@ def reset_default_graph() -> None:
     _state.default = Graph()
 
 
-@contextlib.contextmanager
-def _grad_mode(enabled: bool) -> Iterator[None]:
-    before, _state.grad_enabled = _state.grad_enabled, enabled
-    try:
-        yield
-    finally:
-        _state.grad_enabled = before
+class GradMode:
+    """A gradient mode of this thread, for a block or, as a decorator, for the calls of a function. Of a generator
+    function every step runs under it, and what runs between the steps does not."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(_state.grad_enabled)
+        _state.grad_enabled = self._enabled
+
+    def __exit__(self, *_: object) -> None:
+        _state.grad_enabled = self._before.pop()
+
+    def __call__(self, fn: F) -> F:
+        if not callable(fn):
+            raise GraphError(f"a gradient mode decorates functions, actual {fn!r}")
+        enabled, is_generator = self._enabled, inspect.isgeneratorfunction(fn)
+
+        @functools.wraps(fn)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if is_generator:
+                return _steps(fn(*args, **kwargs), enabled)
+            with GradMode(enabled):
+                return fn(*args, **kwargs)
+
+        return cast(F, wrapped)
 
 
-def no_grad() -> contextlib.AbstractContextManager[None]:
-    """What is declared inside passes values but no gradients."""
-    return _grad_mode(False)
+def _steps(inner: Generator[Any, Any, Any], enabled: bool) -> Generator[Any, Any, Any]:
+    """A generator whose steps, among them what is sent and thrown into it and its end, run under a gradient mode."""
+    step: Callable[[], Any] = functools.partial(next, inner)
+    while True:
+        try:
+            with GradMode(enabled):
+                value = step()
+        except StopIteration as stop:
+            return stop.value
+        try:
+            step = functools.partial(inner.send, (yield value))
+        except GeneratorExit:
+            with GradMode(enabled):
+                inner.close()
+            raise
+        except BaseException as error:
+            step = functools.partial(inner.throw, error)
 
 
-def enable_grad() -> contextlib.AbstractContextManager[None]:
-    """Undo ``no_grad`` for a block inside it."""
-    return _grad_mode(True)
+@overload
+def no_grad(fn: None = None) -> GradMode: ...
+@overload
+def no_grad(fn: F) -> F: ...
+def no_grad(fn: Any = None) -> Any:
+    """What is declared inside passes values but no gradients.
+
+    ``with sg.no_grad():`` is for a block; ``@sg.no_grad()`` or ``@sg.no_grad`` before a function for its calls, or for
+    the steps of its generators.
+    """
+    return GradMode(False) if fn is None else GradMode(False)(fn)
+
+
+@overload
+def enable_grad(fn: None = None) -> GradMode: ...
+@overload
+def enable_grad(fn: F) -> F: ...
+def enable_grad(fn: Any = None) -> Any:
+    """Undo ``no_grad`` for a block inside it, or as a decorator for the calls of a function."""
+    return GradMode(True) if fn is None else GradMode(True)(fn)
+
+
+class _SetGradMode(GradMode):
+    """A mode that holds from now on; used as a block or a decorator, for that alone."""
+
+    def __init__(self, enabled: bool) -> None:
+        super().__init__(enabled)
+        self._first, _state.grad_enabled = _state.grad_enabled, enabled
+
+    def __enter__(self) -> None:
+        if not self._before:
+            _state.grad_enabled = self._first
+        super().__enter__()
+
+    def __call__(self, fn: F) -> F:
+        _state.grad_enabled = self._first
+        return super().__call__(fn)
+
+
+def set_grad_enabled(mode: bool) -> GradMode:
+    """Whether what this thread declares from now on passes gradients; ``with`` restores what was before at its end, and
+    as a decorator it is for the calls of a function alone."""
+    return _SetGradMode(bool(mode))
+
+
+def is_grad_enabled() -> bool:
+    """Whether what this thread declares now passes gradients."""
+    return _state.grad_enabled
 
 
 @contextlib.contextmanager

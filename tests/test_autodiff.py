@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import staticgrad as sg
 from staticgrad.compiler.autodiff.forward import hessian, jacobian, jvp
 from staticgrad.compiler.autodiff.reverse import gradients
 from staticgrad.compiler.regions.cut import cut
@@ -173,6 +174,67 @@ def test_no_grad_and_detach_pass_values_only() -> None:
     assert (blocked.requires_grad, passing.requires_grad) == (False, True)
     (dx,) = gradients(blocked + passing + x.detach() * x, x)
     np.testing.assert_allclose(value(dx, {x: X}), 2 * X + X)
+
+
+def test_a_generator_under_no_grad_declares_each_step_without_gradients() -> None:
+    x = leaf(3)
+    seen = []
+
+    @sg.no_grad()
+    def steps() -> Any:
+        try:
+            got = yield x * 2
+            got = yield x * got
+            yield sg.is_grad_enabled()
+        except KeyError:
+            yield x * 4
+        finally:
+            seen.append(sg.is_grad_enabled())
+        return "end"
+
+    made = steps()
+    first, between, second = next(made), x * 2, made.send(3.0)
+    assert [y.requires_grad for y in (first, between, second)] == [False, True, False]
+    assert made.throw(KeyError()).requires_grad is False
+    with pytest.raises(StopIteration, match="end"):
+        next(made)
+    stopped = steps()
+    next(stopped)
+    stopped.close()
+    assert seen == [False, False]
+    assert sg.is_grad_enabled()
+
+
+@pytest.mark.parametrize("decorate", [sg.no_grad, sg.no_grad(), sg.set_grad_enabled(True)(sg.no_grad)])
+def test_gradient_modes_decorate_with_and_without_parentheses(decorate: Any) -> None:
+    x = leaf(3)
+
+    @decorate
+    def double(v: Any) -> Any:
+        """Twice."""
+        return v * 2, sg.enable_grad(lambda: v * 2)()
+
+    without, within = double(x)
+    assert (without.requires_grad, within.requires_grad) == (False, True)
+    assert (double.__name__, double.__doc__) == ("double", "Twice.")
+    assert sg.is_grad_enabled()
+    with pytest.raises(sg.GraphError, match="decorates functions"):
+        sg.no_grad(3)
+
+
+def test_set_grad_enabled_is_a_switch_a_block_and_a_decorator() -> None:
+    x = leaf(3)
+    try:
+        sg.set_grad_enabled(False)
+        assert not sg.is_grad_enabled()
+        assert not (x * 2).requires_grad
+        with sg.set_grad_enabled(True):
+            assert (x * 2).requires_grad
+        assert not sg.is_grad_enabled()
+    finally:
+        sg.set_grad_enabled(True)
+    assert sg.set_grad_enabled(False)(lambda: sg.is_grad_enabled())() is False
+    assert sg.is_grad_enabled()
 
 
 def test_comparisons_are_constant_but_calls_have_no_derivative() -> None:
