@@ -27,6 +27,7 @@ from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph,
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import Body, BodyGraph
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.custom import CustomAttributes, OwnRule
 from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -140,8 +141,8 @@ def _leading(x: Tensor, axis: int) -> Tensor:
     return FUNCTIONS.moveaxis(x, axis, 0) if axis % x.ndim else x
 
 
-def _example(trace: Graph, x: Tensor) -> Tensor:
-    y = trace.add(PLACEHOLDER, (), SourceAttributes(x.shape[1:], x.dtype), name=x.name).outputs[0]
+def _example(trace: Graph, x: Tensor, batched: bool = True) -> Tensor:
+    y = trace.add(PLACEHOLDER, (), SourceAttributes(x.shape[int(batched) :], x.dtype), name=x.name).outputs[0]
     y.requires_grad = x.requires_grad
     return y
 
@@ -206,22 +207,17 @@ class _Batcher:
         other._made = dict(self._made)
         return other
 
-    def pulled_back(
-        self, rule: Callable[..., Any], cotangents: Sequence[Tensor], operands: Sequence[_Value]
+    def ruled(
+        self, rule: OwnRule, node: Node, outputs: Sequence[Tensor], given: Sequence[_Value]
     ) -> list[Tensor | None]:
-        """What a rule for one example gives for each operand; the gradients of one that examples share add up."""
+        """What a rule of a traced node makes, for all examples, of cotangents or tangents of one example."""
         with self._trace:
-            inner = [_example(self._trace, ct) for ct in cotangents]
-            made = rule(*inner)
-            listed = made if isinstance(made, (list, tuple)) else [made]
-            found = [None if g is None else lift(g, self._trace) for g in listed]
-        self._known.update((a, _Value(ct, True)) for a, ct in zip(inner, cotangents, strict=True))
+            inner = [_example(self._trace, v.tensor, v.batched) for v in given]
+            found = [None if g is None else lift(g, self._trace) for g in rule(node.outputs, inner)]
+        self._known.update(zip(inner, given, strict=True))
+        self._known.update((y, _Value(z, True)) for y, z in zip(node.outputs, outputs, strict=True))
         batched = iter(self.results([g for g in found if g is not None]))
-        gradients = [None if g is None else next(batched) for g in found]
-        for number, (g, v) in enumerate(zip(gradients, operands, strict=False)):  # their numbers are compared later
-            if g is not None and not v.batched:
-                gradients[number] = FUNCTIONS.sum(g, axis=0)
-        return gradients
+        return [None if g is None else next(batched) for g in found]
 
     def _needed(self, answers: Sequence[Tensor]) -> list[Node]:
         """The traced nodes that the answers need, in order."""
@@ -377,15 +373,27 @@ def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Ten
     return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in around], attrs).outputs
 
 
-def _custom_gradient(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
-    """The user's rule is traced for one example when a gradient is derived, then declared for all."""
-    count = node.attrs.results
+def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    """The user's rules are traced for one example when a derivative is taken, then declared for all."""
+    attrs: CustomAttributes = node.attrs
+    values = operands[attrs.results :]
 
-    def rule(*cotangents: Tensor) -> list[Tensor | None]:
-        return b.later().pulled_back(node.attrs.rule, cotangents, operands[count:])
+    def pulled_back(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+        assert attrs.rule is not None
+        found = b.later().ruled(attrs.rule, node, outputs, [_Value(ct, True) for ct in cotangents])
+        for number, (g, v) in enumerate(zip(found, values, strict=False)):  # their numbers are compared later
+            if g is not None and not v.batched:  # the gradients of one that examples share add up
+                found[number] = FUNCTIONS.sum(g, axis=0)
+        return found
 
-    inputs = [*map(b.all, operands[:count]), *(v.tensor for v in operands[count:])]
-    return get_default_graph().add(node.op, inputs, replace(node.attrs, rule=rule)).outputs
+    def pushed_forward(outputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Any]:
+        assert attrs.forward is not None
+        given = [_Value(t, v.batched) for t, v in zip(tangents, values, strict=True)]
+        return b.later().ruled(attrs.forward, node, outputs, given)
+
+    rules = (None if attrs.rule is None else pulled_back, None if attrs.forward is None else pushed_forward)
+    inputs = [*map(b.all, operands[: attrs.results]), *(v.tensor for v in values)]
+    return get_default_graph().add(node.op, inputs, replace(attrs, rule=rules[0], forward=rules[1])).outputs
 
 
 def _scan(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
@@ -514,7 +522,9 @@ def _varying(body: Body, given: Sequence[bool], carries: int) -> list[bool]:
 
 
 RULES: dict[str, Rule] = {
-    "custom_gradient": _custom_gradient,
+    "custom_gradient": _custom,
+    "custom_tangent": _custom,
+    "custom_derivatives": _custom,
     "dot": _dot,
     "convolution": _convolution,
     "convolution_input_grad": _convolution,
@@ -527,6 +537,6 @@ RULES: dict[str, Rule] = {
     "while_loop": _while,
 }
 PLAIN = frozenset({  # more axes in front change nothing
-    "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "det", "slogdet", "qr", "eigh",
-    "symmetric_eigen", "svd", "jacobi_svd",
+    "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "cofactors", "det", "slogdet", "qr",
+    "eigh", "symmetric_eigen", "svd", "jacobi_svd",
 })  # fmt: skip

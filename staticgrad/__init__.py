@@ -31,8 +31,10 @@ from staticgrad.graph import (
     control_dependencies,
     enable_grad,
     get_default_graph,
+    is_grad_enabled,
     no_grad,
     reset_default_graph,
+    set_grad_enabled,
 )
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import bool_ as bool
@@ -74,7 +76,7 @@ if TYPE_CHECKING:
         cumulative_sum,
         diff,
     )
-    from staticgrad.ops.custom import custom_gradient
+    from staticgrad.ops.custom import custom_gradient, once_differentiable
     from staticgrad.ops.effects import (
         assert_,
         assign,
@@ -364,6 +366,7 @@ __all__ = [
     "int32",
     "int64",
     "iota",
+    "is_grad_enabled",
     "isdtype",
     "isfinite",
     "isin",
@@ -404,6 +407,7 @@ __all__ = [
     "nn",
     "no_grad",
     "not_equal",
+    "once_differentiable",
     "ones",
     "ones_like",
     "optim",
@@ -432,6 +436,7 @@ __all__ = [
     "scan",
     "scatter",
     "searchsorted",
+    "set_grad_enabled",
     "shape",
     "sign",
     "signbit",

@@ -11,6 +11,7 @@ import linecache
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 from staticgrad.frozen import frozen
@@ -86,6 +87,21 @@ class StaticGradError(Exception):
     def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
         self.source = source
         super().__init__(message if source is None else f"{message}\n  declared at {source}")
+
+
+@contextlib.contextmanager
+def called_for(what: str, source: SourceLine | None) -> Iterator[None]:
+    """A function of the user's that is called here for ``what``, declared at ``source``, says so in what it raises: an
+    error of this package in its message, any other in a note of its traceback."""
+    try:
+        yield
+    except Exception as error:
+        where = f"  in {what}" if source is None else f"  in {what}, declared at {source}"
+        if isinstance(error, StaticGradError):
+            error.args = (f"{error.args[0]}\n{where}",)
+        else:
+            error.add_note(where)
+        raise
 
 
 class GraphError(StaticGradError, ValueError):

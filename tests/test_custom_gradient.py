@@ -138,6 +138,134 @@ def test_gradients_flow_to_the_arguments_alone() -> None:
     np.testing.assert_allclose(run(dx), X)
 
 
+def test_a_rule_that_reads_its_own_result_is_derived_by_itself_again() -> None:
+    x = sg.constant(X)
+
+    @sg.custom_gradient
+    def thrice(v: Any) -> Any:
+        y = sg.exp(v)
+        return y, lambda ct: 3 * (ct * y)
+
+    first = sg.gradients(thrice(x), [x])[0]
+    tangent = sg.jvp(thrice(x), [x], [np.ones(3)])[0]
+    seconds = [sg.gradients(first, [x])[0], sg.jvp(first, [x], [np.ones(3)])[0], sg.gradients(tangent, [x])[0]]
+    mapped = sg.vmap(lambda v: sg.gradients(sg.gradients(thrice(v), [v])[0], [v])[0])(x)
+    for got in run([*seconds, mapped]):
+        np.testing.assert_allclose(got, 9 * np.exp(X), rtol=1e-12)
+
+
+def test_a_rule_that_reads_its_own_result_in_a_loop_a_checkpoint_and_a_tape() -> None:
+    x = sg.placeholder((3,), sg.float64, requires_grad=True)
+
+    @sg.custom_gradient
+    def thrice(v: Any) -> Any:
+        y = sg.exp(v)
+        return y, lambda ct: 3 * (ct * y)
+
+    last, _ = sg.scan(lambda carry, _: (thrice(carry), carry), x, None, length=1)
+    again = sg.checkpoint(thrice, x)
+    for y in (last, again):
+        (first,) = sg.gradients(y, [x])
+        (second,) = sg.gradients(first, [x])
+        np.testing.assert_allclose(run(second, {x: X}), 9 * np.exp(X), rtol=1e-12)
+    total = sg.sum(sg.gradients(thrice(x), [x])[0])
+    sess = sg.Session(sg.get_default_graph())
+    sess.forward(total, {x: X}).backward(total)
+    np.testing.assert_allclose(sess.grad(x), 9 * np.exp(X), rtol=1e-12)
+
+
+def test_an_argument_whose_gradient_a_rule_gives_as_none_is_unconnected() -> None:
+    a, b = (sg.placeholder((3,), sg.float64, requires_grad=True) for _ in range(2))
+
+    @sg.custom_gradient
+    def first_only(v: Any, w: Any) -> Any:
+        return v * w, lambda ct: (ct * w, None)
+
+    h = b * 2.0
+    y = sg.sum(first_only(a, h))
+    assert sg.gradients(y, [b, h, a])[:2] == [None, None]
+    assert sg.gradients(y + sg.sum(sg.floor(b)), [b])[0] is not None
+    sess = sg.Session(sg.get_default_graph())
+    sess.forward(y, {a: X, b: X}).backward(y)
+    assert sess.grad(b) is None
+    np.testing.assert_allclose(sess.grad(a), 2 * X)
+
+
+def test_a_tangent_rule_is_forward_mode_and_its_transpose_is_reverse_mode() -> None:
+    x, z = sg.constant(X), sg.constant(X[::-1].copy())
+
+    @sg.custom_gradient
+    def by_tangents(v: Any, w: Any) -> Any:
+        y = v * w
+        return (y, y + v), None, lambda dv, dw: (5 * (dv * w + dw * v), None)
+
+    made = by_tangents(x, z)
+    (t,) = sg.jvp(made[0], [x], [np.ones(3)])
+    (none,) = sg.jvp(made[1], [x], [np.ones(3)])
+    dx, dz = sg.gradients(made[0], [x, z])
+    mapped = sg.vmap(lambda v: sg.jvp(by_tangents(v, 2.0 * sg.ones((), dtype=sg.float64))[0], [v], [1.0])[0])(x)
+    got = run([t, none, dx, dz, mapped])
+    for value, expected in zip(got, (5 * X[::-1], np.zeros(3), 5 * X[::-1], 5 * X, np.full(3, 10.0)), strict=True):
+        np.testing.assert_allclose(value, expected)
+
+
+def test_both_rules_are_each_for_its_mode() -> None:
+    x = sg.constant(X)
+
+    @sg.custom_gradient
+    def both(v: Any) -> Any:
+        y = sg.exp(v)
+        return y, lambda ct: 2 * (ct * y), lambda t: 3 * (t * y)
+
+    (dx,) = sg.gradients(both(x), [x])
+    (t,) = sg.jvp(both(x), [x], [np.ones(3)])
+    (again,) = sg.jvp(dx, [x], [np.ones(3)])
+    got = run([dx, t, again])
+    for value, factor in zip(got, (2, 3, 6), strict=True):
+        np.testing.assert_allclose(value, factor * np.exp(X), rtol=1e-12)
+
+
+def test_a_rule_that_is_derived_once_refuses_a_second_time() -> None:
+    x = sg.constant(X)
+
+    @sg.custom_gradient
+    def cubed(v: Any) -> Any:
+        @sg.once_differentiable
+        def slope(ct: Any) -> Any:
+            return ct * 3 * v * v
+
+        return v**3, slope
+
+    (first,) = sg.gradients(cubed(x), [x])
+    np.testing.assert_allclose(run(first), 3 * X**2)
+    np.testing.assert_allclose(run(sg.vmap(lambda v: sg.gradients(cubed(v), [v])[0])(x)), 3 * X**2)
+    for derive in (lambda: sg.gradients(first, [x]), lambda: sg.jvp(first, [x], [np.ones(3)])):
+        with pytest.raises(sg.GradientError, match=r"differentiate twice.*once_differentiable: 'slope'\n.*test_custom"):
+            derive()
+
+
+def test_what_a_rule_or_hook_raises_names_tensor_and_line() -> None:
+    x = sg.placeholder((3,), sg.float64, requires_grad=True)
+
+    @sg.custom_gradient
+    def broken(v: Any) -> Any:
+        return v * 1.0, lambda ct: sg.matmul(ct, sg.ones((4, 4), dtype=sg.float64))
+
+    y = broken(x)
+    with pytest.raises(sg.GraphError, match=r"(?s)in the gradient of 'broken', declared at .*test_custom_gradient.py"):
+        sg.gradients(y, [x])
+
+    def fail(grad: Any) -> Any:
+        raise KeyError("of the user")
+
+    h = sg.identity(x, name="h")
+    h.register_hook(fail)
+    with pytest.raises(KeyError) as caught:
+        sg.gradients(h * 2.0, [x])
+    assert "in a hook of 'h', declared at" in caught.value.__notes__[0]
+    assert "test_custom_gradient.py" in caught.value.__notes__[0]
+
+
 def test_bad_rules_are_refused() -> None:
     x = sg.constant(X)
 

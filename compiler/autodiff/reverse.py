@@ -21,7 +21,7 @@ import numpy as np
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
-from staticgrad.errors import GradientError, GraphError, at_source
+from staticgrad.errors import GradientError, GraphError, at_source, called_for
 from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, isolated
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import LOOPS
@@ -68,15 +68,15 @@ def gradients(
         if grad_ys is not None:
             weights = parallel_list(grad_ys, outputs, isinstance(ys, (list, tuple)), "grad_ys", "y")
         seeds = seed_cotangents(graph, outputs, weights)
-        found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph))
-        return [_connected(x, found.get(x), seeds, unconnected_gradients) for x in targets]
+        reached: set[Tensor] = set()
+        found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph), reached=reached)
+        return [_connected(x, found.get(x), x in reached, unconnected_gradients) for x in targets]
 
 
-def _connected(x: Tensor, gradient: Tensor | None, seeds: Mapping[Tensor, Tensor], mode: Unconnected) -> Tensor | None:
+def _connected(x: Tensor, gradient: Tensor | None, is_reached: bool, mode: Unconnected) -> Tensor | None:
     if gradient is not None:
         return gradient
-    _, varying = _between(seeds, {x}, _everywhere, 0)
-    if any(y in varying for y in seeds):  # the y depends on it, by ops like floor whose derivative is zero
+    if is_reached:  # through ops like floor, whose derivative is zero
         return FUNCTIONS.zeros_like(x)
     if mode == "none":
         return None
@@ -170,6 +170,7 @@ def backpropagate(
     on_node: OnNode | None = None,
     first: int = 0,
     always: Collection[Tensor] = (),
+    reached: set[Tensor] | None = None,
 ) -> dict[Tensor, Tensor]:
     """The cotangents of ``targets``, given those of the tensors they flow from.
 
@@ -180,7 +181,8 @@ def backpropagate(
             one that goes on (hooks, retained gradients).
         on_node: called after the rule of a node has run, with the nodes that were declared by it.
         first: nodes of the graph before this number are not walked.
-        always: tensors that get a cotangent of zeros where none reaches them (behind ops like floor).
+        always: tensors that get a cotangent of zeros where they are reached without one (behind ops like floor).
+        reached: takes the tensors that a derivative leads to, be it zero; a custom rule leads nowhere by None.
 
     Returns:
         A cotangent for each target that one reaches.
@@ -193,11 +195,13 @@ def backpropagate(
     nodes, varying = _between(cotangents, wanted, flows, first)
     sums = {y: ct for y, ct in cotangents.items() if y in varying}
     found: dict[Tensor, Tensor] = {}
+    reached = set() if reached is None else reached
+    reached.update(sums)
     for node in reversed(nodes):
         passed: list[Tensor | None] = []
         for y in node.outputs:
             ct = sums.pop(y, None)
-            zeros = FUNCTIONS.zeros_like(y) if ct is None and y in always else None
+            zeros = FUNCTIONS.zeros_like(y) if ct is None and y in always and y in reached else None
             ct = zeros if ct is None else ct
             if ct is not None and on_tensor is not None:
                 ct = on_tensor(y, ct)
@@ -205,15 +209,22 @@ def backpropagate(
                 found[y] = ct
             goes_on = flows(y) and ct is not None and (zeros is None or not _is_copy(ct, zeros))
             passed.append(ct if goes_on else None)
-        needs = tuple(_summed(x, first) in varying for x in node.inputs)
-        if passes_gradients(node) and any(needs) and any(ct is not None for ct in passed):
+        operands = [_summed(x, first) for x in node.inputs]
+        leads = needs = tuple([x in varying for x in operands])
+        onward = any(needs) and any(y in reached and flows(y) for y in node.outputs)
+        if not onward or not passes_gradients(node):
+            continue
+        if any(ct is not None for ct in passed):
             start = len(graph.nodes)
             with at_source(node.source):
                 primal = primal_of(node) if again is None else Primal(*again.values(node, passed), node.attrs)
                 pulled = pull_back(graph, node.op, primal, passed, needs)
                 _collect(node, needs, pulled, sums, first)
+            if node.op.own_rule:
+                leads = tuple(need and ct is not None for need, ct in zip(needs, pulled, strict=True))
             if on_node is not None:
                 on_node(node, graph.nodes[start:])
+        reached.update(x for x, there in zip(operands, leads, strict=True) if there)
     return found
 
 
@@ -402,7 +413,7 @@ def _call_hook(graph: Graph, hook: Hook, x: Tensor, ct: Tensor) -> Tensor:
     """The gradient after one hook. Effects that the hook declared, and on which its result doesn't depend already,
     run when the gradient is computed; an op in place of a gradient (an assign, an assertion) is such an effect."""
     start = len(graph.nodes)
-    with at_source(None):
+    with at_source(None), called_for(f"a hook of {x.name!r}", x.source):
         returned = hook(ct)
         result = ct if returned is None or isinstance(returned, Node) else lift(returned, graph, ct.dtype)
     if not graph.holds(result):

@@ -160,9 +160,9 @@ def _reduce(node: Node, inputs: Inputs) -> Tensor | None:
 
 RULES: dict[str, Rule] = {
     "subtract": _subtract, "multiply": _multiply, "multiply_no_nan": _multiply_no_nan, "divide": _divide, "pow": _pow,
-    "negative": _negative, "where": _where, "identity": _passes_through, "stop_gradient": _passes_through,
-    "positive": _passes_through, "astype": _astype, "reshape": _reshape, "permute_dims": _permute,
+    "negative": _negative, "where": _where, "astype": _astype, "reshape": _reshape, "permute_dims": _permute,
     "broadcast_to": _broadcast, "slice": _slice, "concat": _concat, "pad": _pad, **dict.fromkeys(REDUCTIONS, _reduce),
+    **dict.fromkeys(("identity", "once", "stop_gradient", "positive"), _passes_through),
 }  # fmt: skip
 
 

@@ -1,55 +1,93 @@
 """``sg.custom_gradient``: a function of tensors with a derivative of the user's own.
 
-Comes in: a function that returns its results and a rule for their cotangents. Goes out: results through which gradients
-pass by that rule alone. The node has the function's results (cut off from gradients) and its operands as inputs; the
-rule is run by the derivative, like a hook, and may read whatever the function declared.
+Comes in: a function that returns its results and a rule for their cotangents, for the tangents of its operands, or for
+both. Goes out: results through which gradients pass by these rules alone. The node has the function's results (cut off
+from gradients) and its operands as inputs; a rule is run by the derivative, like a hook, and may read whatever the
+function declared. The function's own results it reads as those of the node, so that they are derived by the rule too.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from staticgrad import nest
-from staticgrad.errors import GradientError, GraphError
+from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import graph_of, lift
-from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, F, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[..., Any]
+OwnRule = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Any]]  # of the node's results, and of co- or tangents
 
 
 @frozen
 class CustomAttributes:
-    """The user's rule, the name of the function it belongs to, and how many of the inputs are its results."""
+    """The user's rules for cotangents and tangents, as far as there are, the name of the function that they belong to,
+    and how many of the inputs are its results."""
 
-    rule: Rule
+    rule: OwnRule | None
+    forward: OwnRule | None
     name: str
     results: int
 
 
-def _pull_back(o: Namespace, node: Primal[CustomAttributes], *cotangents: Tensor | None) -> Sequence[Tensor | None]:
-    attrs = node.attrs
-    count = len(node.inputs) - attrs.results
-    given = [o.zeros_like(y) if ct is None else ct for y, ct in zip(node.outputs, cotangents, strict=True)]
-    made = attrs.rule(*given)
-    found = list(made) if isinstance(made, (list, tuple)) else [made]
-    if len(found) != count:
+def _listed(made: Any) -> list[Any]:
+    return list(made) if isinstance(made, (list, tuple)) else [made]
+
+
+def _reading_own(rule: Rule, leaves: Sequence[Tensor | None]) -> OwnRule:
+    """A rule of the user's that reads results of the node where it reads ``leaves``, those of its function."""
+
+    def own(outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Any]:
+        graph = get_default_graph()
+        start = len(graph.nodes)
+        made = _listed(rule(*given))
+        known = {x: y for x, y in zip(leaves, outputs, strict=True) if x is not None}
+        for node in graph.nodes[start:]:
+            if any(x in known for x in node.inputs):
+                node.inputs = tuple([known.get(x, x) for x in node.inputs])
+        return [known.get(x, x) if isinstance(x, Tensor) else x for x in made]
+
+    return own
+
+
+def _called(
+    rule: OwnRule, what: str, node: Primal[CustomAttributes], given: Sequence[Tensor], like: Sequence[Tensor]
+) -> Sequence[Tensor | None]:
+    """What a rule makes of cotangents (tangents): one for each of ``like``, or None."""
+    source = node.outputs[0].source
+    with called_for(f"the {what} of {node.attrs.name!r}", source):
+        found = rule(node.outputs, given)
+    if len(found) != len(like):
+        each = "tensor it is called with" if what == "gradient" else "result"
         raise GradientError(
-            f"the gradient of {attrs.name!r}: expected one for each tensor it is called with: {count},"
-            f" actual {len(found)}",
-            source=node.outputs[0].source,
+            f"the {what} of {node.attrs.name!r}: expected one for each {each}: {len(like)}, actual {len(found)}",
+            source=source,
         )
     graph = graph_of(node.inputs)
-    operands = node.inputs[attrs.results :]
-    return [None] * attrs.results + [
-        None if g is None else lift(g, graph, x.dtype) for g, x in zip(found, operands, strict=True)
-    ]
+    return [None if g is None else lift(g, graph, x.dtype) for g, x in zip(found, like, strict=True)]
+
+
+def _pull_back(o: Namespace, node: Primal[CustomAttributes], *cotangents: Tensor | None) -> Sequence[Tensor | None]:
+    attrs = node.attrs
+    assert attrs.rule is not None
+    given = [o.zeros_like(y) if ct is None else ct for y, ct in zip(node.outputs, cotangents, strict=True)]
+    found = _called(attrs.rule, "gradient", node, given, node.inputs[attrs.results :])
+    return [*[None] * attrs.results, *found]
+
+
+def _push_forward(o: Namespace, node: Primal[CustomAttributes], *tangents: Tensor | None) -> Sequence[Tensor | None]:
+    attrs = node.attrs
+    assert attrs.forward is not None
+    operands = zip(node.inputs[attrs.results :], tangents[attrs.results :], strict=True)
+    given = [o.zeros_like(x) if t is None else t for x, t in operands]
+    return _called(attrs.forward, "tangent", node, given, node.outputs)
 
 
 def _results(attrs: CustomAttributes, *arrays: Array) -> tuple[Array, ...]:
@@ -60,34 +98,47 @@ def _result_types(attrs: CustomAttributes, *types: TensorType) -> tuple[TensorTy
     return types[: attrs.results]
 
 
-CUSTOM_GRADIENT = register(
-    Op(
-        "custom_gradient",
-        "The results of a function, with a rule of the user's for their gradients.",
-        infer=_result_types,
-        reference=_results,
-        expand=lambda o, node: node.inputs[: node.attrs.results],
-        vjp=_pull_back,
-        moves=True,
-        grad_name=lambda node: f"{node.attrs.name}Backward",
-        own_rule=True,
+CUSTOM_GRADIENT, CUSTOM_TANGENT, CUSTOM_DERIVATIVES = (
+    register(
+        Op(
+            name,
+            f"The results of a function, with {rules} of the user's.",
+            infer=_result_types,
+            reference=_results,
+            expand=lambda o, node: node.inputs[: node.attrs.results],
+            vjp=vjp,
+            jvp=jvp,
+            moves=True,
+            grad_name=lambda node: f"{node.attrs.name}Backward",
+            own_rule=True,
+        )
+    )
+    for name, rules, vjp, jvp in (
+        ("custom_gradient", "a rule for their gradients", _pull_back, None),
+        ("custom_tangent", "a rule for their tangents", None, _push_forward),
+        ("custom_derivatives", "rules for their gradients and tangents", _pull_back, _push_forward),
     )
 )
 
 
 @public
-def custom_gradient(fn: Callable[P, tuple[R, Rule]]) -> Callable[P, R]:
+def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule | None, Rule]]) -> Callable[P, R]:
     """Give a function of tensors a derivative of your own.
 
     ``fn`` declares ops and returns ``(results, rule)``: any nest of tensors, and a function that gets the cotangent of
     each result, in order (zeros where one is not used), and returns the cotangent of each tensor that ``fn`` was called
-    with, in order: a list or tuple, or the lone one; None where no gradient flows. Gradients flow to the arguments
-    alone, not to other tensors that ``fn`` uses. The rule declares ops as well and may use what ``fn`` made, so it can
-    be differentiated again; in forward mode it is transposed.
+    with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected.
+    Gradients flow to the arguments alone, not to other tensors that ``fn`` uses. The rule declares ops as well and may
+    use what ``fn`` made, so it can be differentiated again (through the results of ``fn`` by the rule itself); in
+    forward mode it is transposed.
+
+    ``fn`` may return ``(results, rule, tangent_rule)`` instead: a function that gets the tangent of each tensor that
+    ``fn`` was called with, in order (zeros for those that do not vary), and returns the tangent of each result, None
+    for zero. With None for ``rule`` the tangent rule is transposed in reverse mode.
 
     Raises:
         GraphError: ``fn`` returns something else (when called).
-        GradientError: the rule gives another number of gradients, or one of another shape (when differentiated).
+        GradientError: a rule gives another number of gradients, or one of another shape (when differentiated).
 
     Source: the interface of ``tf.custom_gradient`` (Abadi et al. 2016).
 
@@ -108,17 +159,87 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]]) -> Callable[P, R]:
 
     @functools.wraps(fn)
     def declared(*args: P.args, **kwargs: P.kwargs) -> R:
-        name = getattr(fn, "__name__", "function")
-        made: Any = fn(*args, **kwargs)
-        if not (isinstance(made, tuple) and len(made) == 2 and callable(made[1])):
-            raise GraphError(f"custom_gradient: {name!r} shall return (results, rule), actual {made!r}")
-        results, rule = made
         operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
-        leaves = nest.flatten(results)
-        graph = graph_of([*leaves, *operands])
-        stopped = [FUNCTIONS.stop_gradient(lift(y, graph)) for y in leaves]
-        attrs = CustomAttributes(rule, name, len(stopped))
-        packed: R = nest.pack(results, graph.add(CUSTOM_GRADIENT, (*stopped, *operands), attrs).outputs)
+        first = len(graph_of(operands).nodes)
+        name = getattr(fn, "__name__", "function")
+        results, *rules = _returned(name, fn(*args, **kwargs))
+        packed: R = nest.pack(results, _declared_results(nest.flatten(results), operands, first, rules, name))
         return packed
 
     return declared
+
+
+def _returned(name: str, made: Any) -> tuple[Any, Rule | None, Rule | None]:
+    """What a function returned: its results, the rule and the tangent rule."""
+    if isinstance(made, tuple) and len(made) in (2, 3):
+        results, rule, *more = made
+        forward = more[0] if more else None
+        if callable(forward if rule is None else rule) and (forward is None or callable(forward)):
+            return results, rule, forward
+    raise GraphError(
+        f"custom_gradient: {name!r} shall return (results, rule) or (results, rule, tangent_rule), actual {made!r}"
+    )
+
+
+def _declared_results(
+    leaves: Sequence[Any], operands: Sequence[Tensor], first: int, rules: Sequence[Rule | None], name: str
+) -> Sequence[Tensor]:
+    """The results of a function, which declared the nodes of the graph from number ``first`` on, with its rules."""
+    graph = graph_of([*leaves, *operands])
+    tensors = [lift(y, graph) for y in leaves]
+    given = set(operands)
+    own = [y if y.op.serial >= first and y not in given else None for y in tensors]  # others are read as they are
+    rule, forward = (None if r is None else _reading_own(r, own) for r in rules)
+    op = CUSTOM_TANGENT if rule is None else CUSTOM_GRADIENT if forward is None else CUSTOM_DERIVATIVES
+    stopped = [FUNCTIONS.stop_gradient(y) for y in tensors]
+    attrs = CustomAttributes(rule, forward, name, len(stopped))
+    return graph.add(op, (*stopped, *operands), attrs).outputs
+
+
+# -- rules that are derived once ------------------------------------------------------------------------------------
+
+
+@frozen
+class OnceAttributes:
+    """The name of the rule whose result it is."""
+
+    name: str
+
+
+def _refuse(o: Namespace, node: Primal[OnceAttributes], *_: Tensor | None) -> Sequence[Tensor | None]:
+    raise GradientError(
+        f"trying to differentiate twice a function that was marked with once_differentiable: {node.attrs.name!r}",
+        source=node.outputs[0].source,
+    )
+
+
+ONCE = register(
+    Op(
+        "once",
+        "A result of a rule that says of itself that it cannot be derived.",
+        infer=lambda attrs, x: x,
+        reference=lambda attrs, x: x,
+        scalar=lambda b, attrs, x: x,
+        vjp=_refuse,
+        jvp=_refuse,
+        moves=True,
+        grad_name="Error",
+    )
+)
+
+
+@public
+def once_differentiable(rule: F) -> F:
+    """Mark a rule of ``sg.custom_gradient`` whose ops shall not be derived: a second derivative is a GradientError.
+
+    Without it a rule is derived as all ops are, which is wrong where its ops do not say what it computes.
+    """
+    name = getattr(rule, "__name__", "rule")
+
+    @functools.wraps(rule)
+    def marked(*given: Tensor) -> list[Tensor | None]:
+        graph = graph_of(given)
+        found = (None if g is None else lift(g, graph) for g in _listed(rule(*given)))
+        return [None if g is None else graph.add(ONCE, (g,), OnceAttributes(name)).outputs[0] for g in found]
+
+    return cast(F, marked)
