@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import FeedError
+from staticgrad.errors import FeedError, GradientError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.types import Shape, Symbol, TensorType, is_floating, is_weak, unify
@@ -39,6 +39,18 @@ def as_array(x: Tensor, value: Any) -> Array:
         array = _cast(x, _import(x, value))
     _check_shape(x, array)
     return array if ready(array, x.dtype) else np.array(array, dtype=x.dtype, order="C")
+
+
+def as_gradient(x: Tensor, value: Any, what: str) -> Array:
+    """The array for ``what`` a caller hands over as a gradient of ``x``.
+
+    Raises:
+        GradientError: as ``as_array``.
+    """
+    try:
+        return as_array(x, value)
+    except FeedError as error:
+        raise GradientError(str(error).replace(f"feed of {x.name!r}", f"the {what}")) from error
 
 
 def as_arrays(tensors: Iterable[Tensor], values: Iterable[Any]) -> list[Array]:

@@ -16,11 +16,11 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.collection import importing
-from staticgrad.errors import FeedError, FetchError, StaticGradError
+from staticgrad.errors import FeedError, FetchError, GradientError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array, as_arrays, types_of
+from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
@@ -413,10 +413,28 @@ class Session:
         Raises:
             FetchError: ``x`` is no tensor of this graph.
         """
+        return self.store.gradient(self._gradient_key(x))
+
+    def set_grad(self, x: Tensor, value: Any) -> None:
+        """Let a copy of ``value`` be the gradient that backwards have added up for ``x``, or None be none.
+
+        Raises:
+            FetchError: ``x`` is no tensor of this graph.
+            GradientError: no gradient adds up for ``x``, or the value has another shape or dtype.
+        """
+        key = self._gradient_key(x)
+        if value is not None and not (x.requires_grad and (x.is_leaf or x.retains_grad)):
+            raise GradientError(
+                f"set_grad: no gradient adds up for {x.name!r}: it is no leaf that requires one and has no retain_grad",
+                source=x.source,
+            )
+        self.store.set_gradient(key, None if value is None else as_gradient(x, value, f"gradient of {x.name!r}"))
+
+    def _gradient_key(self, x: Tensor) -> str:
         self.check_open()
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
             raise FetchError(f"{x!r} is no tensor of this graph", source=getattr(x, "source", None))
-        return self.store.gradient(gradient_key(x))
+        return gradient_key(x)
 
     def zero_grad(self) -> None:
         """Forget all accumulated gradients: ``grad`` gives None until the next backward."""

@@ -285,6 +285,16 @@ class Store:
                 array += sums[key]
             self.keep_gradients({key: array for key, (array, fresh) in memory.items() if fresh})
 
+    def set_gradient(self, key: str, value: Array | None) -> None:
+        """Let a copy of ``value`` be the sum so far, or None be none."""
+        with self.lock.exclusive():
+            if (before := self._gradients.pop(key, None)) is not None:
+                self._forgotten[key] = before
+            if value is not None:
+                array, _ = self.gradient_memory(key, TensorType(value.shape, value.dtype))
+                array[...] = value
+                self._gradients[key] = array
+
     def zero_gradients(self) -> None:
         with self.lock.exclusive():
             self._forgotten.update(self._gradients)

@@ -24,11 +24,11 @@ from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
-from staticgrad.errors import BuffersFreedError, FeedError, FetchError, GradientError, StateChangedError
+from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array
+from staticgrad.runtime.binding import as_gradient
 from staticgrad.runtime.kept import Blocks, Kept
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
@@ -325,7 +325,8 @@ class Tape:
                 names = ", ".join(repr(x.name) for x in self._programs.outputs)
                 source = getattr(y, "source", None)
                 raise FetchError(f"backward of {y!r}: the tape was made for {names}", source=source)
-        return outputs, [None if g is None else _cotangent(y, g) for y, g in zip(outputs, given, strict=True)]
+        named = zip(outputs, given, strict=True)
+        return outputs, [None if g is None else as_gradient(y, g, f"gradient of output {y.name!r}") for y, g in named]
 
     def _check_unchanged(self, variables: Sequence[str]) -> None:
         store = self._session.store
@@ -360,11 +361,3 @@ class Tape:
         if isinstance(self._programs.forward, ReferenceRunner):
             return ()  # the interpreter plans nothing
         return tape_prices(self._programs.plan, self._session.program)
-
-
-def _cotangent(y: Tensor, value: Any) -> Array:
-    try:
-        return as_array(y, value)
-    except FeedError as error:
-        text = str(error).replace(f"feed of {y.name!r}", f"the gradient of output {y.name!r}")
-        raise GradientError(text) from error

@@ -280,12 +280,19 @@ class Tensor:
         """Keep this tensor's gradient after a backward, as for leaves.
 
         Raises:
-            GradientError: the tensor does not require a gradient.
+            GradientError: the tensor does not require a gradient, or nobody could read it: there is one in each turn of
+                a loop, and one of a branch if it runs.
         """
         from staticgrad.errors import GradientError
 
         if not self.requires_grad:
             raise GradientError(f"can't retain_grad on {self.name!r}: it does not require grad", source=self.source)
+        if not self.graph.keeps_gradients:
+            raise GradientError(
+                f"can't retain_grad on {self.name!r}: it belongs to the body of a loop or a branch, whose gradients"
+                " nobody can read after a backward; register a hook on it, or make it a result of the body",
+                source=self.source,
+            )
         if not self.is_leaf and not self.retains_grad:
             self.retains_grad = True
             self.graph.touch()
@@ -296,10 +303,13 @@ class Tensor:
         What it returns replaces the gradient; None leaves it. Hooks run in the order of registration.
 
         Raises:
+            GraphError: the hook is no function.
             GradientError: the tensor does not require a gradient.
         """
         from staticgrad.errors import GradientError
 
+        if not callable(hook):
+            raise GraphError(f"a hook of {self.name!r}: expected a function of a gradient, actual {hook!r}")
         if not self.requires_grad:
             raise GradientError(
                 f"cannot register a hook on {self.name!r}: it does not require grad", source=self.source
@@ -446,6 +456,8 @@ class Tensor:
 
 class Graph:
     """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared."""
+
+    keeps_gradients = True  # whether the gradients that its tensors retain can be read
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []

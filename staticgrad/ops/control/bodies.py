@@ -30,6 +30,8 @@ STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad
 class BodyGraph(Derivation):
     """The graph of a body while it is written: what it reads of the graphs around it becomes a parameter."""
 
+    keeps_gradients = False
+
     def __init__(self, outer: Graph, base: Graph | None = None) -> None:
         super().__init__(Graph() if base is None else base)
         self.outer = outer
