@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 Order = Sequence[Tensor | Sequence[Tensor]]
 GradShapes = tuple[tuple[int, ...] | None, ...]  # parallel to outputs; None where no gradient is given
-BackwardKey = tuple[tuple[int, ...], GradShapes]  # the outputs by id
+Inputs = frozenset[Tensor] | None  # the tensors that accumulate; None: all leaves
+BackwardKey = tuple[tuple[int, ...], GradShapes, Inputs]  # the outputs by id
 
 
 @frozen
@@ -118,6 +119,7 @@ class TapePrograms:
         shapes: GradShapes,
         retain_graph: bool,
         alone: bool,
+        inputs: Inputs,
     ) -> Step:
         """The backward of ``outputs`` where ``ledger`` stands. The session's lock must not be held: another thread may
         compile and wait for it.
@@ -128,10 +130,10 @@ class TapePrograms:
         Raises:
             GradientError, BuffersFreedError: it is refused; nothing is compiled for that.
         """
-        backward = (tuple(map(id, outputs)), shapes)
+        backward = (tuple(map(id, outputs)), shapes, inputs)
         step = self._steps.get((ledger.state, backward, retain_graph, alone))
         if step is None:
-            passage = ledger.admit(outputs, shapes, retain_graph)
+            passage = ledger.admit(outputs, shapes, retain_graph, inputs)
             with self._session.compiling:
                 made = self._compile(backward, passage, alone)
                 step = self._steps.put((passage.before, backward, retain_graph, alone), made)
@@ -140,7 +142,8 @@ class TapePrograms:
     def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> Step:
         plan = self._backwards.get(key)
         if plan is None:
-            plan = self._backwards[key] = self.plan.backward(passage.outputs, [shape is not None for shape in key[1]])
+            given = [shape is not None for shape in key[1]]
+            plan = self._backwards[key] = self.plan.backward(passage.outputs, given, passage.inputs)
         use = self._use(plan, passage) if alone else Use()
         runner = self.runners.get((key, use))
         if runner is None:
@@ -266,25 +269,45 @@ class Tape:
 
     # -- backward ---------------------------------------------------------------------------------------------------
 
-    def backward(self, output: Tensor | Sequence[Tensor], grad: Any = None, retain_graph: bool = False) -> None:
+    def backward(
+        self,
+        output: Tensor | Sequence[Tensor],
+        grad: Any = None,
+        retain_graph: bool = False,
+        *,
+        inputs: Tensor | Sequence[Tensor] | None = None,
+        create_graph: bool = False,
+    ) -> None:
         """Add the gradients of one output, or of several in one traversal, to those of the session.
+
+        They are those of the leaves that require one, of tensors with ``retain_grad``, and of fed tensors that require
+        one, which are leaves of this tape.
 
         Args:
             grad: the output's cotangent (a sequence parallel to a list of outputs); None is one, for an output of a
                 single element.
             retain_graph: keep what this backward read, so that it may be repeated.
+            inputs: add to the gradients of these tensors alone, leaves or not. Only what leads to them is passed and
+                spent, hooks on the way included.
+            create_graph: refused: what is derived is derived again by ``sg.gradients``, before anything runs.
 
         Raises:
             GradientError: no gradient flows to the output, it has several elements and no ``grad``, or ``grad`` has
-                another shape or dtype.
+                another shape or dtype; an input does not require a gradient.
             BuffersFreedError: an earlier backward gave back what this one would read.
             StateChangedError: a variable that it reads was written since the forward. Nothing has run or changed.
         """
         self._check_open()
+        if create_graph:
+            raise GradientError(
+                "backward runs a compiled program and creates no graph: declare sg.gradients(output, xs), whose results"
+                " are tensors that can be derived again, and make the tape of these"
+            )
         outputs, grads = self._arguments(output, grad)
+        ends = None if inputs is None else self._ends(inputs)
         shapes = tuple([None if g is None else g.shape for g in grads])
         while True:
-            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running)
+            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
             with self._session.store.lock.exclusive():
                 if step.passage.before is self._ledger.state:  # no other thread has called a backward meanwhile
                     return self._take(step, [g for g in grads if g is not None])
@@ -327,6 +350,18 @@ class Tape:
                 raise FetchError(f"backward of {y!r}: the tape was made for {names}", source=source)
         named = zip(outputs, given, strict=True)
         return outputs, [None if g is None else as_gradient(y, g, f"gradient of output {y.name!r}") for y, g in named]
+
+    def _ends(self, inputs: Tensor | Sequence[Tensor]) -> frozenset[Tensor]:
+        """The tensors that shall accumulate."""
+        found = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        if not found:
+            raise GradientError("backward: inputs cannot be empty: leave them out to accumulate for all leaves")
+        for x in found:
+            if not isinstance(x, Tensor) or x.op.graph is not self._session.graph:
+                raise FetchError(f"inputs: {x!r} is no tensor of this graph", source=getattr(x, "source", None))
+            if not x.requires_grad:
+                raise GradientError(f"one of the inputs does not require grad: {x.name!r}", source=x.source)
+        return frozenset(found)
 
     def _check_unchanged(self, variables: Sequence[str]) -> None:
         store = self._session.store

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from support.declaring import Log, f32, leaf
@@ -240,3 +242,147 @@ def test_a_gradient_through_most_of_a_network(g: sg.Graph) -> None:
         tape.backward(loss)
         for v, expected in zip((w1, b1, w2), values, strict=True):
             np.testing.assert_allclose(sess.grad(v), 2 * expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_fed_tensor_that_is_no_leaf_is_a_leaf_of_that_tape(g: sg.Graph) -> None:
+    x = leaf(2)
+    log = Log()
+    h = sg.identity(x * 3.0, name="h")
+    h.register_hook(log.hook("h"))
+    y = sg.sum(h * h)
+    sess = sg.Session(g)
+    sess.forward(y, {h: f32(1, 2)}).backward(y)
+    assert sess.grad(h).tolist() == [2, 4]
+    assert sess.grad(x) is None
+    assert log.take() == [("h", [2, 4])]
+    sess.zero_grad()
+    sess.forward(y, {x: f32(1, 2)}).backward(y)
+    assert sess.grad(h) is None
+    assert sess.grad(x).tolist() == [18, 36]
+    sess.zero_grad()
+    sess.forward(h, {h: f32(1, 2)}).backward(h, f32(5, 6))
+    assert sess.grad(h).tolist() == [5, 6]
+
+
+def test_inputs_name_the_tensors_that_accumulate(g: sg.Graph) -> None:
+    x, z, other = leaf(2), leaf(2), leaf(2)
+    log = Log()
+    h = x * x
+    k = z * z
+    h.register_hook(log.hook("h"))
+    k.register_hook(log.hook("k"))
+    x.register_hook(log.hook("x"))
+    k.retain_grad()
+    y = sg.sum(h + k)
+    sess = sg.Session(g)
+    feeds = {x: f32(1, 2), z: f32(3, 4)}
+    tape = sess.forward(y, feeds)
+    tape.backward(y, inputs=z)
+    assert log.take() == [("k", [1, 1])]
+    assert sess.grad(x) is None
+    assert sess.grad(z).tolist() == [6, 8]
+    assert sess.grad(k).tolist() == [1, 1]
+    tape.backward(y, inputs=[x, other])  # what leads to x was not spent
+    assert sess.grad(x).tolist() == [2, 4]
+    assert sess.grad(other) is None
+    assert log.take() == [("h", [1, 1]), ("x", [2, 4])]
+    with pytest.raises(sg.BuffersFreedError):
+        tape.backward(y, inputs=[z])
+    sess.zero_grad()
+    again = sess.forward(y, feeds)
+    again.backward(y, retain_graph=True, inputs=[h])  # no leaf
+    assert sess.grad(h).tolist() == [1, 1]
+    assert sess.grad(x) is None
+    again.backward(y)
+    assert (sess.grad(x).tolist(), sess.grad(h).tolist()) == ([2, 4], [1, 1])
+
+
+def test_inputs_that_are_wrong_are_refused(g: sg.Graph) -> None:
+    x, plain = leaf(2), sg.placeholder((2,))
+    y = sg.sum(x * plain)
+    tape = sg.Session(g).forward(y, {x: f32(1, 2), plain: f32(1, 2)})
+    with pytest.raises(sg.GradientError, match="inputs cannot be empty"):
+        tape.backward(y, inputs=[])
+    with pytest.raises(sg.GradientError, match=f"does not require grad: {plain.name!r}"):
+        tape.backward(y, inputs=[plain])
+    with pytest.raises(sg.FetchError, match="no tensor of this graph"):
+        tape.backward(y, inputs=["x"])
+    with pytest.raises(sg.GradientError, match=r"sg\.gradients"):
+        tape.backward(y, create_graph=True)
+    tape.backward(y)
+
+
+_DRAWN: list[Callable[[sg.Tensor, sg.Tensor], sg.Tensor]] = [
+    lambda a, b: a * b,
+    lambda a, b: a + sg.sin(b),
+    lambda a, b: sg.exp(-a * a),
+    lambda a, b: a.detach() * b,
+    lambda a, b: sg.scan(lambda c, _: (c * 0.5 + a, c * b), a, None, length=2)[1][1],
+]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_backwards_for_some_inputs_give_what_one_for_all_gives(g: sg.Graph, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    leaves = [leaf(3) for _ in range(4)]
+    values = list(leaves)
+    for _ in range(12):
+        a, b = (values[i] for i in draw.integers(len(values), size=2))
+        values.append(_DRAWN[draw.integers(len(_DRAWN))](a, b))
+    y = sg.sum(values[-1] + values[-2] * values[-3])
+    sess = sg.Session(g)
+    feeds = {x: draw.normal(size=3).astype(np.float32) for x in leaves}
+    sess.forward(y, feeds).backward(y)
+    expected = [sess.grad(x) for x in values]
+    some = [values[i] for i in draw.choice(len(values), size=3, replace=False) if values[i].requires_grad]
+    sess.zero_grad()
+    sess.forward(y, feeds).backward(y, inputs=some)
+    for x, whole in zip(values, expected, strict=True):
+        got = sess.grad(x)
+        if x not in set(some):
+            assert got is None
+        elif x.is_leaf and whole is not None:
+            np.testing.assert_allclose(got, whole, rtol=1e-5, atol=1e-6)
+        elif got is not None:
+            (symbolic,) = sg.gradients(y, x)
+            np.testing.assert_allclose(got, sess.run(symbolic, feeds), rtol=1e-5, atol=1e-6)
+
+
+def test_accumulated_gradients_are_written_and_removed(g: sg.Graph) -> None:
+    x = leaf(2)
+    w = sg.Variable(f32(1, 1))
+    h = x * w
+    y = sg.sum(h)
+    step = sg.optim.SGD(lr=1.0).step([w])
+    sess = sg.Session(g)
+    given = f32(5, 6)
+    sess.set_grad(w, given)
+    given[...] = 0
+    assert sess.grad(w).tolist() == [5, 6]
+    sess.forward(y, {x: f32(1, 2)}).backward(y)
+    assert sess.grad(w).tolist() == [6, 8]
+    sess.set_grad(w, [1.0, 2.0])
+    sess.run(step)
+    assert sess.get(w).tolist() == [0, -1]
+    sess.set_grad(w, None)
+    assert sess.grad(w) is None
+    assert sess.grad(x).tolist() == [1, 1]
+    with pytest.raises(sg.GradientError, match=r"(?s)gradient of.*expected \(2,\).*actual   \(3,\)"):
+        sess.set_grad(w, f32(1, 2, 3))
+    with pytest.raises(sg.GradientError, match="no gradient adds up for"):
+        sess.set_grad(h, f32(1, 2))
+    with pytest.raises(sg.FetchError, match="no tensor"):
+        sess.set_grad("w", None)
+
+
+def test_hooks_that_cannot_work_are_refused_at_once(g: sg.Graph) -> None:
+    x = leaf(2)
+    with pytest.raises(sg.GraphError, match="expected a function of a gradient, actual 3"):
+        x.register_hook(3)
+
+    def body(carry: sg.Tensor, _: None) -> tuple[sg.Tensor, None]:
+        (carry * 2).retain_grad()
+        return carry, None
+
+    with pytest.raises(sg.GradientError, match="belongs to the body of a loop or a branch"):
+        sg.scan(body, x, None, length=2)

@@ -23,15 +23,26 @@ from staticgrad.types import Shape, product
 H = TypeVar("H", bound=Hashable)
 
 
-def passed_nodes(outputs: Iterable[Tensor], ends: Collection[Tensor] = frozenset()) -> list[Node]:
+def passed_nodes(
+    outputs: Iterable[Tensor], ends: Collection[Tensor] = frozenset(), inputs: Collection[Tensor] | None = None
+) -> list[Node]:
     """The nodes that a backward of ``outputs`` passes, in the order of the graph: all between the outputs and the
-    leaves that require a gradient. ``ends`` are further tensors where gradients end (fed ones)."""
+    leaves that require a gradient, or those of them that lead to ``inputs``. ``ends`` are further tensors where
+    gradients end (fed ones)."""
 
     def passed(tensors: Iterable[Tensor]) -> list[Node]:
         return [x.op for x in tensors if x.requires_grad and not x.is_leaf and x not in ends]
 
-    nodes = reach(passed(outputs), lambda node: passed(x.original for x in node.inputs))
-    return sorted(nodes, key=lambda n: n.serial)
+    reached = reach(passed(outputs), lambda node: passed(x.original for x in node.inputs))
+    nodes = sorted(reached, key=lambda n: n.serial)
+    if inputs is None:
+        return nodes
+    leading: set[Node] = set()
+    for node in nodes:
+        operands = [x.original for x in node.inputs if x.requires_grad]
+        if any(x in inputs for x in operands) or not leading.isdisjoint(passed(operands)):
+            leading.add(node)
+    return [node for node in nodes if node in leading]
 
 
 def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:
@@ -56,9 +67,11 @@ class Spent(Generic[H]):
 
 @frozen(eq=False)
 class Passage(Generic[H]):
-    """A backward that may run: what was spent ``before`` it and is ``after`` it, one object where it spends nothing."""
+    """A backward that may run: what was spent ``before`` it and is ``after`` it, one object where it spends nothing.
+    ``inputs`` are the tensors that accumulate, where not all leaves do."""
 
     outputs: tuple[Tensor, ...]
+    inputs: frozenset[Tensor] | None
     retain_graph: bool
     before: Spent[H]
     after: Spent[H]
@@ -93,26 +106,34 @@ class Retention(Generic[H]):
         self._shapes = dict(shapes or {})
         self._ends = frozenset(ends)
         self._reads = reads or self._read_by_nodes
-        self._passed: dict[tuple[Tensor, ...], tuple[Node, ...]] = {}
+        self._passed: dict[tuple[tuple[Tensor, ...], frozenset[Tensor] | None], tuple[Node, ...]] = {}
         self._order = None if order is None else [(y,) if isinstance(y, Tensor) else tuple(y) for y in order]
         self.start: Spent[H] = Spent(frozenset(), tuple(held), 0)
         for later in self._order or ():
             self._check_known(later)
 
-    def passage(self, before: Spent[H], outputs: Sequence[Tensor], retain_graph: bool) -> Passage[H]:
+    def passage(
+        self,
+        before: Spent[H],
+        outputs: Sequence[Tensor],
+        retain_graph: bool,
+        inputs: frozenset[Tensor] | None = None,
+    ) -> Passage[H]:
         """What a backward does that ``check`` and ``blocked`` have nothing against."""
-        nodes = before.nodes if retain_graph else before.nodes.union(self._spends(before, outputs))
+        nodes = before.nodes if retain_graph else before.nodes.union(self._spends(before, outputs, inputs))
         gone = frozenset[H]() if retain_graph else self._unreadable(before, nodes)
         if self._order is None and nodes == before.nodes:
             after = before
         else:
             held = tuple(item for item in before.held if item not in gone)
             after = Spent(nodes, held, before.done + (self._order is not None))
-        return Passage(tuple(outputs), retain_graph, before, after)
+        return Passage(tuple(outputs), inputs, retain_graph, before, after)
 
-    def _spends(self, before: Spent[H], outputs: Sequence[Tensor]) -> Collection[Node]:
+    def _spends(
+        self, before: Spent[H], outputs: Sequence[Tensor], inputs: frozenset[Tensor] | None
+    ) -> Collection[Node]:
         """The nodes that a backward passes and no later one of a declared order does."""
-        return set(self._nodes(outputs)).difference(*map(self._nodes, self._later(before)))
+        return set(self._nodes(outputs, inputs)).difference(*map(self._nodes, self._later(before)))
 
     def _unreadable(self, before: Spent[H], nodes: frozenset[Node]) -> Collection[H]:
         """What nothing can read after the next backward, when ``nodes`` are spent."""
@@ -125,16 +146,19 @@ class Retention(Generic[H]):
         """The backwards that a declared order has after the next one."""
         return () if self._order is None else self._order[before.done + 1 :]
 
-    def blocked(self, before: Spent[H], outputs: Sequence[Tensor]) -> Node | None:
+    def blocked(
+        self, before: Spent[H], outputs: Sequence[Tensor], inputs: frozenset[Tensor] | None = None
+    ) -> Node | None:
         """The last node on the way that is spent and saves."""
-        spent = (node for node in reversed(self._nodes(outputs)) if node in before.nodes)
+        spent = (node for node in reversed(self._nodes(outputs, inputs)) if node in before.nodes)
         return next((node for node in spent if saves(node)), None)
 
-    def _nodes(self, outputs: Sequence[Tensor]) -> tuple[Node, ...]:
-        """The nodes that a backward of ``outputs`` passes."""
-        nodes = self._passed.get(ys := tuple(outputs))
+    def _nodes(self, outputs: Sequence[Tensor], inputs: frozenset[Tensor] | None = None) -> tuple[Node, ...]:
+        """The nodes that a backward of ``outputs`` passes, which ends at ``inputs`` or all leaves."""
+        key = (tuple(outputs), inputs)
+        nodes = self._passed.get(key)
         if nodes is None:
-            nodes = self._passed[ys] = tuple(passed_nodes(ys, self._ends))
+            nodes = self._passed[key] = tuple(passed_nodes(key[0], self._ends, inputs))
         return nodes
 
     def _read_by_nodes(self, outputs: Sequence[Tensor]) -> list[H]:
@@ -207,12 +231,14 @@ class Ledger(Generic[H]):
         outputs: Sequence[Tensor],
         grad_shapes: Sequence[Shape | None] | None = None,
         retain_graph: bool = False,
+        inputs: frozenset[Tensor] | None = None,
     ) -> Passage[H]:
         """Check a backward; nothing changes.
 
         Args:
             outputs: of this tape.
             grad_shapes: parallel to ``outputs``; None where no gradient is given.
+            inputs: the tensors that shall accumulate; None: all leaves.
 
         Raises:
             FetchError: not an output of this tape.
@@ -222,16 +248,16 @@ class Ledger(Generic[H]):
         """
         before = self.state
         self._rule.check(before, outputs, grad_shapes)
-        node = self._rule.blocked(before, outputs)
+        node = self._rule.blocked(before, outputs, inputs)
         if node is not None:
             raise self._freed(node)
-        return self._rule.passage(before, outputs, retain_graph)
+        return self._rule.passage(before, outputs, retain_graph, inputs)
 
     def commit(self, passage: Passage[H]) -> None:
         """Count an admitted backward as done."""
         self._calls += 1
         if passage.before is not self.state:  # a function that it called has run another one
-            passage = self._rule.passage(self.state, passage.outputs, passage.retain_graph)
+            passage = self._rule.passage(self.state, passage.outputs, passage.retain_graph, passage.inputs)
         if passage.after is not self.state:
             self._changes.append((self._calls, passage))
             self.state = passage.after

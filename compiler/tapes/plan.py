@@ -164,7 +164,7 @@ class TapePlan:
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
-        self._known: dict[tuple[Tensor, ...], Derived] = {}
+        self._known: dict[tuple[tuple[Tensor, ...], frozenset[Tensor]], Derived] = {}
         derived = self._derive_all()
         self._written = self._written_variables(feeds)
         self._reads = Reads(self._graph, self._owners, self._drawn)
@@ -190,7 +190,7 @@ class TapePlan:
         """The hooks, retained gradients, prints and callbacks of the forward and of the backward of all outputs."""
         ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
         with self._lock:
-            sinks = (self._known.get(ys) or self._derive(ys)).sinks if ys else ()
+            sinks = self._derived(ys).sinks if ys else ()
             return interventions(self._graph, needed_for(self._graph, [*self.outputs, *sinks], self._feeds))
 
     def without(self, what: Intervention) -> TapePlan:
@@ -203,11 +203,17 @@ class TapePlan:
         held = {s: s.readers for s in self.saved}
         return Retention(self.outputs, held, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
 
-    def backward(self, outputs: Sequence[Tensor], given: Sequence[bool] | None = None) -> BackwardPlan:
+    def backward(
+        self,
+        outputs: Sequence[Tensor],
+        given: Sequence[bool] | None = None,
+        inputs: frozenset[Tensor] | None = None,
+    ) -> BackwardPlan:
         """The backward of ``outputs`` in one traversal.
 
         Args:
             given: parallel to ``outputs``: whether a gradient is handed in (fed after the saved values), or is ones.
+            inputs: the tensors that accumulate, leaves or not; None: all leaves.
 
         Raises:
             GradientError: an op without a derivative is on the way, or a hook gives no gradient, or reads something
@@ -215,7 +221,7 @@ class TapePlan:
         """
         ys = tuple(outputs)
         with self._lock:
-            derived = self._known.get(ys) or self._derive(ys)
+            derived = self._derived(ys, inputs)
             wanted = self._bases(derived)
             first: dict[SavedTensor, Tensor] = {}
             same = {x: first.setdefault(saved, x) for x, saved in wanted.items()}
@@ -249,7 +255,7 @@ class TapePlan:
         """What the backward of ``outputs`` reads."""
         ys = tuple(outputs)
         with self._lock:
-            return frozenset(self._bases(self._known.get(ys) or self._derive(ys)).values())
+            return frozenset(self._bases(self._derived(ys)).values())
 
     def _bases(self, derived: Derived) -> dict[Tensor, SavedTensor]:
         """The tensors where a backward begins, each with what is saved of it."""
@@ -275,12 +281,12 @@ class TapePlan:
         ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
         if len(ys) > _APART:
             with contextlib.suppress(GradientError):
-                return [self._derive(ys)]
+                return [self._derived(ys)]
         derived = []
         groups = self._meeting(ys) if len(ys) > 1 else []
         for asked in (*groups, *((y,) for y in ys)):
             with contextlib.suppress(GradientError):
-                derived.append(self._derive(asked))
+                derived.append(self._derived(asked))
         return derived
 
     def _meeting(self, outputs: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
@@ -298,20 +304,38 @@ class TapePlan:
             groups = [g for g in groups if g not in met] + [set.union({number}, *met)]
         return [tuple(outputs[number] for number in sorted(g)) for g in groups if len(g) > 1]
 
-    def _derive(self, outputs: tuple[Tensor, ...]) -> Derived:
-        """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph."""
+    def _derived(self, outputs: tuple[Tensor, ...], inputs: frozenset[Tensor] | None = None) -> Derived:
+        """The cotangent graph of ``outputs``. One that accumulates for ``inputs`` alone is part of that for all leaves,
+        so that it reads nothing else."""
+        more = frozenset(x for x in inputs or () if not self._accumulates(x))
+        found = self._known.get((outputs, more)) or self._derive(outputs, more)
+        if inputs is None:
+            return found
+        leading = set(passed_nodes(outputs, self._fed, inputs))
+        return found.only({*inputs, *(x for x in found.owners if self._flows(x) and x.op in leading)})
+
+    def _accumulates(self, x: Tensor) -> bool:
+        """Whether a backward adds to the gradient of a tensor that it passes. What is fed is a leaf of this tape."""
+        return x.is_leaf or x in self._retained or x in self._fed
+
+    def _derive(self, outputs: tuple[Tensor, ...], more: frozenset[Tensor]) -> Derived:
+        """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph; ``more`` are
+        tensors that accumulate beside those that always do."""
         graph = self._graph
         passed = self._passed(outputs)
-        kept = {x for x in passed if x.is_leaf or x in self._retained}
+        kept = {x for x in passed if self._accumulates(x) or x in more}
         seen = {*kept, *(x for x in passed if x in self._hooks)}
         sinks: list[Node] = []
+        owners: list[Tensor] = []
         finish = finisher(graph, lambda x: self._hooks.get(x, ()), kept.__contains__, self._note_hook)
 
         def on_tensor(x: Tensor, ct: Tensor) -> Tensor:
             """Hooks run and gradients are accumulated also where the gradient goes no further."""
             start = len(graph.nodes)
             result = finish(x, ct)
-            sinks.extend(n for n in graph.nodes[start:] if n.op.effect)
+            effects = [n for n in graph.nodes[start:] if n.op.effect]
+            sinks.extend(effects)
+            owners.extend([x] * len(effects))
             return result
 
         with graph, isolated():
@@ -322,7 +346,7 @@ class TapePlan:
             backpropagate(
                 graph, seeds, kept, flows=self._flows, on_tensor=on_tensor, on_node=self._note_rule, always=seen
             )
-        derived = self._known[outputs] = Derived(cotangents, tuple(sinks))
+        derived = self._known[outputs, more] = Derived(cotangents, tuple(sinks), tuple(owners))
         return derived
 
     def _cotangent(self, y: Tensor) -> Tensor:

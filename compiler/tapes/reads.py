@@ -17,10 +17,17 @@ _BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes 
 
 @frozen(eq=False)
 class Derived:
-    """The cotangent graph of some outputs: where it begins and what it is for."""
+    """The cotangent graph of some outputs: where it begins and what it is for. ``owners`` are the tensors whose
+    gradients the sinks accumulate or hooks of which declared them, parallel to these."""
 
     cotangents: tuple[Tensor, ...]
-    sinks: tuple[Node, ...]  # accumulate_grad nodes
+    sinks: tuple[Node, ...]  # accumulate_grad nodes, and effects of hooks
+    owners: tuple[Tensor, ...]
+
+    def only(self, tensors: Collection[Tensor]) -> Derived:
+        """The same for the gradients of some tensors alone."""
+        kept = [(n, x) for n, x in zip(self.sinks, self.owners, strict=True) if x in tensors]
+        return Derived(self.cotangents, tuple(n for n, _ in kept), tuple(x for _, x in kept))
 
 
 class Reads:
