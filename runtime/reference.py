@@ -13,6 +13,7 @@ from staticgrad.ops.control.bodies import draws
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import Store
+from staticgrad.types import sizes
 
 STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
 
@@ -25,6 +26,7 @@ class ReferenceRunner:
         self.store = store
         self.types = tuple(x.type for x in region.fetches)
         self._draws = any(draws(node) and not node.epoch for node in region.graph.nodes)
+        self._summed = {n.attrs.key: n.inputs[0].type for n in region.graph.nodes if n.op.name == "accumulate_grad"}
         stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
         self._enter = store.lock.exclusive if stateful else contextlib.nullcontext[None]
 
@@ -43,7 +45,7 @@ class ReferenceRunner:
         try:
             with self._enter():
                 outcome = evaluate(
-                    self.region, arrays, lambda attrs: store.array(attrs.key), key, store.gradient, again
+                    self.region, arrays, lambda attrs: store.array(attrs.key), key, self._gradient, again
                 )
                 results = [np.array(value, order="C") for value in outcome.values]
                 store.add_gradients(outcome.gradients)
@@ -59,3 +61,10 @@ class ReferenceRunner:
                 np.copyto(out, results[i])
                 results[i] = out
         return results
+
+    def _gradient(self, key: str) -> Array | None:
+        """The sum so far; zeros where this program adds to it first."""
+        sum_so_far = self.store.gradient(key)
+        if sum_so_far is None and key in self._summed:
+            return np.zeros(sizes(self._summed[key].shape), self._summed[key].dtype)
+        return sum_so_far

@@ -180,6 +180,7 @@ if TYPE_CHECKING:
         sort,
     )
     from staticgrad.ops.sources import (
+        accumulated_grad,
         arange,
         asarray,
         constant,
@@ -278,6 +279,7 @@ __all__ = [
     "Tensor",
     "Variable",
     "abs",
+    "accumulated_grad",
     "acos",
     "acosh",
     "add",

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol, cast, overload
 
 import numpy as np
 
-from staticgrad.errors import GraphError, SourceLine, user_source
+from staticgrad.errors import GraphError, SourceLine, called_for, user_source
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
 from staticgrad.reach import reach
@@ -134,13 +134,22 @@ class GradFn:
 class HookHandle:
     """Removes the hook that it was returned for."""
 
-    def __init__(self, tensor: Tensor, key: int) -> None:
+    def __init__(self, tensor: Tensor, hooks: dict[int, Any], key: int) -> None:
         self._tensor = tensor
+        self._hooks = hooks
         self._key = key
 
     def remove(self) -> None:
-        if self._tensor._hooks.pop(self._key, None) is not None:
+        if self._hooks.pop(self._key, None) is not None:
             self._tensor.graph.touch()
+
+
+@frozen(eq=False)
+class AccumulationHook:
+    """A function to be called after a gradient was accumulated, and what it declared when it was registered."""
+
+    function: Callable[[Tensor], object]
+    nodes: tuple[Node, ...]
 
 
 @frozen(eq=False)
@@ -152,6 +161,7 @@ class HookCall:
     before: Tensor
     after: Tensor
     nodes: tuple[Node, ...]
+    kind: str = "hook"
 
 
 _COMMUTATIVE = frozenset({"add", "multiply"})
@@ -187,7 +197,17 @@ def _liftable(value: Any) -> bool:
 class Tensor:
     """A value of the graph: a name for what a run computes, not an array."""
 
-    __slots__ = ("__weakref__", "_hooks", "_requires", "index", "op", "requires_grad", "retains_grad", "type")
+    __slots__ = (
+        "__weakref__",
+        "_accumulation_hooks",
+        "_hooks",
+        "_requires",
+        "index",
+        "op",
+        "requires_grad",
+        "retains_grad",
+        "type",
+    )
     __array_priority__ = 1000
     __array_ufunc__ = None
 
@@ -199,6 +219,7 @@ class Tensor:
         self.retains_grad = False
         self._requires = False  # set by requires_grad_, which makes the tensor a leaf
         self._hooks: dict[int, Hook] = {}
+        self._accumulation_hooks: dict[int, AccumulationHook] | None = None  # few tensors have one
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -316,12 +337,54 @@ class Tensor:
             )
         key = self.graph.touch()
         self._hooks[key] = hook
-        return HookHandle(self, key)
+        return HookHandle(self, self._hooks, key)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> HookHandle:
+        """Let every backward of a tape that adds to the gradient of this leaf do after it what ``hook(leaf)`` declares.
+
+        The function is called now, once; what it declares that has an effect (assigns, optimizer steps, prints, calls)
+        becomes part of those backwards, in the order of registration. There ``sg.accumulated_grad(leaf)``, which
+        ``optimizer.step([leaf])`` reads as well, is the sum with what this backward has added.
+
+        Raises:
+            GraphError: the hook is no function, or it reads the accumulated gradient of another tensor.
+            GradientError: the tensor is no leaf, or it does not require a gradient.
+        """
+        from staticgrad.errors import GradientError
+
+        if not callable(hook):
+            raise GraphError(f"a post accumulate grad hook of {self.name!r}: expected a function, actual {hook!r}")
+        if not (self.requires_grad and self.is_leaf):
+            raise GradientError(
+                f"post accumulate grad hooks are for leaves that require grad, which {self.name!r} is not",
+                source=self.source,
+            )
+        graph = writable(self.graph)
+        start = len(graph.nodes)
+        with graph, isolated(), called_for(f"a post accumulate grad hook of {self.name!r}", self.source):
+            hook(self)
+        nodes = tuple(graph.nodes[start:])
+        for node in nodes:
+            if node.op.name == "accumulated_grad" and node.attrs.key != f"{self.op.name}:{self.index}":
+                raise GraphError(
+                    f"a post accumulate grad hook of {self.name!r} reads the accumulated gradient {node.attrs.key!r},"
+                    " to which the same backward may add later",
+                    source=self.source,
+                )
+        key = self.graph.touch()
+        hooks = self._accumulation_hooks = self._accumulation_hooks or {}
+        hooks[key] = AccumulationHook(hook, nodes)
+        return HookHandle(self, hooks, key)
 
     @property
     def hooks(self) -> tuple[Hook, ...]:
         """The functions that its gradient goes through, in order."""
         return tuple(self._hooks.values())
+
+    @property
+    def accumulation_hooks(self) -> tuple[AccumulationHook, ...]:
+        """What happens after its gradient was accumulated, in order."""
+        return tuple((self._accumulation_hooks or {}).values())
 
     def detach(self) -> Tensor:
         """The same value, through which no gradient flows."""

@@ -215,3 +215,113 @@ def test_a_hook_that_raises_leaves_everything_as_it_was(g: sg.Graph) -> None:
         armed[0] = False
         tape.backward(y)
     assert grads() == [[4, 8], [4, 16], [2, 2], [4, 8]]
+
+
+def test_an_optimizer_steps_inside_the_backward(g: sg.Graph) -> None:
+    x, t = sg.placeholder((8, 3)), sg.placeholder((8, 2))
+    first, second = (sg.Variable(np.full(shape, 0.1, np.float32)) for shape in ((3, 4), (4, 2)))
+    loss = sg.nn.mse_loss(sg.tanh(x @ first) @ second, t)
+    draw = np.random.default_rng(0)
+    feeds = {x: draw.normal(size=(8, 3)).astype(np.float32), t: draw.normal(size=(8, 2)).astype(np.float32)}
+    train = sg.optim.Adam(lr=0.1).minimize(loss)
+    plain = sg.Session(g)
+    expected = [plain.run([loss, train], feeds)[0] for _ in range(4)]
+
+    steps = {w: sg.optim.Adam(lr=0.1) for w in (first, second)}
+    handles = [w.register_post_accumulate_grad_hook(lambda w: steps[w].step([w])) for w in (first, second)]
+    sess = sg.Session(g)
+    for value in expected:
+        tape = sess.forward(loss, feeds)
+        np.testing.assert_allclose(tape[loss], value, rtol=1e-5)
+        tape.backward(loss)
+        sess.zero_grad()
+    np.testing.assert_allclose(sess.get(first), plain.get(first), rtol=1e-5)
+    before = sess.get(second)
+    sess.forward(loss, feeds).backward(loss, inputs=[first])
+    np.testing.assert_array_equal(sess.get(second), before)
+    assert (sess.get(first) != plain.get(first)).any()
+    for handle in handles:
+        handle.remove()
+    before = sess.get(first)
+    sess.forward(loss, feeds).backward(loss)
+    np.testing.assert_array_equal(sess.get(first), before)
+
+
+@pytest.mark.parametrize("form", ["elementwise", "reduced", "turned", "product"])
+def test_a_post_accumulate_grad_hook_sees_the_sum_so_far(g: sg.Graph, form: str) -> None:
+    x = sg.placeholder((3, 3), sg.float64)
+    w = sg.Variable(np.eye(3))
+    seen = sg.Variable(np.zeros((3, 3)), trainable=False)
+    y = sg.sum(x @ w)
+    forms: dict[str, Any] = {
+        "elementwise": lambda v: v * 2.0,
+        "reduced": lambda v: v / v.sum(),
+        "turned": lambda v: v.T + v,
+        "product": lambda v: v @ v,
+    }
+
+    def note(leaf: sg.Tensor) -> None:
+        assert leaf is w
+        sg.assign(seen, forms[form](sg.accumulated_grad(w)))
+
+    w.register_post_accumulate_grad_hook(note)
+    sess = sg.Session(g)
+    value = np.arange(9.0).reshape(3, 3)
+    total = np.zeros((3, 3))
+    for _ in range(3):
+        tape = sess.forward(y, {x: value})
+        for retain in (True, False):
+            tape.backward(y, retain_graph=retain)
+            total = total + value.T @ np.ones((3, 3))
+            np.testing.assert_allclose(sess.grad(w), total)
+            np.testing.assert_allclose(sess.get(seen), forms[form](total))
+
+
+def test_post_accumulate_grad_hooks_have_a_price(g: sg.Graph) -> None:
+    w = sg.Variable(np.ones((4, 4), np.float32))
+    y = sg.sum(w * w)
+    opt = sg.optim.SGD(lr=0.1)
+
+    def step(leaf: sg.Tensor) -> None:
+        opt.step([leaf])
+
+    w.register_post_accumulate_grad_hook(step)
+    sess = sg.Session(g)
+    prices = sess.forward(y).memory.prices
+    if sess.forward(y).memory.peak_bytes:  # the interpreter plans nothing
+        assert [price.what for price in prices] == [f"post accumulate grad hook 'step' of {w.name!r}"]
+        assert prices[0].moved_bytes > 0
+
+
+def test_post_accumulate_grad_hooks_that_cannot_work_are_refused(g: sg.Graph) -> None:
+    w, other = (sg.Variable(np.ones(2, np.float32)) for _ in range(2))
+    h = w * other
+    with pytest.raises(sg.GradientError, match="are for leaves that require grad"):
+        h.register_post_accumulate_grad_hook(lambda leaf: None)
+    with pytest.raises(sg.GradientError, match="are for leaves that require grad"):
+        sg.placeholder((2,)).register_post_accumulate_grad_hook(lambda leaf: None)
+    with pytest.raises(sg.GraphError, match="expected a function"):
+        w.register_post_accumulate_grad_hook(3)
+    with pytest.raises(sg.GraphError, match=r"reads the accumulated gradient 'variable_1:0'"):
+        w.register_post_accumulate_grad_hook(lambda leaf: sg.print(sg.accumulated_grad(other)))
+
+
+@pytest.mark.parametrize("form", ["elementwise", "reduced", "product"])
+def test_what_a_hook_makes_of_a_variable_is_of_its_value_in_the_backward(g: sg.Graph, form: str) -> None:
+    x = sg.placeholder((4, 4), sg.float64, requires_grad=True)
+    state = sg.Variable(np.full((4, 4), 0.5), trainable=False)
+    forms: dict[str, Any] = {
+        "elementwise": lambda v: v * 0.5,
+        "reduced": lambda v: v * v.sum(),
+        "product": lambda v: v @ v,
+    }
+    h = x * x
+    h.register_hook(lambda grad: sg.assign(state, forms[form](state)))
+    y = sg.sum(h)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: np.ones((4, 4))})
+    expected = np.full((4, 4), 0.5)
+    for _ in range(3):
+        tape.backward(y, retain_graph=True)
+        expected = forms[form](expected)
+        np.testing.assert_allclose(sess.get(state), expected)

@@ -129,6 +129,8 @@ class Lowering:
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
             builder.store(builder.accumulated(memory, address, value, x.dtype), memory, x.dtype, address)
+            if not builder.check_in_place(memory):
+                raise Deferral(node)
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self.places, group.domain, group.axes or ())
@@ -400,12 +402,12 @@ class Lowering:
         }
 
     def writers_in_cycles(self) -> set[Node]:
-        """Assigns whose step would have to run both before and after a reader of the variable."""
+        """Writes whose step would have to run both before and after a reader of the state."""
         stuck = unordered(self.steps)
         return {
             node
             for node in self.region.graph.nodes
-            if node.op.name == "assign" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
+            if node.op.name in STORED and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
         }
 
     def _order_effects(self) -> None:

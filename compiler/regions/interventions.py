@@ -72,20 +72,20 @@ def _of_node(node: Node, retained: Mapping[str, Tensor]) -> Intervention | None:
 
 def _hooks(graph: Graph, needed: Collection[Node]) -> list[Intervention]:
     """Hooks that declared something that is needed; the calls of one hook are one intervention."""
-    calls: dict[tuple[Tensor, object], list[HookCall]] = {}
+    calls: dict[tuple[str, Tensor, object], list[HookCall]] = {}
     for call in graph.hook_calls:
         if any(node in needed for node in call.nodes):
-            calls.setdefault((call.tensor, call.hook), []).append(call)
+            calls.setdefault((call.kind, call.tensor, call.hook), []).append(call)
     return [
         Intervention(
-            f"hook {getattr(hook, '__name__', '')!r} of {x.name!r}",
+            f"{kind} {getattr(hook, '__name__', '')!r} of {x.name!r}",
             _defined_at(hook) or x.source,
             frozenset(node for call in of_one for node in call.nodes),
             {call.after: call.before for call in of_one if call.after is not call.before},
             hooked=x,
             hook=of_one[0].hook,
         )
-        for (x, hook), of_one in calls.items()
+        for (kind, x, hook), of_one in calls.items()
     ]
 
 

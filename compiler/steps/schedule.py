@@ -44,6 +44,9 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
         if isinstance(memory, StateSlot):
             order(readers[memory], writers[memory])
             continue
+        if isinstance(memory, GradSlot):
+            order([step for step in readers[memory] if step not in writers[memory]], writers[memory])
+            continue
         order(writers[memory], adders[memory])
         made = [*writers[memory], *adders[memory]]
         order(made, [step for step in readers[memory] if step not in made])

@@ -47,9 +47,9 @@ from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.compiler.tapes.store import REMADE, Store
 from staticgrad.errors import GradientError, SourceLine, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
+from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated
 from staticgrad.ops.effects import BOUNDS_CHECK
-from staticgrad.ops.sources import FULL, PLACEHOLDER, SourceAttributes
+from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, SourceAttributes, accumulated_grad
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind
 
@@ -158,6 +158,7 @@ class TapePlan:
         self._sizes = bind_feeds(self._graph, feeds)
         tensors = [y for node in self._graph.nodes for y in node.outputs]
         self._hooks = {x: x.hooks for x in tensors if x.hooks}
+        self._after = {x: x.accumulation_hooks for x in tensors if x.accumulation_hooks}
         self._retained = {x for x in tensors if x.retains_grad}
         if without is not None:
             self._leave_out(without)
@@ -185,6 +186,8 @@ class TapePlan:
         self._retained.discard(what.retained)
         if what.hooked in self._hooks:
             self._hooks[what.hooked] = tuple(h for h in self._hooks[what.hooked] if h is not what.hook)
+        if what.hooked in self._after:
+            self._after[what.hooked] = tuple(h for h in self._after[what.hooked] if h.function is not what.hook)
 
     def interventions(self) -> list[Intervention]:
         """The hooks, retained gradients, prints and callbacks of the forward and of the backward of all outputs."""
@@ -333,6 +336,9 @@ class TapePlan:
             """Hooks run and gradients are accumulated also where the gradient goes no further."""
             start = len(graph.nodes)
             result = finish(x, ct)
+            if x.is_leaf:
+                for hook in self._after.get(x, ()):
+                    self._run_after(x, result.op.inputs[0], hook)
             effects = [n for n in graph.nodes[start:] if n.op.effect]
             sinks.extend(effects)
             owners.extend([x] * len(effects))
@@ -348,6 +354,22 @@ class TapePlan:
             )
         derived = self._known[outputs, more] = Derived(cotangents, tuple(sinks), tuple(owners))
         return derived
+
+    def _run_after(self, x: Tensor, ct: Tensor, hook: AccumulationHook) -> None:
+        """Declare again what a hook declared, for the gradient with the cotangent that is accumulated now."""
+        graph, start = self._graph, len(self._graph.nodes)
+        with at_source(x.source):
+            total = FUNCTIONS.add(accumulated_grad(x), ct)
+        again: dict[Node, Node] = {}
+        for node in hook.nodes:
+            if node.op is ACCUMULATED_GRAD:
+                again[node] = total.op
+            elif node.op.effect or node.inputs:
+                inputs = [again[y.op].outputs[y.index] if y.op in again else y for y in node.inputs]
+                again[node] = graph.clone(node, inputs, tuple(again.get(c, c) for c in node.control))
+        made = tuple(graph.nodes[start:])
+        graph.hook_calls.append(HookCall(x, hook.function, ct, ct, made, "post accumulate grad hook"))
+        self._note_hook(x.op, made)
 
     def _cotangent(self, y: Tensor) -> Tensor:
         with at_source(y.source):
@@ -370,12 +392,14 @@ class TapePlan:
             n.control = tuple(before for before in n.control if before.op is not BOUNDS_CHECK)
 
     def _note_hook(self, node: Node, made: Sequence[Node]) -> None:
-        """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake."""
+        """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake. What it
+        makes of variables is of the backward, which may come when they have changed."""
         owner = node if node.inputs and saves(node) else None
         self._hooked.update(made)
         for n in made:
             self._owners[n] = owner
-            if n.op.effect or not (n.inputs or n.op.name in REMADE or n.op.name == "variable"):
+            reads_state = any(x.op.op.name == "variable" for x in n.inputs)
+            if n.op.effect or reads_state or not (n.inputs or n.op.name in REMADE or n.op.name == "variable"):
                 self._drawn.add(n)
 
     # -- what is kept ---------------------------------------------------------------------------------------------

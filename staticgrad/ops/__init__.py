@@ -22,8 +22,8 @@ DEFINED = {
     "reductions": "all any count_nonzero max min prod sum unbroadcast",
     "sizes": "shape size_value",
     "sorting": "argsort isin searchsorted sort",
-    "sources": "arange asarray constant empty empty_like eye full full_like iota linspace ones ones_like placeholder"
-    " zeros zeros_like",
+    "sources": "accumulated_grad arange asarray constant empty empty_like eye full full_like iota linspace ones"
+    " ones_like placeholder zeros zeros_like",
     "variables": "Variable",
     "windows": "adaptive_avg_pool2d avg_pool2d fold max_pool2d window",
     "control.bodies": "",

@@ -153,8 +153,13 @@ ACCUMULATED_GRAD = register(
 )
 
 
+@public
 def accumulated_grad(x: Tensor) -> Tensor:
-    """What the session has accumulated as the gradient of ``x``. A run is for sessions that have one."""
+    """What backwards of tapes have accumulated in the session as the gradient of ``x``, as ``sess.grad(x)`` says it, at
+    the start of the run; in a post accumulate grad hook with what the backward has added.
+
+    What depends on a gradient that is not there is left out of a run, and cannot be fetched.
+    """
     attrs = AccumulatedAttributes(f"{x.op.name}:{x.index}", x.shape, x.dtype)
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 
