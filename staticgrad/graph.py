@@ -157,7 +157,7 @@ class HookCall:
     """One run of a hook while a gradient was derived: what it was given and gave, and what it declared."""
 
     tensor: Tensor
-    hook: Hook
+    hook: Callable[[Tensor], object]
     before: Tensor
     after: Tensor
     nodes: tuple[Node, ...]
