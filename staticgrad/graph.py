@@ -35,7 +35,7 @@ class Node:
 
     __slots__ = (
         "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "name", "op", "original", "outputs",
-        "serial", "source",
+        "serial", "shown", "source",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,7 @@ class Node:
         self.serial = len(graph.nodes)
         self.checkpoint: Checkpoint | None = None  # what is declared in there is not kept for a backward
         self.original: Node | None = None  # whose results this node computes again
+        self.shown: tuple[str, tuple[Tensor, ...]] | None = None  # see GradFn
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
 
@@ -95,7 +96,8 @@ class Checkpoint:
 
 
 class GradFn:
-    """The backward node of a declared op, in PyTorch's form."""
+    """The backward node of a declared op, in PyTorch's form. Where one function declares several ops, the last one is
+    ``shown`` as the function's backward node: its name, and its operands."""
 
     __slots__ = ("_tensor",)
 
@@ -105,16 +107,20 @@ class GradFn:
     @property
     def name(self) -> str:
         """``MulBackward0``, ``AccumulateGrad``, …"""
-        return "AccumulateGrad" if self._tensor.is_leaf else self._tensor.op.op.backward_name(self._tensor.op)
+        node = self._tensor.op
+        if self._tensor.is_leaf:
+            return "AccumulateGrad"
+        return node.op.backward_name(node) if node.shown is None else node.shown[0]
 
     @property
     def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
         """``(backward node, index of the output it belongs to)`` for each operand; ``(None, 0)`` without gradient."""
         if self._tensor.is_leaf:
             return ()
+        node = self._tensor.op
         return tuple(
             (GradFn(x), 0 if x.is_leaf else x.index) if x.requires_grad else (None, 0)
-            for x in self._tensor.op.inputs
+            for x in (node.inputs if node.shown is None else node.shown[1])
             if is_floating(x.dtype)
         )
 
@@ -165,6 +171,14 @@ class HookCall:
 
 
 _COMMUTATIVE = frozenset({"add", "multiply"})
+_REFLECTED = {"subtract": "RsubBackward1", "divide": "MulBackward0"}  # of a number and a tensor
+
+
+def show_as(y: Tensor, name: str, operands: Sequence[Tensor]) -> Tensor:
+    """Show the op that made ``y``, the last of those of one function, as this backward node (see ``GradFn``)."""
+    if all(y is not x for x in operands):
+        y.op.shown = name, tuple(operands)
+    return y
 
 
 def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tensor]:
@@ -173,9 +187,10 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
             return NotImplemented
         function = getattr(FUNCTIONS, name)
         # As in PyTorch 3 * x is x * 3, also to grad_fn.
-        if reflected and not (name in _COMMUTATIVE and is_weak(other)):
-            return function(other, self)
-        return function(self, other)
+        if not reflected or (name in _COMMUTATIVE and is_weak(other)):
+            return function(self, other)
+        y = function(other, self)
+        return show_as(y, _REFLECTED[name], (self,)) if name in _REFLECTED and is_weak(other) else y
 
     return method
 

@@ -79,6 +79,7 @@ class Namespace:
     group: Callable[..., Node]
     map: Callable[..., Any]
     meshgrid: Callable[..., list[Tensor]]
+    once_differentiable: Callable[..., Callable[..., Any]]
     py_call: Callable[..., list[Tensor] | Node]
     qr: Callable[..., tuple[Tensor, Tensor]]
     scan: Callable[..., tuple[Any, Any]]

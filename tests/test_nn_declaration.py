@@ -135,7 +135,7 @@ def test_backward_nodes_have_pytorchs_names(graph: Graph) -> None:
         "ConvolutionBackward0": sg.nn.conv2d(x, np.ones((4, 3, 3, 3), np.float32)),
         "MaxPool2DWithIndicesBackward0": sg.nn.max_pool2d(x, 2),
         "AvgPool2DBackward0": sg.nn.avg_pool2d(x, 2),
-        "AddmmBackward0": sg.nn.linear(row, np.ones((3, 5), np.float32)),
+        "AddmmBackward0": sg.nn.linear(row, np.ones((3, 5), np.float32), np.ones(3, np.float32)),
         "MmBackward0": row @ np.ones((5, 2), np.float32),
         "SoftmaxBackward0": sg.nn.softmax(row, 1),
         "LogSoftmaxBackward0": sg.nn.log_softmax(row, 1),

@@ -219,6 +219,26 @@ def test_unbroadcast_sums_what_was_stretched() -> None:
         (lambda x: x[:1], "SliceBackward0"), (lambda x: sg.concat([x, x]), "CatBackward0"),
         (lambda x: sg.stack([x, x]), "StackBackward0"), (lambda x: sg.identity(x), "CloneBackward0"),
         (lambda x: x[[1, 0]], "IndexBackward0"),
+        (lambda x: x**x, "PowBackward1"), (lambda x: 2.0**x, "PowBackward2"),
+        (lambda x: 1 - x, "RsubBackward1"), (lambda x: 2 / x, "MulBackward0"), (lambda x: x % 2, "RemainderBackward0"),
+        (lambda x: x[0], "SelectBackward0"), (lambda x: x[:, 1], "SelectBackward0"), (lambda x: x[:], "SliceBackward0"),
+        (lambda x: x[0, 1:], "SliceBackward0"), (lambda x: x[None], "UnsqueezeBackward0"),
+        (lambda x: x[...], "AliasBackward0"), (lambda x: x[:, [0, 1]], "IndexBackward0"),
+        (lambda x: sg.sum(x, (0, 1)), "SumBackward1"), (lambda x: sg.expand_dims(x, 0), "UnsqueezeBackward0"),
+        (lambda x: sg.squeeze(x[:1], 0), "SqueezeBackward1"), (lambda x: x.mT, "TransposeBackward0"),
+        (lambda x: sg.flip(x, axis=0), "FlipBackward0"), (lambda x: sg.roll(x, 1), "RollBackward0"),
+        (lambda x: sg.tile(x, 2), "RepeatBackward0"), (lambda x: sg.split(x, 2)[1], "SplitBackward0"),
+        (lambda x: sg.unstack(x)[1], "UnbindBackward0"), (lambda x: sg.take(x, [0], axis=1), "IndexSelectBackward0"),
+        (lambda x: sg.take_along_axis(x, np.zeros((2, 1), int)), "GatherBackward0"),
+        (lambda x: sg.scatter(x, [0], 1.0), "IndexPutBackward0"), (lambda x: sg.scatter(x, 0, 1.0), "CopySlices"),
+        (lambda x: sg.tril(x), "TrilBackward0"), (lambda x: sg.linalg.diagonal(x), "DiagonalBackward0"),
+        (lambda x: sg.linalg.vector_norm(x), "LinalgVectorNormBackward0"),
+        (lambda x: sg.linalg.inv(x @ x.T), "LinalgInvExBackward0"), (lambda x: x[0] @ x[1], "DotBackward0"),
+        (lambda x: x @ x[0], "MvBackward0"), (lambda x: sg.clip(x, 0, 1), "ClampBackward1"),
+        (lambda x: sg.log1p(x), "Log1PBackward0"), (lambda x: sg.nn.mish(x), "MishBackward0"),
+        (lambda x: sg.nn.interpolate(x[None, None], scale_factor=2), "UpsampleNearest2DBackward0"),
+        (lambda x: sg.nn.pad(x[None], (1, 1), mode="reflect"), "ReflectionPad1DBackward0"),
+        (lambda x: sg.nn.linear(x, np.ones((2, 3), np.float32)), "MmBackward0"),
     ],
 )  # fmt: skip
 def test_backward_nodes_have_pytorchs_names(make: Callable[[Any], Tensor], name: str) -> None:
@@ -226,6 +246,17 @@ def test_backward_nodes_have_pytorchs_names(make: Callable[[Any], Tensor], name:
     node = make(x).grad_fn
     assert node is not None
     assert node.name == name
+
+
+def test_a_function_of_several_ops_is_one_backward_node_over_its_operands() -> None:
+    x = sg.placeholder((2, 3), requires_grad=True)
+    h = x * 2
+    node = h[0].grad_fn
+    assert node is not None
+    ((before, index),) = node.next_functions
+    assert before is not None
+    assert (before.name, index) == ("MulBackward0", 0)
+    assert before == h.grad_fn
 
 
 def test_where_gradients_stop() -> None:

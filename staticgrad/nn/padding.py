@@ -10,6 +10,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import shown_as
 from staticgrad.ops.indexing.subscripts import take
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import Dim
@@ -29,6 +30,15 @@ def _sources(size: int, low: int, high: int, mode: str) -> Array:
     return np.where(folded < size, folded, period - folded)
 
 
+def _name_of_pad(input: TensorLike, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> str:
+    """PyTorch's backward node, by the mode and the number of axes."""
+    kinds = {"reflect": "ReflectionPad", "replicate": "ReplicationPad"}
+    if mode in kinds:
+        return f"{kinds[mode]}{len(pad) // 2}DBackward0"
+    return "CopySlices" if mode == "circular" else "ConstantPadNdBackward0"
+
+
+@shown_as(_name_of_pad)
 def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value: float | None = None) -> Tensor:
     """Add elements at both ends of the last axes (negative counts: take away).
 

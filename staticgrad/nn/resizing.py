@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn.padding import own
+from staticgrad.ops.declare import shown_as
 from staticgrad.ops.indexing.subscripts import take
 from staticgrad.ops.windows import averaging_matrix
 from staticgrad.optable import FUNCTIONS, Array
@@ -103,6 +104,22 @@ def _resized(
     return new, factors
 
 
+_MODES = {"nearest": "Nearest", "nearest-exact": "NearestExact", "linear": "Linear", "bilinear": "Bilinear",
+          "trilinear": "Trilinear", "bicubic": "Bicubic"}  # fmt: skip
+
+
+def _name_of_interpolate(
+    input: TensorLike, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *rest: Any, **options: Any
+) -> str:
+    """PyTorch's backward node, by the mode and the number of axes."""
+    antialias = (rest[2] if len(rest) > 2 else options.get("antialias", False)) and mode in ("bilinear", "bicubic")
+    axes = f"{lift(input).ndim - 2}D"
+    if mode == "area":
+        return f"AdaptiveAvgPool{axes}Backward0"
+    return f"Upsample{_MODES[mode]}{axes}{'Aa' if antialias else ''}Backward0"
+
+
+@shown_as(_name_of_interpolate)
 def interpolate(
     input: TensorLike,
     size: int | Sequence[int] | None = None,

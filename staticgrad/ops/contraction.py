@@ -12,7 +12,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
@@ -157,6 +157,13 @@ def _matmul_vjp(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequenc
     return da, o.unbroadcast(o.matmul(o.matrix_transpose(a), ct), b.shape)
 
 
+def _name_of_matmul(node: Node) -> str:
+    """PyTorch's, by the numbers of axes; batches of products come as a view."""
+    a, b = (x.ndim for x in node.inputs)
+    known = {(1, 1): "DotBackward0", (2, 1): "MvBackward0", (2, 2): "MmBackward0", (1, 2): "SqueezeBackward4"}
+    return known.get((a, b), "UnsafeViewBackward0")
+
+
 MATMUL = register(
     Op(
         "matmul",
@@ -179,7 +186,7 @@ MATMUL = register(
             Case(((2, 1, 3, 4), (5, 4, 2))),
             Case(((2, 3, 4), (1, 4, 2))),
         ),
-        grad_name="Mm",
+        grad_name=_name_of_matmul,
         tolerance=4.0,
     )
 )
@@ -253,6 +260,14 @@ def _linear_jvp(
     return [total]
 
 
+def _name_of_linear(node: Node) -> str:
+    """PyTorch's: one product of matrices with the bias, or a view of the products of vectors and batches."""
+    biased, rank = len(node.inputs) == 3, node.inputs[0].ndim
+    if rank == 2:
+        return "AddmmBackward0" if biased else "MmBackward0"
+    return "ViewBackward0" if biased else "SqueezeBackward4" if rank == 1 else "UnsafeViewBackward0"
+
+
 LINEAR = register(
     Op(
         "linear",
@@ -269,7 +284,7 @@ LINEAR = register(
             Case(((4,), (3, 4), (3,))),
             Case(((2, 3, 4), (5, 4), (5,))),
         ),
-        grad_name="Addmm",
+        grad_name=_name_of_linear,
         tolerance=4.0,
     )
 )

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from staticgrad import nest
 from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import graph_of, lift
-from staticgrad.optable import FUNCTIONS, Array, F, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
 
 P = ParamSpec("P")
@@ -229,7 +229,7 @@ ONCE = register(
 
 
 @public
-def once_differentiable(rule: F) -> F:
+def once_differentiable(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a rule of ``sg.custom_gradient`` whose ops shall not be derived: a second derivative is a GradientError.
 
     Without it a rule is derived as all ops are, which is wrong where its ops do not say what it computes.
@@ -242,4 +242,4 @@ def once_differentiable(rule: F) -> F:
         found = (None if g is None else lift(g, graph) for g in _listed(rule(*given)))
         return [None if g is None else graph.add(ONCE, (g,), OnceAttributes(name)).outputs[0] for g in found]
 
-    return cast(F, marked)
+    return marked

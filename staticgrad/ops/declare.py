@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from staticgrad import nest
 from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Namespace, Op
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Namespace, Op
 from staticgrad.types import DTYPES, FLOATS, INTEGERS, bool_, float32, float64, is_floating, is_weak, takes
 
 # The dtypes that an elementwise op takes, as ``takes`` reads them; what becomes of the others when it is declared.
@@ -58,6 +59,25 @@ def operands(what: str, *values: object) -> tuple[Tensor, ...]:
         if culprits and all(isinstance(v, np.generic | np.ndarray) and v.ndim == 0 for v in culprits):
             _warn_of_promotion(what)
     return xs
+
+
+def shown_as(name: str | Callable[..., str]) -> Callable[[F], F]:
+    """Show what a function declares as one backward node, whose operands are its tensors; ``name`` is the node's, or
+    makes it of the arguments."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def shown(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
+            for y in made if isinstance(made, list) else [made]:
+                if y.requires_grad:
+                    show_as(y, f"{name if isinstance(name, str) else name(*args, **kwargs)}", operands)
+            return made
+
+        return cast(F, shown)
+
+    return decorate
 
 
 def _is_float32_tensor(value: object) -> bool:

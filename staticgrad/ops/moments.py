@@ -14,11 +14,11 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,
+    Numbered,
     ReduceAttributes,
     along_axes,
     count,
     fill,
-    numbered,
     reduce_cases,
     reduce_reference,
     reduced,
@@ -64,7 +64,7 @@ MEAN = register(
         linear=True,
         dtypes=FLOATS,
         cases=reduce_cases(neutral=False),
-        grad_name=numbered("Mean", 0, 1),
+        grad_name=Numbered("Mean", 0, 1),
     )
 )
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor
+from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
@@ -142,14 +142,17 @@ def reduce_cases(values: Range = REAL, *, neutral: bool = True, distinct: bool =
     return tuple(Case((shape,), attrs, (values,), distinct=distinct) for shape, attrs in shapes)
 
 
-def numbered(name: str, whole: int, along: int) -> Callable[[Node], str]:
-    """PyTorch numbers the overloads of a reduction: over everything, and along axes."""
+@frozen
+class Numbered:
+    """PyTorch numbers the overloads of a reduction: over everything, and along axes, be it all of them."""
 
-    def backward_name(node: Node) -> str:
+    name: str
+    whole: int
+    along: int
+
+    def __call__(self, node: Node) -> str:
         everything = len(node.attrs.axes) == node.inputs[0].ndim and not node.attrs.keepdims
-        return f"{name}Backward{whole if everything else along}"
-
-    return backward_name
+        return f"{self.name}Backward{self.whole if everything else self.along}"
 
 
 def _vjp_sum(o: Namespace, node: Primal[ReduceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
@@ -166,7 +169,7 @@ SUM = register(
         linear=True,
         dtypes=NUMBERS,
         cases=reduce_cases(),
-        grad_name=numbered("Sum", 0, 1),
+        grad_name=Numbered("Sum", 0, 1),
         tags=PRIMITIVE,
     )
 )
@@ -233,7 +236,7 @@ PROD = register(
         vjp=_vjp_prod,
         dtypes=NUMBERS,
         cases=reduce_cases(Range(0.5, 1.5)),
-        grad_name=numbered("Prod", 0, 1),
+        grad_name=Numbered("Prod", 0, 1),
         tags=PRIMITIVE,
     )
 )
@@ -270,7 +273,7 @@ MAX, MIN = (
             jvp=_jvp_extreme,
             dtypes=DTYPES,
             cases=reduce_cases(neutral=False, distinct=True),
-            grad_name=numbered(name.capitalize(), 1, 0),
+            grad_name=Numbered(name.capitalize(), 1, 0),
             tags=PRIMITIVE,
         )
     )
@@ -295,7 +298,10 @@ ANY, ALL = (
 
 
 def reduced(op: Op, x: Tensor, axis: Axis, keepdims: bool) -> Tensor:
-    return declare(op, (x,), ReduceAttributes(normalize_axes(axis, x.ndim, op.name), bool(keepdims)))
+    y = declare(op, (x,), ReduceAttributes(normalize_axes(axis, x.ndim, op.name), bool(keepdims)))
+    if axis is not None and isinstance(op.grad_name, Numbered):
+        return show_as(y, f"{op.grad_name.name}Backward{op.grad_name.along}", (x,))
+    return y
 
 
 def _totals(what: str, x: TensorLike, dtype: DTypeLike | None) -> Tensor:

@@ -19,6 +19,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, window_count
+from staticgrad.ops.declare import shown_as
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
 
@@ -407,7 +408,12 @@ def averaging_matrix(size: int, count: int) -> Array:
     return weights
 
 
+def _name_of_adaptive(input: TensorLike, output_size: int | Sequence[int | None] | None) -> str:
+    return "MeanBackward1" if output_size in (1, (1, 1), [1, 1]) else "AdaptiveAvgPool2DBackward0"
+
+
 @public
+@shown_as(_name_of_adaptive)
 def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | None] | None) -> Tensor:
     """Means over windows that share an image out evenly.
 

@@ -7,7 +7,7 @@ ends.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
+from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare, shown_as
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
 from staticgrad.ops.elementwise.elementary import tanh
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
@@ -275,7 +275,7 @@ def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> T
     return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
 
 
-log_sigmoid = unary(
+log_sigmoid: Callable[[TensorLike], Tensor] = unary(
     "log_sigmoid", "log(sigmoid(input)), without overflow.",
     lambda b, attrs, x: b.sub(b.minimum(x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(x))))),
     lambda x: -np.logaddexp(0, -x), FLOAT, scaled(lambda o, y, x: o.sigmoid(o.negative(x))), WIDE, tolerance=2.0,
@@ -306,6 +306,7 @@ hardswish = unary(
 
 
 @public
+@shown_as("MishBackward0")
 def mish(input: TensorLike) -> Tensor:
     """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
     x = accepted("mish", FLOAT, input)[0]

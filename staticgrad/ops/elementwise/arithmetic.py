@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, FLOAT, NUMERIC, accepted
 from staticgrad.ops.elementwise.entry import (
@@ -19,6 +19,7 @@ from staticgrad.ops.elementwise.entry import (
     binary,
     binary_cases,
     constant_value,
+    is_number,
     scaled,
     unary,
     weighted,
@@ -85,6 +86,7 @@ remainder = binary(
     (PASS, scaled(lambda o, y, a, b: o.negative(o.floor_divide(a, b)))),
     (Case(((3, 4), (3, 4)), ranges=(Range(3.2, 3.8), Range(1.7, 2.4))),
      *binary_cases(Range(0.1, 0.9), Range(1.1, 3.0))),
+    grad_name=lambda node: f"RemainderBackward{0 if is_number(node.inputs[1]) else 1}",
 )  # fmt: skip
 
 
@@ -112,6 +114,12 @@ def _pow_exponent(o: Namespace, t: Tensor, y: Tensor, x: Tensor, exponent: Tenso
     return weighted(o, o.where(zero, 0, y * o.log(x)), t)
 
 
+def _name_of_pow(node: Node) -> str:
+    """PyTorch numbers the overloads: a number as exponent, none, a number as base."""
+    base, exponent = node.inputs
+    return f"PowBackward{0 if is_number(exponent) else 2 if is_number(base) else 1}"
+
+
 def _reference_pow(x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
         return np.power(x.astype(np.float64), y.astype(np.float64))
@@ -121,7 +129,8 @@ def _reference_pow(x: Array, y: Array) -> Array:
 
 pow = binary(
     "pow", "x1 to the power x2; integers to a negative power give the truncated value.", "pow", _reference_pow,
-    NUMERIC, (_pow_base, _pow_exponent), binary_cases(Range(0.2, 2.0), Range(-2.0, 3.0)), tolerance=2.0,
+    NUMERIC, (_pow_base, _pow_exponent), binary_cases(Range(0.2, 2.0), Range(-2.0, 3.0)), grad_name=_name_of_pow,
+    tolerance=2.0,
 )  # fmt: skip
 
 negative = unary("negative", "-x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg")

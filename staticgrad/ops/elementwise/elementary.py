@@ -36,7 +36,7 @@ log = unary("log", "The natural logarithm.", "log", np.log, FLOAT, scaled(lambda
 
 log1p = unary(
     "log1p", "log(1 + x), accurate near 0.", "log1p", np.log1p, FLOAT,
-    scaled(lambda o, y, x: o.reciprocal(x + 1.0)), Range(-0.8, 3.0),
+    scaled(lambda o, y, x: o.reciprocal(x + 1.0)), Range(-0.8, 3.0), grad_name="Log1P",
 )  # fmt: skip
 
 log2 = unary(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare
 from staticgrad.optable import (
@@ -158,7 +158,7 @@ def elementwise(
     cases: tuple[Case, ...],
     *,
     result: np.dtype | None = None,
-    grad_name: str = "",
+    grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
 ) -> Op:
     """Register an elementwise op over operands of one dtype.
@@ -243,6 +243,11 @@ def publish(function: Callable[..., Tensor], name: str, doc: str, notes: str) ->
 NOT_DIFFERENTIABLE = "not differentiable"
 
 
+def is_number(x: Tensor) -> bool:
+    """Whether an operand is one number of the program, as Python numbers are."""
+    return x.op.op.name == "constant" and x.ndim == 0
+
+
 def unary(
     name: str,
     doc: str,
@@ -253,7 +258,7 @@ def unary(
     values: Range = REAL,
     *,
     result: np.dtype | None = None,
-    grad_name: str = "",
+    grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
     activation: bool = False,
 ) -> Callable[[TensorLike], Tensor]:
@@ -283,7 +288,7 @@ def binary(
     cases: tuple[Case, ...] | None = None,
     *,
     result: np.dtype | None = None,
-    grad_name: str = "",
+    grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """An op of two operands, broadcast against each other, and its public function."""

@@ -11,7 +11,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
-from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, jvp_of, vjp_of
+from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, is_number, jvp_of, vjp_of
 from staticgrad.optable import FUNCTIONS, Case, NoAttributes, Op, Range, public, register
 from staticgrad.types import DTYPES, TensorType, bool_, is_floating
 
@@ -82,7 +82,7 @@ CLIP = elementwise(
         Case(((2, 3, 4), (4,), (3, 1)), ranges=(Range(-2, 2), Range(-1, -0.5), Range(0.5, 1)), distinct=True),
         Case(((0,), (), ()), ranges=(Range(), Range(-1, 0), Range(0, 1))),
     ),
-    grad_name="Clamp",
+    grad_name=lambda node: f"ClampBackward{1 if all(map(is_number, node.inputs[1:])) else 0}",
 )
 
 

@@ -14,11 +14,11 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.declare import NUMERIC, shown_as
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.indexing.gathering import index_add, remaining
 from staticgrad.ops.indexing.meetings import extreme_of_place, last_of_place
-from staticgrad.ops.indexing.subscripts import Subscript, placing, subscript
+from staticgrad.ops.indexing.subscripts import Subscript, is_array, placing, subscript
 from staticgrad.ops.sizes import size_value
 from staticgrad.ops.sources import all_values
 from staticgrad.ops.views.permuting import inverse
@@ -29,7 +29,14 @@ from staticgrad.types import Size, bool_, int32, int64, is_weak, product, requir
 _MODES = ("set", "add", "max", "min")
 
 
+def _name_of_scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -> str:
+    """PyTorch's, for a copy that is written to in the place of ``x[index]``."""
+    items = index if isinstance(index, tuple) else (index,)
+    return "IndexPutBackward0" if any(is_array(item) for item in items) else "CopySlices"
+
+
 @public
+@shown_as(_name_of_scatter)
 def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -> Tensor:
     """A copy of ``x`` in which ``updates`` are written at ``x[index]``.
 

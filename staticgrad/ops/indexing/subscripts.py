@@ -14,7 +14,7 @@ from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import declare
+from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.indexing.gathering import INDEX, GatherAttributes, as_indices, in_range, index, mask_error
 from staticgrad.ops.views.slicing import SliceAttributes, declare_slice, slice_length
 from staticgrad.optable import FUNCTIONS, public
@@ -36,7 +36,8 @@ class Subscript:
     shape: Shape
 
 
-def _is_array(item: Any) -> bool:
+def is_array(item: Any) -> bool:
+    """Whether an item of a key is an array of indices."""
     return isinstance(item, Tensor | Node | np.ndarray | list | tuple)
 
 
@@ -121,7 +122,7 @@ def subscript(x: Tensor, key: Any) -> Subscript:
     """
     what = f"{x.name!r}[...]"
     items = _expand_key(x, key)
-    advanced = any(_is_array(item) for item in items)
+    advanced = any(is_array(item) for item in items)
     bounds: list[tuple[Size, Size, int]] = []
     axes: list[int] = []
     arrays: list[Any] = []
@@ -137,7 +138,7 @@ def subscript(x: Tensor, key: Any) -> Subscript:
             start, stop, step = _bounds_of(item, x.shape[axis], what)
             bounds.append((start, stop, step))
             layout.append(slice_length(start, stop, step))
-        elif _is_array(item) or advanced:
+        elif is_array(item) or advanced:
             bounds.append((0, x.shape[axis], 1))
             axes.append(axis)
             arrays.append(item)
@@ -167,7 +168,24 @@ def placing(key: Subscript, ndim: int) -> tuple[int, ...]:
     return (*rest[: key.place], *range(many), *rest[key.place :])
 
 
+def _name_of_key(x: TensorLike, key: TensorLike) -> str:
+    """The backward node that PyTorch gives ``x[key]``: that of the last item which does something."""
+    items = list(key) if isinstance(key, tuple) else [key]
+    if any(is_array(item) for item in items):
+        return "IndexBackward0"
+    active = [item for item in items if item is not Ellipsis and (len(items) == 1 or item != slice(None))]
+    last: Any = active[-1] if active else Ellipsis
+    if isinstance(last, slice):
+        return "FlipBackward0" if isinstance(last.step, int) and last.step < 0 else "SliceBackward0"
+    return {None: "UnsqueezeBackward0", Ellipsis: "AliasBackward0"}.get(last, "SelectBackward0")
+
+
+def _name_of_take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> str:
+    return "TakeBackward0" if axis is None else "IndexSelectBackward0"
+
+
 @public
+@shown_as(_name_of_key)
 def getitem(x: TensorLike, key: TensorLike) -> Tensor:
     """``x[key]`` with NumPy's basic and integer-array indexing.
 
@@ -189,6 +207,7 @@ def getitem(x: TensorLike, key: TensorLike) -> Tensor:
 
 
 @public
+@shown_as(_name_of_take)
 def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     """The elements at ``indices`` along ``axis``, or of the flattened tensor; negative indices wrap once.
 
@@ -210,6 +229,7 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
 
 
 @public
+@shown_as("GatherBackward0")
 def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tensor:
     """The elements whose place along ``axis`` the indices give, and whose other places are the indices' own.
 

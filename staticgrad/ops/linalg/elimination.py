@@ -15,7 +15,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
-from staticgrad.ops.declare import declare, subtracted
+from staticgrad.ops.declare import declare, shown_as, subtracted
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
@@ -164,6 +164,7 @@ SOLVE = register(
 
 
 @public
+@shown_as("LinalgSolveExBackward0")
 def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The solution X of x1·X = x2, by elimination with partial pivoting.
 
@@ -185,6 +186,7 @@ def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
 
 
 @public
+@shown_as("LinalgInvExBackward0")
 def inv(x: TensorLike) -> Tensor:
     """The inverses of square matrices; of singular ones infinities and NaN.
 

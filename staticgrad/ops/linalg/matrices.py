@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, show_as
 from staticgrad.lifting import TensorLike, graph_of, lift
-from staticgrad.ops.declare import FLOAT, accepted, operands
+from staticgrad.ops.declare import FLOAT, accepted, operands, shown_as
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
@@ -62,18 +62,21 @@ def _triangle(what: str, x: TensorLike, k: int, lower: bool) -> Tensor:
 
 
 @public
+@shown_as("TrilBackward0")
 def tril(x: TensorLike, k: int = 0) -> Tensor:
     """The lower triangles of matrices, zero elsewhere; ``k`` diagonals above the main one belong to them."""
     return _triangle("tril", x, k, lower=True)
 
 
 @public
+@shown_as("TriuBackward0")
 def triu(x: TensorLike, k: int = 0) -> Tensor:
     """The upper triangles of matrices, zero elsewhere, beginning ``k`` diagonals above the main one."""
     return _triangle("triu", x, k, lower=False)
 
 
 @public
+@shown_as("DiagonalBackward0")
 def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
     """The diagonals of matrices, ``offset`` above the main one (below it if negative).
 
@@ -94,12 +97,14 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
 
 
 @public
+@shown_as("TraceBackward0")
 def trace(x: TensorLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """The sums of the diagonals of matrices, ``offset`` above the main one."""
     return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
 @public
+@shown_as("LinalgCrossBackward0")
 def cross(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """The cross product of vectors with three components along ``axis``; the other axes broadcast.
 
@@ -155,6 +160,7 @@ def _p_norm(x: Tensor, axes: tuple[int, ...], keepdims: bool, p: float) -> Tenso
 
 
 @public
+@shown_as("LinalgVectorNormBackward0")
 def vector_norm(x: TensorLike, axis: Axis = None, *, keepdims: bool = False, ord: float = 2) -> Tensor:
     """(Σ|x|ᵖ)^(1/p) along axes, p = ``ord``; the largest for inf, the smallest for -inf, the number of others than
     zero for 0.
@@ -181,7 +187,8 @@ def matrix_norm(x: TensorLike, *, keepdims: bool = False, ord: float | str | Non
     tensor = float_matrix("matrix_norm", x)
     rows, columns = tensor.ndim - 2, tensor.ndim - 1
     if ord in ("fro", None):
-        return root_of_sum(tensor, (rows, columns), keepdims)
+        norm = root_of_sum(tensor, (rows, columns), keepdims)
+        return show_as(norm, "LinalgVectorNormBackward0", (tensor,))
     if ord in (1, -1, math.inf, -math.inf):
         summed, left = (rows, columns) if ord in (1, -1) else (columns, rows)
         totals = o.sum(o.abs(tensor), axis=summed, keepdims=True)

@@ -6,9 +6,9 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift, lift_all
-from staticgrad.ops.declare import FLOAT, floating
+from staticgrad.ops.declare import FLOAT, floating, shown_as
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
     PROBABILITY,
@@ -159,6 +159,7 @@ def binary_cross_entropy_with_logits(
 
 
 @public
+@shown_as("BinaryCrossEntropyBackward0")
 def binary_cross_entropy(
     input: TensorLike, target: TensorLike, weight: TensorLike | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -202,6 +203,12 @@ def _divergence_reference(attrs: DivergenceAttributes, x: Array, t: Array) -> Ar
     return np.asarray(np.where(t > 0, t * np.log(np.where(t > 0, t, 1)), 0) - t * x)
 
 
+def _name_of_divergence(node: Node) -> str:
+    """PyTorch composes it, and the last op is its reduction."""
+    each = "MulBackward0" if node.attrs.log_target else "SubBackward0"
+    return {"mean": "MeanBackward0", "sum": "SumBackward0"}.get(node.attrs.reduction, each)
+
+
 KL_DIV = elementwise_loss(
     "kl_div",
     "t·(log t - x) for log-probabilities x: the divergence of Kullback and Leibler (1951), before its sum.",
@@ -209,6 +216,7 @@ KL_DIV = elementwise_loss(
     _divergence_reference,
     tuple(DivergenceAttributes(r, log) for r, log in (("mean", False), ("sum", True), ("none", False))),
     lambda attrs: (REAL, PROBABILITY),
+    grad_name=_name_of_divergence,
 )
 
 

@@ -8,6 +8,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.declare import shown_as
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
 
@@ -58,7 +59,7 @@ L1_LOSS = elementwise_loss(
     lambda attrs, x, t: np.abs(x - t),
     _EACH,
     lambda attrs: (Range(0.5, 2.0), Range(-2.0, 0.2)),
-    grad_name="L1Loss",
+    grad_name=lambda node: {"mean": "MeanBackward0", "sum": "SumBackward0"}.get(node.attrs.reduction, "AbsBackward0"),
 )
 HUBER_LOSS = elementwise_loss(
     "huber_loss",
@@ -104,6 +105,7 @@ def huber_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", d
 
 
 @public
+@shown_as("SmoothL1LossBackward0")
 def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """½d²/beta where |d| < beta, else |d| - ½beta, for d = input - target: Huber's loss over beta.
 

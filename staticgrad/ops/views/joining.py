@@ -11,7 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.declare import declare, operands
+from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
@@ -159,6 +159,7 @@ def _fixed_size(x: Tensor, axis: int, what: str) -> int:
 
 
 @public
+@shown_as("UnbindBackward0")
 def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
     """The parts of ``x`` at each place of ``axis``, without that axis.
 
@@ -172,6 +173,7 @@ def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
 
 
 @public
+@shown_as("SplitBackward0")
 def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """As ``np.split``: into so many equal parts, or before each of the given indices.
 
@@ -198,6 +200,7 @@ def _ordered(a: Size, b: Size) -> bool:
 
 
 @public
+@shown_as("RollBackward0")
 def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements moved on by ``shift`` places along ``axis``, those at the end to the front.
 

@@ -10,7 +10,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.declare import declare
+from staticgrad.ops.declare import declare, shown_as
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import DTYPES, Size, TensorType, integers, normalize_axis
 
@@ -80,6 +80,7 @@ def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
 
 
 @public
+@shown_as("TransposeBackward0")
 def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
     """Two axes exchanged.
 
@@ -94,6 +95,7 @@ def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
 
 
 @public
+@shown_as("TransposeBackward0")
 def matrix_transpose(x: TensorLike) -> Tensor:
     """The last two axes exchanged.
 

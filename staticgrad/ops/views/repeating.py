@@ -9,6 +9,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.declare import shown_as
 from staticgrad.ops.views.broadcasting import broadcast_to
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import FUNCTIONS, Array, public
@@ -16,6 +17,7 @@ from staticgrad.types import Dim, normalize_axis
 
 
 @public
+@shown_as("RepeatBackward0")
 def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
     """The whole tensor repeated along its axes, as ``np.tile``.
 

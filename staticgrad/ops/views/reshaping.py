@@ -10,7 +10,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.declare import declare
+from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import (
@@ -114,6 +114,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 
 @public
+@shown_as("UnsqueezeBackward0")
 def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
     """New axes of size 1 at ``axis`` (one or several), counted in the result.
 
@@ -127,7 +128,13 @@ def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
     return reshape(x, tuple(1 if i in axes else next(rest) for i in range(x.ndim + len(axes))))
 
 
+def _squeezed_name(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> str:
+    """PyTorch numbers the overloads: of all axes, of one, of several."""
+    return f"SqueezeBackward{0 if axis is None else 2 if isinstance(axis, tuple) else 1}"
+
+
 @public
+@shown_as(_squeezed_name)
 def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """Without axes of size 1: those in ``axis``, or all.
 

@@ -11,7 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.declare import declare
+from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
@@ -146,6 +146,7 @@ def slice_axis(x: Tensor, axis: int, start: Size, stop: Size, step: int = 1) -> 
 
 
 @public
+@shown_as("FlipBackward0")
 def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
     """The elements in reverse order along ``axis`` (one or several), or along all axes.
 
