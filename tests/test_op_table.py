@@ -21,7 +21,7 @@ from staticgrad.types import float32, float64, is_floating
 ELSEWHERE = {
     "placeholder": "test_session", "variable": "test_state", "constant": "everywhere", "group": "test_session",
     "accumulated_grad": "test_state", "assign": "test_state", "print": "test_session", "py_call": "test_session",
-    "custom_gradient": "test_custom_gradient",
+    **dict.fromkeys(("custom_gradient", "custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
     "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
     "accumulate_grad": "test_retention",
     **dict.fromkeys(sorted(op.name for op in OPS.values() if "loop" in op.tags), "test_control"),
