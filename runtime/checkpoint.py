@@ -1,26 +1,27 @@
 """Checkpoints: a session's state as a safetensors file.
 
 The file holds every variable of the graph under its name, and in its metadata the seed and how many runs have drawn
-random numbers, so that training resumes bit for bit. It is written under another name and renamed, and on the way back
-everything is checked before anything changes.
+random numbers, so that training resumes bit for bit, and a digest of all that. It is replaced as a whole, and on the
+way back everything is checked before anything changes.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import math
 import os
-import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from staticgrad.errors import FormatError
 from staticgrad.optable import Array
+from staticgrad.runtime import files
 from staticgrad.runtime.state import Store
 
-FORMAT = "staticgrad.checkpoint.1"
+FORMAT = "staticgrad.checkpoint.2"
+WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
 def save(store: Store, path: str | os.PathLike[str]) -> None:
@@ -29,23 +30,28 @@ def save(store: Store, path: str | os.PathLike[str]) -> None:
 
     with store.lock.exclusive():  # values of one moment
         values = {key: store.array(key) for key in store.graph.variables}
-        metadata = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-        data = to_bytes(values, metadata)
-    _write_whole(Path(path), data)
+        notes = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
+        data = to_bytes(values, notes | {"digest": digest_of(values, notes)})
+    files.replace(path, data)
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
+    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
+    digest itself. The order in which a file has them does not count."""
+    digest = hashlib.sha256()
+
+    def add(*texts: str) -> None:
+        for text in texts:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "little") + content)
+
+    for key in sorted(notes.keys() - {"digest"}):
+        add("note", key, notes[key])
+    for name in sorted(values):
+        value = values[name]
+        add("array", name, value.dtype.name, str(value.shape))
+        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def restore(store: Store, path: str | os.PathLike[str]) -> None:
@@ -55,7 +61,7 @@ def restore(store: Store, path: str | os.PathLike[str]) -> None:
         FormatError: a damaged or foreign file, missing or extra names, another shape or dtype; nothing has changed.
         OSError: the file can't be read.
     """
-    values, metadata = _read(Path(path))
+    values, metadata = _read(path)
     numbers = _numbers(path, metadata)
     _check_values(store, path, values)
     with store.lock.exclusive():
@@ -63,11 +69,16 @@ def restore(store: Store, path: str | os.PathLike[str]) -> None:
         store.set_random(*numbers)
 
 
-def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays and the notes of a file of this module's.
+
+    Raises:
+        FormatError: a damaged or foreign file.
+        OSError: the file can't be read.
+    """
     from safetensors import SafetensorError, safe_open
 
-    with open(path, "rb"):
-        pass  # a missing or unreadable file is the operating system's error, not one of format
+    _check_readable(path)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
@@ -75,14 +86,30 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
             values = {name: np.array(file.get_tensor(name)) for name in names}
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
         raise FormatError(f"{path}: no checkpoint, or a damaged one: {error}") from error
+    _check_whole(path, values, metadata)
     return values, metadata
 
 
-def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int]:
-    if metadata.get("format") != FORMAT:
+def _check_readable(path: str | os.PathLike[str]) -> None:
+    """Leave what is missing or may not be read to the operating system, whose error it is, not one of format."""
+    files.check_regular(path)
+    with open(path, "rb"):
+        pass
+
+
+def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
+    if notes.get("format") not in (FORMAT, WITHOUT_DIGEST):
         raise FormatError(
-            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {metadata.get('format')}"
+            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {notes.get('format')}"
         )
+    if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
+        return
+    expected, actual = notes.get("digest"), digest_of(values, notes)
+    if actual != expected:
+        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
+
+
+def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int]:
     try:
         seed, runs = int(metadata["seed"]), int(metadata["runs_drawn"])
     except (KeyError, ValueError) as error:
@@ -138,8 +165,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[list[Entry], dict[str, str]]
     """
     from safetensors import SafetensorError, safe_open
 
-    with open(path, "rb"):
-        pass  # as in ``_read``
+    _check_readable(path)
     entries = []
     try:
         with safe_open(path, framework="numpy") as file:

@@ -453,7 +453,12 @@ class Session:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
-        at all."""
+        at all. A file that is there keeps its mode and owner; of a link, the file that it names is replaced.
+
+        Raises:
+            FormatError: the path is empty or names what is no regular file.
+            OSError: the file or its folder cannot be written.
+        """
         from staticgrad.runtime.checkpoint import save
 
         self.check_open()
