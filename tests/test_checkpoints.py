@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import random
 import signal
 import socket
 import stat
@@ -12,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -302,3 +305,323 @@ def test_every_dtype_comes_back(g: sg.Graph, tmp_path: Path) -> None:
     sess.restore(tmp_path / "state")
     for v, value in zip(variables, expected, strict=True):
         np.testing.assert_array_equal(sess.get(v), value, strict=True)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+class Pair(sg.nn.Module):
+    """Two equal layers, declared in an order of the caller's."""
+
+    def __init__(self, order: str) -> None:
+        for name in order:
+            setattr(self, name, sg.nn.Linear(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return vars(self)["b"](sg.tanh(vars(self)["a"](x)))
+
+
+def keys_of(path: Path) -> set[str]:
+    return {entry.name for entry in checkpoint.contents(path)[0]}
+
+
+def test_equal_layers_keep_their_weights_in_another_order_of_declaration(tmp_path: Path) -> None:
+    values = []
+    for order, seed in (("ab", 1), ("ba", 2)):
+        with sg.Graph() as graph:
+            x = sg.constant(np.ones((2, 4), np.float32))
+            y = Pair(order)(x)
+        sess = sg.Session(graph, seed=seed)
+        if order == "ab":
+            sess.save(tmp_path / "state")
+        else:
+            assert sess.restore(tmp_path / "state") == ([], [])
+        values.append(sess.run(y))
+    np.testing.assert_array_equal(*values)
+
+
+def test_names_in_the_file_are_those_of_state_dict(g: sg.Graph, tmp_path: Path) -> None:
+    class Net(sg.nn.Module):
+        def __init__(self) -> None:
+            self.scale = sg.Variable(f32(1, 2, 3, 4))
+            self.layers = sg.nn.ModuleList([sg.nn.Sequential(sg.nn.Linear(4, 4), Pair("ab")) for _ in range(3)])
+            self.norm = sg.nn.BatchNorm1d(4)
+            self.encoder = sg.nn.LSTM(4, 4)
+
+    net = Net()
+    sess = sg.Session(g)
+    sess.save(tmp_path / "state")
+    assert keys_of(tmp_path / "state") == set(net.state_dict(sess)) == set(g.variables)
+    assert {"scale", "layers.2.1.b.weight", "norm.running_mean", "encoder.weight_ih_l0"} < set(g.variables)
+    assert all(net._state()[name].name == name for name in g.variables)
+
+
+def test_slots_are_named_after_the_path_of_their_variable(g: sg.Graph) -> None:
+    net = sg.nn.Sequential(sg.nn.Linear(2, 2))
+    sg.optim.Adam().minimize(sg.sum(net(sg.ones((1, 2)))))
+    assert {"0.weight", "0.weight/adam/exp_avg", "0.bias/adam/step", "adam/lr"} < set(g.variables)
+
+
+def test_a_variable_that_changes_its_place_changes_its_name(g: sg.Graph) -> None:
+    one, two = sg.nn.Linear(2, 2), sg.nn.Linear(2, 2)
+    assert [v.name for v in (one.weight, two.weight)] == ["linear.weight", "linear_1.weight"]
+    net = sg.nn.Sequential(one)
+    assert [v.name for v in (one.weight, two.weight)] == ["0.weight", "weight"]
+    setattr(net, "0", two)
+    assert [v.name for v in (one.weight, two.weight)] == ["weight", "0.weight"]
+    delattr(net, "0")
+    assert [v.name for v in (one.weight, two.weight)] == ["linear.weight", "linear_1.weight"]
+    tied = Pair("ab")
+    vars(tied)["a"].weight = vars(tied)["b"].weight
+    assert set(g.variables) >= {"a.bias", "b.weight", "b.bias", "variable"}
+    assert list(g.variables) == [x.name for x in g.variables.values()]
+
+
+def test_copies_and_properties_have_places_of_their_own(g: sg.Graph) -> None:
+    class Scaled(sg.nn.Module):
+        @property
+        def scale(self) -> Tensor:
+            return self._scale
+
+        @scale.setter
+        def scale(self, value: Tensor) -> None:
+            self._scale = value
+
+    module = Scaled()
+    module.scale = sg.Variable(f32(1))
+    module.inner = sg.nn.Linear(1, 1)
+    outer = sg.nn.Sequential(module, copy.copy(module))
+    names = ["0._scale", "0.inner.weight", "0.inner.bias"]
+    assert list(g.variables) == names
+    assert list(outer._state()) == [*names, *(name.replace("0", "1", 1) for name in names)]
+
+
+def test_names_stay_once_a_session_has_used_them(g: sg.Graph) -> None:
+    layer = sg.nn.Linear(2, 2)
+    sess = sg.Session(g)
+    sess.set(layer.weight, np.ones((2, 2), np.float32))
+    net = sg.nn.Sequential(sg.nn.Linear(2, 2), layer)
+    assert list(g.variables) == ["weight", "bias", "0.weight", "0.bias"]
+    np.testing.assert_array_equal(net.state_dict(sess)["1.weight"], np.ones((2, 2)))
+
+
+def test_an_optimizer_steps_from_gradients_of_variables_without_names(g: sg.Graph) -> None:
+    net = sg.nn.Sequential(sg.nn.Linear(2, 1, bias=False))
+    y = sg.sum(net(sg.constant(f32(1, 2))))
+    step = sg.optim.SGD(1.0).step()
+    sess = sg.Session(g)
+    before = net.state_dict(sess)["0.weight"]
+    sess.forward(y).backward(y)
+    sess.run(step)
+    np.testing.assert_allclose(net.state_dict(sess)["0.weight"], before - f32(1, 2), rtol=1e-6)
+
+
+def test_texts_of_loops_name_what_they_capture(g: sg.Graph) -> None:
+    w = sg.Variable(f32(2), trainable=False)
+    (y, _) = sg.scan(lambda c, x: (c + x * w, None), sg.zeros((1,)), sg.ones((3, 1)))
+    assert w.op.name == "variable"
+    assert "  %variable = placeholder() Source : float32[1]" in str(g)
+    assert sg.Session(g).run(y) == 6
+
+
+def test_batch_norm_writes_the_variables_that_its_module_names(g: sg.Graph) -> None:
+    norm = sg.nn.BatchNorm1d(3)
+    y = norm(sg.constant(f32(*range(12)).reshape(4, 3)))
+    first = norm.running_mean.name
+    net = sg.nn.Sequential(norm)
+    sess = sg.Session(g)
+    sess.run(y)
+    assert (first, norm.running_mean.name) == ("running_mean", "0.running_mean")
+    assert sess.get(norm.num_batches_tracked) == 1
+    assert np.all(net.state_dict(sess)["0.running_mean"] > 0)
+
+
+def test_an_explicit_name_is_that_of_the_file(g: sg.Graph, tmp_path: Path) -> None:
+    layer = sg.nn.Linear(2, 2)
+    layer.extra = sg.Variable(f32(1), name="mine")
+    other = sg.Variable(f32(1), name="weight")
+    assert [v.name for v in (layer.extra, other, layer.weight)] == ["mine", "weight", "linear.weight"]
+    with pytest.raises(sg.GraphError, match="'mine' exists already"):
+        sg.Variable(f32(1), name="mine")
+
+
+def roots(lines: str) -> tuple[sg.Graph, dict[str, Tensor]]:
+    """Declarations as a user's program, in a graph of their own."""
+    import linecache
+
+    known: dict[str, object] = {"sg": sg, "np": np, "Pair": Pair}
+    file = f"<program {lines!r}>"
+    linecache.cache[file] = (len(lines), None, lines.splitlines(keepends=True), file)
+    with sg.Graph() as graph:
+        exec(compile(lines, file, "exec"), known)
+    found = {name: getattr(x, "weight", x) for name, x in known.items() if name in ("one", "two")}
+    return graph, found
+
+
+ORDERS = {
+    "layers": ("one = sg.nn.Linear(4, 4)\ntwo = sg.nn.Linear(4, 4)\n",
+               "two = sg.nn.Linear(4, 4)\none = sg.nn.Linear(4, 4)\n"),
+    "variables": ("one = sg.Variable(np.zeros(3))\ntwo = sg.Variable(np.ones(3))\n",
+                  "two = sg.Variable(np.ones(3))\none = sg.Variable(np.zeros(3))\n"),
+    "models": ("one = Pair('ab').a\ntwo = Pair('ab') .a\n", "two = Pair('ab') .a\none = Pair('ab').a\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ORDERS)
+def test_names_by_another_order_of_declaration_are_refused(tmp_path: Path, kind: str) -> None:
+    first, second = ORDERS[kind]
+    (graph, saved), (same, _), (other, found) = roots(first), roots("\n\n" + first), roots(second)
+    sess = sg.Session(graph, seed=1)
+    sess.save(tmp_path / "state")
+    assert sg.Session(same).restore(tmp_path / "state") == ([], [])  # the same lines, though elsewhere
+    swapped = sg.Session(other, seed=2)
+    before = [swapped.get(v) for v in found.values()]
+    for strict in (True, False):
+        with pytest.raises(sg.FormatError, match=r"(?s)order of declaration.*in the file  one =.*in the graph two ="):
+            swapped.restore(tmp_path / "state", strict=strict)
+    for v, value in zip(found.values(), before, strict=True):
+        np.testing.assert_array_equal(swapped.get(v), value)
+    swapped.restore(tmp_path / "state", variables={saved[name].name: found[name] for name in found})
+    for name, v in found.items():
+        np.testing.assert_array_equal(swapped.get(v), sess.get(saved[name]))
+
+
+def test_names_by_order_that_shapes_tell_apart_are_no_matter(tmp_path: Path) -> None:
+    first, second = (
+        f"{name} = sg.Variable(np.zeros(3))\nb = sg.Variable(np.zeros({size}))\n" for name, size in ("a2", "c2")
+    )
+    (graph, _), (other, _) = roots(first), roots(second)
+    sg.Session(graph).save(tmp_path / "state")
+    sg.Session(other).restore(tmp_path / "state")
+
+
+def test_learning_rates_are_not_exchanged(tmp_path: Path) -> None:
+    lines = [
+        "w = sg.Variable(np.zeros(3), name='w')\nv = sg.Variable(np.zeros(3), name='v')\n",
+        "fast = sg.optim.SGD(1.0).minimize(sg.sum(w))\n",
+        "slow = sg.optim.SGD(0.1).minimize(sg.sum(v))\n",
+    ]
+    (graph, _), (other, _) = (roots("".join(order)) for order in (lines, [lines[0], lines[2], lines[1]]))
+    sg.Session(graph).save(tmp_path / "state")
+    with pytest.raises(sg.FormatError, match="'sgd/lr' is named by its place"):
+        sg.Session(other).restore(tmp_path / "state")
+
+
+def tree(draw: random.Random, depth: int) -> dict[str, Any]:
+    """A module as attributes: a layer, a variable, or a module again."""
+    kinds = ["layer", "variable", "module"] if depth else ["layer", "variable"]
+    chosen = {name: draw.choice(kinds) for name in draw.sample(["a", "b", "weight", "bias"], draw.randint(1, 3))}
+    return {name: tree(draw, depth - 1) if kind == "module" else kind for name, kind in chosen.items()}
+
+
+def module_of(kind: str, attributes: Any, draw: random.Random) -> sg.nn.Module:
+    """The module of a class of its own, whose attributes are declared and set in an order that is drawn."""
+    module: sg.nn.Module = type(kind, (sg.nn.Module,), {})()
+    made: dict[str, Any] = {}
+    for order in (0, 1):
+        for name in draw.sample(sorted(attributes), len(attributes)):
+            what = attributes[name]
+            if order == 0 and what == "layer":
+                made[name] = sg.nn.Linear(2, 2)
+            elif order == 0 and what == "variable":
+                made[name] = sg.Variable(sg.init.normal(), shape=(2, 2))
+            elif order == 0:
+                made[name] = module_of(name, what, draw)
+            else:
+                setattr(module, name, made[name])
+    return module
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_drawn_modules_get_their_values_back_in_whatever_order_they_are_declared(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    trees = {kind: tree(draw, 2) for kind in draw.sample(["Encoder", "Decoder", "Critic"], draw.randint(1, 3))}
+    values = []
+    for number in range(2):
+        with sg.Graph() as graph:
+            kinds = draw.sample(sorted(trees), len(trees))
+            models = {kind: module_of(kind, trees[kind], draw) for kind in kinds}
+        sess = sg.Session(graph, seed=number)
+        if number == 0:
+            sess.save(tmp_path / "state")
+        else:
+            assert sess.restore(tmp_path / "state") == ([], [])
+        values.append({(kind, name): v for kind, m in models.items() for name, v in m.state_dict(sess).items()})
+        if len(models) == 1:
+            assert keys_of(tmp_path / "state") == {name for _, name in values[-1]}
+    assert values[0].keys() == values[1].keys()
+    for key, value in values[0].items():
+        np.testing.assert_array_equal(value, values[1][key])
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def training_and_inference(tmp_path: Path) -> tuple[sg.Session, sg.nn.Module, sg.Graph, sg.nn.Module]:
+    """A session that has trained and saved, its net, and another graph of the net alone."""
+    with sg.Graph() as graph:
+        net = Pair("ab")
+        train = sg.optim.Adam(0.1).minimize(sg.sum(net(sg.ones((2, 4))) + sg.random.uniform((4,))))
+    trained = sg.Session(graph, seed=1)
+    trained.run(train)
+    trained.save(tmp_path / "state")
+    with sg.Graph() as other:
+        alone = Pair("ab")
+    return trained, net, other, alone
+
+
+def test_a_training_checkpoint_loads_into_an_inference_graph(tmp_path: Path) -> None:
+    trained, net, other, alone = training_and_inference(tmp_path)
+    expected = net.state_dict(trained)
+    slots = {"adam/lr"} | {f"{v}/adam/{slot}" for v in expected for slot in ("exp_avg", "exp_avg_sq", "step")}
+    for arguments in ({"strict": False}, {"variables": alone.parameters()}):
+        sess = sg.Session(other, seed=9)
+        with pytest.raises(sg.FormatError, match=r"other variables than the graph's\n  not in the graph: 'a.*adam"):
+            sess.restore(tmp_path / "state")
+        rest = sess.restore(tmp_path / "state", **arguments)
+        missing, unexpected = rest
+        assert (missing, set(unexpected)) == ([], slots)
+        assert (rest.missing_keys, rest.unexpected_keys) == (missing, unexpected)
+        assert sess.seed == (1 if "strict" in arguments else 9)  # the random state is not a variable that was chosen
+        for name, value in alone.state_dict(sess).items():
+            np.testing.assert_array_equal(value, expected[name])
+
+
+def test_what_is_missing_is_returned_or_refused(tmp_path: Path) -> None:
+    _, _, other, alone = training_and_inference(tmp_path)
+    with other:
+        more = sg.Variable(f32(1), name="more")
+    sess = sg.Session(other)
+    with pytest.raises(sg.FormatError, match="missing in the file: 'more'"):
+        sess.restore(tmp_path / "state", variables=[more, *alone.parameters()])
+    assert sess.restore(tmp_path / "state", variables=[more, *alone.parameters()], strict=False).missing_keys == [
+        "more"
+    ]
+    assert sess.restore(tmp_path / "state", strict=False)[0] == ["more"]
+    assert sess.get(more) == 1
+    with pytest.raises(sg.FetchError, match="no variable of this graph"):
+        sess.restore(tmp_path / "state", variables=[sg.Variable(f32(1), name="foreign")])
+
+
+def test_no_name_that_agrees_is_refused(g: sg.Graph, tmp_path: Path) -> None:
+    training_and_inference(tmp_path)
+    w = sg.Variable(f32(1), name="w")
+    layer = sg.nn.Sequential(sg.nn.Linear(2, 2))
+    sess = sg.Session(g)
+    for arguments in ({"strict": False}, {"variables": [w], "strict": False}, {"variables": []}):
+        with pytest.raises(sg.FormatError, match="none of the graph's variables"):
+            sess.restore(tmp_path / "state", **arguments)
+    for values in ({}, {"weight": np.zeros((2, 2))}):
+        with pytest.raises(sg.FormatError, match=r"load_state_dict of Sequential: none of the module's variables"):
+            layer.load_state_dict(sess, values, strict=False)
+    rest = layer.load_state_dict(sess, {"0.bias": np.ones(2), "more": 1}, strict=False)
+    assert rest == (["0.weight"], ["more"])
+    assert layer.load_state_dict(sess, layer.state_dict(sess)) == ([], [])
+    assert sg.nn.ReLU().load_state_dict(sess, {}) == ([], [])
+
+
+def test_a_graph_without_variables_has_a_random_state(tmp_path: Path) -> None:
+    one, two = sg.Session(sg.Graph(), seed=3), sg.Session(sg.Graph(), seed=4)
+    one.save(tmp_path / "state")
+    assert two.restore(tmp_path / "state") == ([], [])
+    assert two.seed == 3

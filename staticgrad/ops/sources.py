@@ -155,6 +155,7 @@ ACCUMULATED_GRAD = register(
 
 def accumulated_grad(x: Tensor) -> Tensor:
     """What the session has accumulated as the gradient of ``x``. A run is for sessions that have one."""
+    x.graph.settle_names()
     attrs = AccumulatedAttributes(f"{x.op.name}:{x.index}", x.shape, x.dtype)
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 
