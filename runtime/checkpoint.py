@@ -1,73 +1,112 @@
 """Checkpoints: a session's state as a safetensors file.
 
 The file holds every variable of the graph under its name, and in its metadata the seed and how many runs have drawn
-random numbers, so that training resumes bit for bit. It is written under another name and renamed, and on the way back
-everything is checked before anything changes.
+random numbers, so that training resumes bit for bit, and a digest of all that. It is replaced as a whole, and on the
+way back everything is checked before anything changes.
+
+Of variables whose names follow the order of declaration the metadata also say what line declared them, so that values
+are not taken for those of another variable where the order differs.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
+import json
 import math
 import os
-import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from staticgrad.errors import FormatError
+from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
+from staticgrad.runtime import files
 from staticgrad.runtime.state import Store
 
-FORMAT = "staticgrad.checkpoint.1"
+FORMAT = "staticgrad.checkpoint.2"
+WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
 def save(store: Store, path: str | os.PathLike[str]) -> None:
     """Write the state of a session to ``path``, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
+    store.graph.settle_names()
     with store.lock.exclusive():  # values of one moment
         values = {key: store.array(key) for key in store.graph.variables}
-        metadata = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-        data = to_bytes(values, metadata)
-    _write_whole(Path(path), data)
+        notes = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
+        notes |= _declared_text(store)
+        data = to_bytes(values, notes | {"digest": digest_of(values, notes)})
+    files.replace(path, data)
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
+    """SHA-256, in hexadecimal digits, of arrays with their names, dtypes and shapes, and of notes other than the
+    digest itself. The order in which a file has them does not count."""
+    digest = hashlib.sha256()
+
+    def add(*texts: str) -> None:
+        for text in texts:
+            content = text.encode()
+            digest.update(len(content).to_bytes(8, "little") + content)
+
+    for key in sorted(notes.keys() - {"digest"}):
+        add("note", key, notes[key])
+    for name in sorted(values):
+        value = values[name]
+        add("array", name, value.dtype.name, str(value.shape))
+        digest.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
-def restore(store: Store, path: str | os.PathLike[str]) -> None:
+def restore(
+    store: Store,
+    path: str | os.PathLike[str],
+    strict: bool = True,
+    chosen: Mapping[str, str] | None = None,
+    renamed: bool = False,
+) -> Unmatched:
     """Take the state of a session from ``path``.
 
+    Args:
+        strict: refuse variables that the file lacks and, unless some are chosen, those that the graph lacks.
+        chosen: variables of the graph by their names in the file; default: all under their own names, and the random
+            state.
+        renamed: whether the user has said which name in the file is which variable's.
+
     Raises:
-        FormatError: a damaged or foreign file, missing or extra names, another shape or dtype; nothing has changed.
+        FormatError: a damaged or foreign file, names that are refused or of which none agrees, another shape or dtype,
+            or names that follow another order of declaration; nothing has changed.
         OSError: the file can't be read.
     """
-    values, metadata = _read(Path(path))
-    numbers = _numbers(path, metadata)
-    _check_values(store, path, values)
+    store.graph.settle_names()
+    values, notes = _read(path)
+    numbers = _numbers(path, notes)
+    wanted = {key: key for key in store.graph.variables} if chosen is None else chosen
+    rest = match(f"{path}", ("file", "graph"), wanted, values, (not strict, not strict or chosen is not None))
+    loaded = {key: values[name] for name, key in wanted.items() if name in values}
+    _check_values(store, path, loaded)
+    if not renamed:
+        _check_order(store, path, loaded, values, _declared(path, notes))
     with store.lock.exclusive():
-        store.write(values)
-        store.set_random(*numbers)
+        store.write(loaded)
+        if chosen is None:
+            store.set_random(*numbers)
+    return rest
 
 
-def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Array], dict[str, str]]:
+    """The arrays and the notes of a file of this module's.
+
+    Raises:
+        FormatError: a damaged or foreign file.
+        OSError: the file can't be read.
+    """
     from safetensors import SafetensorError, safe_open
 
-    with open(path, "rb"):
-        pass  # a missing or unreadable file is the operating system's error, not one of format
+    _check_readable(path)
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = dict(file.metadata() or {})
@@ -75,14 +114,30 @@ def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
             values = {name: np.array(file.get_tensor(name)) for name in names}
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
         raise FormatError(f"{path}: no checkpoint, or a damaged one: {error}") from error
+    _check_whole(path, values, metadata)
     return values, metadata
 
 
-def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int]:
-    if metadata.get("format") != FORMAT:
+def _check_readable(path: str | os.PathLike[str]) -> None:
+    """Leave what is missing or may not be read to the operating system, whose error it is, not one of format."""
+    files.check_regular(path)
+    with open(path, "rb"):
+        pass
+
+
+def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], notes: Mapping[str, str]) -> None:
+    if notes.get("format") not in (FORMAT, WITHOUT_DIGEST):
         raise FormatError(
-            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {metadata.get('format')}"
+            f"{path}: not written by Session.save\n  expected format {FORMAT}\n  actual   {notes.get('format')}"
         )
+    if "digest" not in notes and notes["format"] == WITHOUT_DIGEST:
+        return
+    expected, actual = notes.get("digest"), digest_of(values, notes)
+    if actual != expected:
+        raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
+
+
+def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int]:
     try:
         seed, runs = int(metadata["seed"]), int(metadata["runs_drawn"])
     except (KeyError, ValueError) as error:
@@ -92,16 +147,7 @@ def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[in
     return seed, runs
 
 
-def _check_values(store: Store, path: str | os.PathLike[str], values: dict[str, Array]) -> None:
-    expected = set(store.graph.variables)
-    missing, extra = sorted(expected - values.keys()), sorted(values.keys() - expected)
-    if missing or extra:
-        parts = [
-            f"{what}: {', '.join(map(repr, names))}"
-            for what, names in (("missing in the file", missing), ("not in the graph", extra))
-            if names
-        ]
-        raise FormatError(f"{path}: other variables than the graph's\n  " + "\n  ".join(parts))
+def _check_values(store: Store, path: str | os.PathLike[str], values: Mapping[str, Array]) -> None:
     for key, value in values.items():
         attrs = store.attributes(key)
         if value.shape != attrs.shape or value.dtype != attrs.dtype:
@@ -109,6 +155,54 @@ def _check_values(store: Store, path: str | os.PathLike[str], values: dict[str, 
                 f"{path}: variable {key!r}\n  expected {attrs.dtype.name}{list(attrs.shape)}"
                 f"\n  actual   {value.dtype.name}{list(value.shape)}"
             )
+
+
+# -- names that follow the order of declaration -----------------------------------------------------------------------
+
+Declared = Mapping[str, tuple[str, str]]  # base and line of each such name, as ``naming.Origin`` has them
+
+
+def _declared_text(store: Store) -> dict[str, str]:
+    """The note of a file about such names, if there are any."""
+    origins = {name: (origin.base, origin.text) for name, origin in store.graph.origins.items()}
+    return {"declared": json.dumps(origins)} if origins else {}
+
+
+def _declared(path: str | os.PathLike[str], notes: Mapping[str, str]) -> Declared:
+    try:
+        return {name: (str(base), str(text)) for name, (base, text) in json.loads(notes.get("declared", "{}")).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise FormatError(f"{path}: the note of what was declared is damaged: {error}") from error
+
+
+def _check_order(
+    store: Store,
+    path: str | os.PathLike[str],
+    loaded: Mapping[str, Array],
+    values: Mapping[str, Array],
+    there: Declared,
+) -> None:
+    """Refuse names that follow the order of declaration where that is another one in the file, as far as shapes and
+    dtypes do not tell the variables apart."""
+    here = {key: (origin.base, origin.text) for key, origin in store.graph.origins.items()}
+    types = {key: (attrs.shape, attrs.dtype) for key in here for attrs in [store.attributes(key)]}
+    alike = _alike(here, types) | _alike(there, {name: (v.shape, v.dtype) for name, v in values.items()})
+    for name in loaded:
+        if name in alike and name in here and name in there and here[name][1] != there[name][1]:
+            raise FormatError(
+                f"{path}: {name!r} is named by its place in the order of declaration, which is another one here"
+                f"\n  in the file  {there[name][1]}\n  in the graph {here[name][1]}"
+                "\n  Name variables, or make modules attributes of one module, to tell them apart;"
+                " variables={name in the file: variable} says which is which."
+            )
+
+
+def _alike(declared: Declared, types: Mapping[str, object]) -> set[str]:
+    """Those of the names that have others of one base and type beside them."""
+    groups: dict[object, list[str]] = {}
+    for name, (base, _) in declared.items():
+        groups.setdefault((base, types.get(name)), []).append(name)
+    return {name for group in groups.values() if len(group) > 1 for name in group}
 
 
 # -- looking at a file ------------------------------------------------------------------------------------------------
@@ -138,8 +232,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[list[Entry], dict[str, str]]
     """
     from safetensors import SafetensorError, safe_open
 
-    with open(path, "rb"):
-        pass  # as in ``_read``
+    _check_readable(path)
     entries = []
     try:
         with safe_open(path, framework="numpy") as file:

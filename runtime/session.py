@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.program import Program
     from staticgrad.compiler.regions.region import Region
+    from staticgrad.naming import Unmatched
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.tape import Tape, TapePrograms
@@ -471,23 +472,50 @@ class Session:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
-        at all."""
+        at all. A file that is there keeps its mode and owner; of a link, the file that it names is replaced.
+
+        Raises:
+            FormatError: the path is empty or names what is no regular file.
+            OSError: the file or its folder cannot be written.
+        """
         from staticgrad.runtime.checkpoint import save
 
         self.check_open()
         save(self.store, path)
 
-    def restore(self, path: str | os.PathLike[str]) -> None:
-        """Take all variables and the random state from a file that ``save`` wrote.
+    def restore(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        strict: bool = True,
+        variables: Iterable[Tensor] | Mapping[str, Tensor] | None = None,
+    ) -> Unmatched:
+        """Take variables and the random state from a file that ``save`` wrote.
+
+        Args:
+            strict: refuse variables that the file does not have and, where ``variables`` does not choose among them,
+                variables of the file that the graph does not have. Otherwise they are passed over.
+            variables: which variables to take; by a dict also from under other names in the file. The random state
+                then stays as it is.
+
+        Returns:
+            ``(missing_keys, unexpected_keys)``: names of wanted variables that the file does not have, and names in the
+            file that are not wanted.
 
         Raises:
-            FormatError: the file is damaged or foreign, or its names, shapes or dtypes are not the graph's: nothing
-                has changed.
+            FormatError: the file is damaged or foreign, names are refused or none agrees, shapes or dtypes differ, or
+                variables are named by an order of declaration that differs: nothing has changed.
+            FetchError: what is no variable of this graph.
         """
         from staticgrad.runtime.checkpoint import restore
 
         self.check_open()
-        restore(self.store, path)
+        if variables is None:
+            return restore(self.store, path, strict)
+        if isinstance(variables, Mapping):
+            return restore(self.store, path, strict, {n: self._variable(v) for n, v in variables.items()}, True)
+        several = [variables] if isinstance(variables, Tensor) else variables
+        return restore(self.store, path, strict, {key: key for key in map(self._variable, several)})
 
     def __repr__(self) -> str:
         state = "closed" if self.store.closed[0] else f"{self.compile_count} programs compiled"

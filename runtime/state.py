@@ -336,6 +336,7 @@ def _signed(seed: int) -> int:
 def variable_key(graph: Graph, variable: Tensor) -> str | None:
     """The name of a variable of ``graph``; None for every other tensor."""
     if variable.op.graph is graph and variable.op.op.name == "variable":
+        graph.settle_names()
         key: str = variable.op.attrs.key
         return key
     return None

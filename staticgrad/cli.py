@@ -216,7 +216,11 @@ def _cache(arguments: argparse.Namespace) -> None:
     if place is None:
         print("compiled programs are not kept (STATICGRAD_CACHE=0)")
         return
-    kept = cache.entries(place)
+    try:
+        kept = cache.entries(place)
+    except OSError as refusal:
+        print(f"compiled programs are not kept: {refusal}")
+        return
     print(f"{place}: {len(kept)} programs, {sum(size for _, size, _ in kept)} of at most {cache.LIMIT} bytes")
     if arguments.clear:
         print(f"dropped {cache.clear()}")

@@ -16,7 +16,7 @@ import inspect
 import re
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, Protocol, cast, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
 from staticgrad.reach import reach
 from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak
 
+if TYPE_CHECKING:
+    from staticgrad.naming import Origin, Unnamed
+
 Hook = Callable[["Tensor"], "Tensor | None"]
 _NUMBERED = re.compile(r"_\d+$")
 
@@ -34,7 +37,7 @@ class Node:
     """One op of a graph. Fetching a node runs it; its tensors are ``outputs``."""
 
     __slots__ = (
-        "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "name", "op", "original", "outputs",
+        "_name", "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "op", "original", "outputs",
         "serial", "shown", "source",
     )  # fmt: skip
 
@@ -54,7 +57,7 @@ class Node:
         self.op = op
         self.inputs = inputs
         self.attrs = attrs
-        self.name = name
+        self._name = name
         self.control = control  # nodes that run before this one, whether it reads them or not
         self.source = source
         self.blocked = blocked  # declared under no_grad: values pass, gradients do not
@@ -64,6 +67,13 @@ class Node:
         self.shown: tuple[str, tuple[Tensor, ...]] | None = None  # see GradFn
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
+
+    @property
+    def name(self) -> str:
+        """What it is called in texts and messages. Names of a graph are distinct when they are settled."""
+        if self.graph.unsettled:
+            _ = self.graph.variables  # works their names out
+        return self._name
 
     @property
     def before(self) -> list[Node]:
@@ -542,7 +552,10 @@ class Graph:
         self.version = 0  # grows with every declaration, hook and change of what requires a gradient
         self.finalized = False
         self.random_ops = 0
-        self.variables: dict[str, Tensor] = {}
+        self._variables: dict[str, Tensor] = {}  # whose names stay
+        self.unsettled: dict[Node, Unnamed] = {}  # variables whose names are worked out when somebody asks
+        self.named: tuple[int, dict[str, Tensor]] | None = None  # what was worked out last, after how many changes
+        self.origins: dict[str, Origin] = {}  # of variables whose names follow the order of declaration
         self.hook_calls: list[HookCall] = []
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
@@ -554,6 +567,23 @@ class Graph:
 
     def __exit__(self, *_: object) -> None:
         _state.graphs.pop()
+
+    @property
+    def variables(self) -> dict[str, Tensor]:
+        """The variables by name, in order of declaration. Names that users have not given follow the modules that hold
+        the variables, until they are settled."""
+        if not self.unsettled:
+            return self._variables
+        from staticgrad.naming import work_out
+
+        return work_out(self)
+
+    def settle_names(self) -> None:
+        """Let the names that the variables have now be theirs for good, since something keeps one of them."""
+        if self.unsettled:
+            from staticgrad.naming import settle
+
+            settle(self)
 
     def touch(self) -> int:
         self.version += 1
@@ -679,6 +709,7 @@ class Graph:
         """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``."""
         import networkx as nx
 
+        self.settle_names()
         view = nx.MultiDiGraph()
         for node in self.nodes:
             view.add_node(node.name, op=node.op.name, outputs=[str(y.type) for y in node.outputs])
@@ -696,9 +727,10 @@ class Derivation(Graph):
     def __init__(self, base: Graph) -> None:
         super().__init__()
         self.base = base
+        base.settle_names()
         with base._lock:
             self.nodes = list(base.nodes)
-            self.variables = dict(base.variables)
+            self._variables = dict(base.variables)
             self.hook_calls = list(base.hook_calls)
             self.random_ops = base.random_ops
             self._names = dict(base._names)

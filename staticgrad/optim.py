@@ -23,6 +23,7 @@ from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.lifting import lift
+from staticgrad.naming import Origin
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
@@ -92,6 +93,7 @@ class Optimizer:
                 value = init.constant(float(self._given_lr))
                 with graph:
                     self._lr = Variable(value, shape=(), dtype=float64, name=f"{self._prefix}/lr", trainable=False)
+                graph.origins[self._lr.name] = Origin(f"{self.name}/lr", self._lr.source)
         if self._lr.graph is not graph:
             raise GraphError(f"{self.name}: an optimizer serves one graph, and its learning rate is of another")
         return self._lr
@@ -101,6 +103,7 @@ class Optimizer:
         key = (var, name)
         if key not in self._slots:
             shape, dtype = ((), int64) if step else (var.shape, var.dtype)
+            var.graph.settle_names()
             full_name = f"{var.op.attrs.key}/{self._prefix}/{name}"
             value = init.zeros() if initial is None else initial
             with var.graph:

@@ -48,6 +48,7 @@ RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base6
 
 def print_graph(graph: Graph) -> str:
     """All of a graph, in the form that ``parse`` reads."""
+    graph.settle_names()
     return "\n".join(_Printer(whole=True).lines(graph.nodes))
 
 

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,9 @@ import pytest
 import staticgrad as sg
 from staticgrad import init
 from staticgrad.compiler.binary import Binary
-from staticgrad.compiler.emit import cache, target
+from staticgrad.compiler.emit import cache, private, target
 from staticgrad.compiler.emit.native import NativeModule
+from staticgrad.compiler.emit.private import NotPrivate
 from staticgrad.compiler.emit.target import AVX512_NEEDS, GENERIC, current_target
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.digest import NoDigest, digest
@@ -141,7 +143,7 @@ def test_an_entry_of_another_format_is_a_miss(fresh: Path) -> None:
     key = cache.key_of("x")
     cache.save(key, b"content")
     path = fresh / f"{key}{cache.SUFFIX}"
-    path.write_bytes(path.read_bytes().replace(b"entry 2", b"entry 1"))
+    path.write_bytes(path.read_bytes().replace(b"entry 3", b"entry 2"))
     assert cache.load(key) is None
 
 
@@ -511,6 +513,160 @@ def _broken(data: Any, draw: random.Random) -> Any:
         return {int: "text", str: 3, bytes: None, bool: (), tuple: b""}.get(type(data), 1.5)
     position = draw.randrange(len(data))
     return (*data[:position], _broken(data[position], draw), *data[position + 1 :])
+
+
+# -- trust ----------------------------------------------------------------------------------------------------------
+
+POSIX = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs owners and modes of files")
+
+
+def _entry(fresh: Path, name: str, data: Any) -> tuple[str, Path]:
+    key = cache.key_of(name)
+    assert key is not None
+    cache.save(key, data)
+    return key, fresh / f"{key}{cache.SUFFIX}"
+
+
+def test_an_entry_under_another_name_is_a_miss(fresh: Path) -> None:
+    (first, one), (second, two) = _entry(fresh, "first", 1), _entry(fresh, "second", 2)
+    one.replace(two)
+    assert (cache.load(first), cache.load(second)) == (None, None)
+
+
+def test_programs_under_each_other_s_names_are_compiled_again(fresh: Path, binaries: list[Binary]) -> None:
+    def added(number: float) -> Program:
+        def declare() -> tuple[Any, dict[Tensor, np.ndarray]]:
+            x = sg.placeholder((3,))
+            return x + number, {x: np.zeros(3, np.float32)}
+
+        return declare
+
+    several = [added(number) for number in (1.0, 2.0, 3.0)]
+    files = [{path for _, _, path in cache.entries(str(fresh))} for declare in several if run(declare) is not None]
+    programs = [min(now - before) for before, now in zip([set[str](), *files], files, strict=False)]
+    contents = [Path(path).read_bytes() for path in programs]
+    for path, content in zip(programs, contents[1:] + contents[:1], strict=True):
+        Path(path).write_bytes(content)
+    assert [run(declare)[0] for declare in several] == [1, 2, 3]
+    assert not any(b.was_kept for b in binaries)
+
+
+@POSIX
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o707, 0o1777])
+def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(
+    fresh: Path, mode: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from staticgrad.cli import main
+
+    key, path = _entry(fresh, "kept", 1)
+    fresh.chmod(mode)
+    monkeypatch.setenv("STATICGRAD_DEBUG", "1")
+    cache._say_once.cache_clear()
+    assert cache.load(key) is None
+    path.unlink()
+    cache.save(key, 2)
+    assert not path.exists()
+    assert capsys.readouterr().err.count("others than its owner may write to it") == 1
+    assert main(["cache", "--clear"]) == 0
+    assert "may write to it" in capsys.readouterr().out
+    fresh.chmod(0o755)
+    cache.save(key, 3)
+    assert cache.load(key) == 3
+
+
+@POSIX
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602])
+def test_a_file_that_others_can_write_to_is_a_miss(fresh: Path, mode: int) -> None:
+    key, path = _entry(fresh, "kept", 1)
+    path.chmod(mode)
+    assert cache.load(key) is None
+    cache.save(key, 2)
+    assert cache.load(key) == 2
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@POSIX
+def test_what_somebody_else_owns_is_a_miss(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = os.geteuid()
+    key, path = _entry(fresh, "kept", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: owner + 1)
+        assert cache.load(key) is None
+        path.unlink()
+        cache.save(key, 2)
+        with pytest.raises(NotPrivate, match="owned by user"):
+            cache.clear()
+    assert not path.exists()
+    cache.save(key, 2)
+    assert cache.load(key) == 2
+    if os.geteuid() == 0:  # who may give files away: a file of somebody else in a folder of one's own
+        os.chown(path, 1, 1)
+        assert cache.load(key) is None
+
+
+@POSIX
+@pytest.mark.parametrize("kind", ["fifo", "link", "folder", "too long"])
+def test_what_is_no_regular_file_of_a_right_size_is_a_miss_at_once(
+    fresh: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, path = _entry(fresh, "kept", 1)
+    aside = path.replace(fresh / "aside")
+    if kind == "fifo":
+        os.mkfifo(path, 0o600)
+    elif kind == "link":
+        path.symlink_to(aside)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        monkeypatch.setattr(cache, "LARGEST", 8)
+        path.write_bytes(bytes(1000))
+        path.chmod(0o600)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(cache.load(key)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert found == [None]
+    cache.save(key, None)
+    assert aside.exists()
+    assert len(cache.entries(str(fresh))) == (0 if kind == "folder" else 1)
+
+
+@POSIX
+def test_folders_and_files_are_made_for_their_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "above" / "cache"
+    monkeypatch.setenv("STATICGRAD_CACHE_DIR", str(place))
+    before = os.umask(0)
+    try:
+        cache.save(cache.key_of("x"), 1)
+    finally:
+        os.umask(before)
+    (entry,) = place.iterdir()
+    modes = [path.stat().st_mode & 0o777 for path in (place.parent, place, entry)]
+    assert modes == [0o700, 0o700, 0o600]
+
+
+def test_entries_are_kept_where_folders_have_no_descriptors(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(private, "HAS_DESCRIPTORS", False)
+    key, path = _entry(fresh, "kept", 1)
+    assert cache.load(key) == 1
+    assert cache.clear() == 1
+    assert not path.exists()
+
+
+def test_any_damage_of_an_entry_is_a_miss(fresh: Path) -> None:
+    data = ("text", (1, -(2**70), 2.5, None, True), b"\0\1", ())
+    keys = [_entry(fresh, str(number), (number, data)) for number in range(3)]
+    (key, path), others = keys[0], [other.read_bytes() for _, other in keys[1:]]
+    whole = path.read_bytes()
+    damaged = [whole[:position] + bytes([whole[position] ^ 1 << bit]) + whole[position + 1 :]
+               for position in range(len(whole)) for bit in range(8)]  # fmt: skip
+    damaged += [whole[:position] for position in range(len(whole))]
+    damaged += [whole + b"\0", b"", *others, *(whole[:20] + other[20:] for other in others)]
+    for content in damaged:
+        path.write_bytes(content)
+        assert cache.load(key) is None
+    path.write_bytes(whole)
+    assert cache.load(key) == (0, data)
 
 
 # -- fresh processes ------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_inspect_lists_a_checkpoint(capsys: pytest.CaptureFixture[str], tmp_path
 def test_inspect_refuses(capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path) -> None:
     assert "no safetensors file" in refusal(capsys, "inspect", problem)
     assert "No such file" in refusal(capsys, "inspect", tmp_path / "nowhere")
-    assert "Is a directory" in refusal(capsys, "inspect", tmp_path)
+    assert "actual a directory" in refusal(capsys, "inspect", tmp_path)
 
 
 def test_arguments_are_checked(capsys: pytest.CaptureFixture[str]) -> None:

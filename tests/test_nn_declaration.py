@@ -426,7 +426,7 @@ def test_names_of_parameters_and_variables(graph: Graph) -> None:
     assert [name for name, _ in net.named_buffers()] == [
         "norm.running_mean", "norm.running_var", "norm.num_batches_tracked",
     ]  # fmt: skip
-    assert [v.name for v in net.parameters()][:3] == ["linear.weight", "linear.bias", "linear_1.weight"]
+    assert [v.name for v in net.parameters()][:3] == ["body.0.weight", "body.0.bias", "body.2.weight"]
     assert len(set(graph.variables)) == len(graph.variables) == 10
     assert not any(m.training for m in net.eval().modules())
     assert all(m.training for m in net.train().modules())

@@ -4,8 +4,10 @@ Comes in: a key and plain data (``emit.plain``). Goes out: the data that were ke
 is a digest of everything that the data follow from: what the caller names, the versions of LLVM and of this package's
 own sources (as their names, sizes and times of change say, which is how Python itself knows that a module has changed).
 
-An entry carries a digest of its contents. One that is damaged, foreign or unreadable is a miss, never an error. Entries
-are written to a temporary name and renamed; above ``LIMIT`` bytes those go that were used longest ago.
+An entry carries its key and a digest of the key and its contents. One that is damaged, lies under another key's name or
+is unreadable is a miss, never an error, and so is one that somebody else could have written (``private``). Where the
+whole folder is refused for that, ``STATICGRAD_DEBUG`` says so once. Entries are written to a temporary name and
+renamed; above ``LIMIT`` bytes those go that were used longest ago.
 
 ``STATICGRAD_CACHE=0`` turns it off, ``STATICGRAD_CACHE_DIR`` says where it lies.
 """
@@ -22,12 +24,13 @@ import time
 from importlib.machinery import PathFinder
 
 from staticgrad import config
-from staticgrad.compiler.emit import plain
+from staticgrad.compiler.emit import plain, private
 from staticgrad.compiler.emit.plain import Plain
 
-FORMAT = b"staticgrad entry 2\n"
+FORMAT = b"staticgrad entry 3\n"
 LIMIT = 256 << 20  # bytes on disk
 LARGEST = LIMIT // 4  # of one entry
+DIGEST = 32  # bytes of a digest of SHA-256
 SUFFIX, TEMPORARY = ".sge", ".tmp"
 ABANDONED = 3600.0  # seconds, after which nobody is still writing a temporary file
 OWN = ("staticgrad", "staticgrad.compiler", "staticgrad.runtime")
@@ -111,29 +114,54 @@ def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:
 
 
 def load(key: str | None) -> Plain:
-    """What was kept under ``key``, if it is there and whole, else None."""
+    """What was kept under ``key``, if it is there, whole, and of this user's own, else None."""
     place = directory()
     if place is None or key is None:
         return None
-    path = os.path.join(place, key + SUFFIX)
     try:
-        with open(path, "rb", buffering=0) as file:
-            content = file.readall()
-        with contextlib.suppress(OSError):
-            os.utime(path)
+        with _opened(place) as folder:
+            content = folder.read(key + SUFFIX, len(FORMAT) + DIGEST + len(key) + LARGEST)
     except OSError:
         return None
-    return _unpack(content)
+    return _unpack(key, content)
 
 
-def _unpack(content: bytes) -> Plain:
-    head, digest, body = content[: len(FORMAT)], content[len(FORMAT) :][:32], content[len(FORMAT) + 32 :]
-    if head != FORMAT or hashlib.sha256(body).digest() != digest:
+def _opened(place: str) -> private.Folder:
+    """The folder of entries.
+
+    Raises:
+        OSError: there is none, or it is not this user's own.
+    """
+    try:
+        return private.Folder(place)
+    except private.NotPrivate as refusal:
+        _say_once(str(refusal))
+        raise
+
+
+@functools.cache
+def _say_once(refusal: str) -> None:
+    if config.get("DEBUG") != "0":
+        print(f"staticgrad: compiled programs are not kept: {refusal}", file=sys.stderr)
+
+
+def _pack(key: str, body: bytes) -> bytes:
+    return b"".join((FORMAT, _digest(key, body), key.encode(), body))
+
+
+def _unpack(key: str, content: bytes) -> Plain:
+    head, digest, rest = content[: len(FORMAT)], content[len(FORMAT) :][:DIGEST], content[len(FORMAT) + DIGEST :]
+    name, body = rest[: len(key)], rest[len(key) :]
+    if head != FORMAT or name != key.encode() or _digest(key, body) != digest:
         return None
     try:
         return plain.load(body)
     except ValueError:
         return None
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(FORMAT + key.encode() + body).digest()
 
 
 def save(key: str | None, data: Plain) -> None:
@@ -145,62 +173,57 @@ def save(key: str | None, data: Plain) -> None:
     if len(body) > LARGEST:
         return
     with contextlib.suppress(OSError):
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        _write(os.path.join(place, key + SUFFIX), FORMAT + hashlib.sha256(body).digest() + body)
+        private.make(place)
+        with _opened(place) as folder:
+            folder.write(key + SUFFIX, _pack(key, body), TEMPORARY)
         if key.startswith("0"):  # one in sixteen: looking at all entries takes longer than writing one
             shrink(place)
 
 
-def _write(path: str, content: bytes) -> None:
-    """All or nothing: whoever reads the path meanwhile finds what was there before."""
-    import tempfile
+def entries(place: str) -> list[tuple[float, int, str]]:
+    """When each entry was last used, its bytes, its path; oldest first. None where there is no such place.
 
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), suffix=TEMPORARY)
+    Raises:
+        NotPrivate: the folder is not this user's own.
+        OSError: it cannot be read.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+        with private.Folder(place) as folder:
+            return [(used, size, os.path.join(place, name)) for used, size, name in _entries(folder, SUFFIX)]
+    except FileNotFoundError:
+        return []
 
 
-def entries(place: str, suffix: str = SUFFIX) -> list[tuple[float, int, str]]:
-    """When each entry was last used, its bytes, its path; oldest first. None where there is no such place."""
-    found = []
-    with contextlib.suppress(OSError), os.scandir(place) as files:
-        for file in files:
-            if file.name.endswith(suffix):
-                with contextlib.suppress(OSError):  # another process dropped it just now
-                    status = file.stat()
-                    found.append((status.st_mtime, status.st_size, file.path))
-    return sorted(found)
+def _entries(folder: private.Folder, suffix: str) -> list[tuple[float, int, str]]:
+    return sorted((status.st_mtime, status.st_size, name) for name, status in folder.files(suffix))
 
 
 def shrink(place: str) -> None:
     """Drop the entries used longest ago until no more than ``LIMIT`` bytes are left, and what was never written to its
     end."""
-    for written, _, path in entries(place, TEMPORARY):
-        if time.time() - written > ABANDONED:
-            _drop(path)
-    kept = entries(place)
-    total = sum(size for _, size, _ in kept)
-    for _, size, path in kept:
-        if total <= LIMIT:
-            return
-        _drop(path)
-        total -= size
-
-
-def _drop(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+    with private.Folder(place) as folder:
+        for written, _, name in _entries(folder, TEMPORARY):
+            if time.time() - written > ABANDONED:
+                folder.remove(name)
+        kept = _entries(folder, SUFFIX)
+        total = sum(size for _, size, _ in kept)
+        for _, size, name in kept:
+            if total <= LIMIT:
+                return
+            folder.remove(name)
+            total -= size
 
 
 def clear() -> int:
-    """Drop every entry; how many there were."""
+    """Drop every entry; how many there were.
+
+    Raises:
+        NotPrivate: the folder is not this user's own.
+    """
     place = directory()
     kept = entries(place) if place is not None else []
-    for _, _, path in kept:
-        _drop(path)
+    if place is not None and kept:
+        with private.Folder(place) as folder:
+            for _, _, path in kept:
+                folder.remove(os.path.basename(path))
     return len(kept)

@@ -52,6 +52,7 @@ def cut(
             contradict each other, a fed variable that is written.
         GraphError: two writes of one variable without an order.
     """
+    graph.settle_names()
     for fetch in fetches:
         if not isinstance(fetch, (Tensor, Node)) or not graph.holds(fetch):
             raise FetchError(f"{fetch!r} is no tensor or op of this graph", source=getattr(fetch, "source", None))

@@ -2,7 +2,7 @@
 
 A module is a Python object whose attributes are variables and other modules. Calling it declares its ops in the
 current graph; it keeps no values. A trainable variable is a parameter, any other variable a buffer. Names are paths of
-attributes, as in PyTorch (``"0.weight"``); the variables themselves are named after their layer: ``"linear_1.weight"``.
+attributes, as in PyTorch (``"0.weight"``), and variables are named so too where two modules do not claim one name.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FormatError
-from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.graph import Tensor
+from staticgrad.naming import Holder, Unmatched, match
 from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import Array
+from staticgrad.types import DTypeLike
 
 
 class Store(Protocol):
@@ -28,7 +30,7 @@ class Store(Protocol):
     def set(self, variable: Tensor, value: npt.ArrayLike) -> None: ...
 
 
-class Module:
+class Module(Holder):
     """The base of layers. A subclass sets variables and modules as attributes and defines ``forward``."""
 
     training: bool = True
@@ -123,21 +125,23 @@ class Module:
         """The values that a session has for parameters and buffers, by PyTorch's names."""
         return {name: sess.get(variable) for name, variable in self._state().items()}
 
-    def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
         """Set a session's values of parameters and buffers.
 
         Args:
             state_dict: arrays (or what NumPy makes arrays of) by the names of ``state_dict``.
             strict: refuse missing and additional names; otherwise they are passed over.
 
+        Returns:
+            ``(missing_keys, unexpected_keys)``: names of the module that had no value, and names of values that the
+            module does not have.
+
         Raises:
-            FormatError: names or shapes that do not agree; then nothing was changed.
+            FormatError: names or shapes that do not agree, or no name that does; then nothing was changed.
         """
         own = self._state()
-        missing = [name for name in own if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in own]
-        if strict and (missing or unexpected):
-            raise FormatError(f"load_state_dict: missing {missing}, unexpected {unexpected}")
+        what = f"load_state_dict of {type(self).__name__}"
+        rest = match(what, ("state_dict", "module"), own, state_dict, (not strict, not strict))
         values = {name: np.asarray(state_dict[name]) for name in own if name in state_dict}
         for name, value in values.items():
             variable = own[name]
@@ -146,6 +150,7 @@ class Module:
                 raise FormatError(f"load_state_dict: {name!r}: expected {variable.type}, actual {actual}")
         for name, value in values.items():
             sess.set(own[name], value.astype(own[name].dtype))
+        return rest
 
     # -- printing -----------------------------------------------------------------------------------------------
 
@@ -159,22 +164,9 @@ class Module:
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 
 
-class Scope:
-    """Names the variables of one layer: ``linear.weight``, and ``linear_1.weight`` for the next layer of its kind."""
-
-    def __init__(self, kind: str) -> None:
-        self.graph: Graph = get_default_graph()
-        number, prefix = 0, kind
-        while any(key.startswith(f"{prefix}.") for key in self.graph.variables):
-            number += 1
-            prefix = f"{kind}_{number}"
-        self.prefix = prefix
-
-    def variable(
-        self, name: str, initial: Any, shape: tuple[int, ...], dtype: Any, *, trainable: bool = True
-    ) -> Tensor:
-        """A variable of the layer."""
-        return Variable(initial, name=f"{self.prefix}.{name}", shape=shape, dtype=dtype, trainable=trainable)
+def parameter(initial: Any, shape: tuple[int, ...], dtype: DTypeLike, *, trainable: bool = True) -> Tensor:
+    """A variable of a layer, which is named after the attribute that it becomes."""
+    return Variable(initial, shape=shape, dtype=dtype, trainable=trainable)
 
 
 def repr_of(**values: Any) -> str:

@@ -129,6 +129,7 @@ def latest_value(variable: Tensor) -> Tensor:
 
 def gradient_key(x: Tensor) -> str:
     """The key under which a session accumulates the gradient of ``x``; the names of a graph's nodes are distinct."""
+    x.graph.settle_names()
     return f"{x.op.name}:{x.index}"
 
 

@@ -160,6 +160,7 @@ def accumulated_grad(x: Tensor) -> Tensor:
 
     What depends on a gradient that is not there is left out of a run, and cannot be fetched.
     """
+    x.graph.settle_names()
     attrs = AccumulatedAttributes(f"{x.op.name}:{x.index}", x.shape, x.dtype)
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
 

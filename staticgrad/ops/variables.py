@@ -6,8 +6,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from staticgrad import naming
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Tensor, get_default_graph
+from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
@@ -23,6 +24,8 @@ from staticgrad.types import (
     sizes,
     to_array,
 )
+
+BASE = "variable"
 
 
 @runtime_checkable
@@ -45,7 +48,8 @@ def Variable(
 
     Args:
         value: its first value (copied now), or an initializer of ``sg.init`` together with ``shape``.
-        name: the key in checkpoints, ``variable``, ``variable_1``, … by default.
+        name: the key in checkpoints. By default the path of the module that holds the variable as an attribute
+            (``encoder.weight``), and in no module ``variable``, ``variable_1``, …
         dtype: without it arrays keep theirs, Python floats and initializers are float32.
         trainable: whether it requires a gradient; by default floating variables do.
         shape: with a number, the shape that it fills.
@@ -58,29 +62,27 @@ def Variable(
             missing or wrong.
     """
     graph = get_default_graph()
-    if name is not None and name in graph.variables:
+    if name is not None and name in graph._variables:
         raise GraphError(
-            f"a variable named {name!r} exists already (declared at {graph.variables[name].source}):"
+            f"a variable named {name!r} exists already (declared at {graph._variables[name].source}):"
             " names of variables are the keys of checkpoints"
         )
-    key = name if name is not None else _free_name(graph)
-    attrs = _attributes(key, value, dtype, shape)
+    attrs = _attributes(BASE if name is None else name, value, dtype, shape)
     if trainable and not is_floating(attrs.dtype):
-        raise GraphError(f"only floating-point tensors can require gradients: variable {key!r} is {attrs.dtype.name}")
+        what = f"variable {attrs.key!r} is {attrs.dtype.name}"
+        raise GraphError(f"only floating-point tensors can require gradients: {what}")
     trains = is_floating(attrs.dtype) if trainable is None else bool(trainable)
-    attrs = VariableAttributes(attrs.key, attrs.shape, attrs.dtype, attrs.initial, trains)
+    key = f"{BASE} {len(graph.nodes)}" if name is None else name  # no name for long: it is worked out
+    attrs = VariableAttributes(key, attrs.shape, attrs.dtype, attrs.initial, trains)
     x = graph.add(VARIABLE, (), attrs, name=key).outputs[0]
-    graph.variables[key] = x
+    if name is None:
+        naming.register(graph, x, BASE)
+    else:
+        graph._variables[key] = x
+        naming.note_change()
     if trains:
         x.requires_grad_()
     return x
-
-
-def _free_name(graph: Graph) -> str:
-    number = 0
-    while (key := "variable" if number == 0 else f"variable_{number}") in graph.variables or key in graph._names:
-        number += 1
-    return key
 
 
 def _attributes(

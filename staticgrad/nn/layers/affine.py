@@ -12,7 +12,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
-from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.optable import Array
 from staticgrad.types import DTypeLike, float32
 
@@ -45,9 +45,8 @@ class Linear(Module):
     ) -> None:
         self.in_features, self.out_features = in_features, out_features
         initial = fan_bound(in_features) if first_bias is None else first_bias
-        scope = Scope("linear")
-        self.weight = scope.variable("weight", WEIGHT, (out_features, in_features), dtype)
-        self.bias = scope.variable("bias", initial, (out_features,), dtype) if bias else None
+        self.weight = parameter(WEIGHT, (out_features, in_features), dtype)
+        self.bias = parameter(initial, (out_features,), dtype) if bias else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.linear(input, self.weight, self.bias)
@@ -81,7 +80,7 @@ class Embedding(Module):
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise GraphError(f"Embedding: padding_idx={padding_idx} for {num_embeddings} rows")
             first = _RowOfZeros(first, padding_idx)
-        self.weight = Scope("embedding").variable("weight", first, (num_embeddings, embedding_dim), dtype)
+        self.weight = parameter(first, (num_embeddings, embedding_dim), dtype)
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.embedding(input, self.weight, self.padding_idx)

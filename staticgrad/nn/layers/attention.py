@@ -12,7 +12,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import Linear
-from staticgrad.nn.module import Module, Scope
+from staticgrad.nn.module import Module, parameter
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import DTypeLike, bool_, float32
 
@@ -51,21 +51,19 @@ class MultiheadAttention(Module):
         if num_heads < 1 or embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: {embed_dim} features do not fall into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        scope, rows = Scope("multiheadattention"), 3 * embed_dim
+        rows = 3 * embed_dim
         sizes, first = (embed_dim, kdim or embed_dim, vdim or embed_dim), init.xavier_uniform()
         if sizes == (embed_dim,) * 3:
-            self.in_proj_weight = scope.variable("in_proj_weight", first, (rows, embed_dim), dtype)
+            self.in_proj_weight = parameter(first, (rows, embed_dim), dtype)
         else:
             self.q_proj_weight, self.k_proj_weight, self.v_proj_weight = (
-                scope.variable(f"{name}_proj_weight", first, (embed_dim, size), dtype)
-                for name, size in zip("qkv", sizes, strict=True)
+                parameter(first, (embed_dim, size), dtype) for size in sizes
             )
         self.add_zero_attn = add_zero_attn
-        self.in_proj_bias = scope.variable("in_proj_bias", init.zeros(), (rows,), dtype) if bias else None
+        self.in_proj_bias = parameter(init.zeros(), (rows,), dtype) if bias else None
         self.out_proj = Linear(embed_dim, embed_dim, bias, dtype=dtype, first_bias=init.zeros())
         self.bias_k, self.bias_v = (
-            scope.variable(f"bias_{name}", init.xavier_normal(), (1, 1, embed_dim), dtype) if add_bias_kv else None
-            for name in "kv"
+            parameter(init.xavier_normal(), (1, 1, embed_dim), dtype) if add_bias_kv else None for _ in "kv"
         )
 
     def forward(

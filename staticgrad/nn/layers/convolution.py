@@ -11,7 +11,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import WEIGHT, fan_bound
-from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes, pair, window_padding
 from staticgrad.types import DTypeLike, float32
 
@@ -19,14 +19,14 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 
 def _filters(
-    layer: str, scope: Scope, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
+    layer: str, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[Tensor, init.Initializer]:
     """Weights (channels[0], channels[1] / groups, *kernel), and what biases beside them begin with."""
     first, second = channels
     if groups < 1 or first % groups or second % groups:
         raise GraphError(f"{layer}: {first} and {second} channels do not fall into {groups} groups")
     shape = (first, second // groups, *kernel)
-    return scope.variable("weight", WEIGHT, shape, dtype), fan_bound(math.prod(shape[1:]))
+    return parameter(WEIGHT, shape, dtype), fan_bound(math.prod(shape[1:]))
 
 
 class _Convolution(Module):
@@ -49,14 +49,14 @@ class _Convolution(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        layer, scope = type(self).__name__, Scope(f"conv{self.axes}d")
+        layer = type(self).__name__
         if padding_mode not in get_args(PaddingMode):
             raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected one of {get_args(PaddingMode)}")
         self.kernel_size = pair(kernel_size, f"{layer}: kernel_size", 1)[: self.axes]
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.stride, self.padding, self.dilation, self.padding_mode = stride, padding, dilation, padding_mode
-        self.weight, first = _filters(layer, scope, (out_channels, in_channels), groups, self.kernel_size, dtype)
-        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
+        self.weight, first = _filters(layer, (out_channels, in_channels), groups, self.kernel_size, dtype)
+        self.bias = parameter(first, (out_channels,), dtype) if bias else None
 
     def _framed(self, input: TensorLike) -> tuple[TensorLike, Sizes | Literal["same", "valid"]]:
         """The input with what the padding mode puts around it, and the padding with zeros that is left."""
@@ -126,12 +126,12 @@ class ConvTranspose2d(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        layer, scope = type(self).__name__, Scope("conv_transpose2d")
+        layer = type(self).__name__
         kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
         self.groups, self.dilation = groups, dilation
         self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.weight, first = _filters(layer, scope, (in_channels, out_channels), groups, kernel, dtype)
-        self.bias = scope.variable("bias", first, (out_channels,), dtype) if bias else None
+        self.weight, first = _filters(layer, (in_channels, out_channels), groups, kernel, dtype)
+        self.bias = parameter(first, (out_channels,), dtype) if bias else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.conv_transpose2d(

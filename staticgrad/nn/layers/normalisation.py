@@ -7,7 +7,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, control_dependencies, no_grad
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
-from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import DTypeLike, float32, int64, integers
@@ -29,16 +29,16 @@ class _BatchNorm(Module):
         dtype: DTypeLike = float32,
     ) -> None:
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        scope, shape = Scope(type(self).__name__.lower()), (num_features,)
-        self.weight = scope.variable("weight", init.ones(), shape, dtype) if affine else None
-        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if affine else None
+        shape = (num_features,)
+        self.weight = parameter(init.ones(), shape, dtype) if affine else None
+        self.bias = parameter(init.zeros(), shape, dtype) if affine else None
         self.running_mean: Tensor | None = None
         self.running_var: Tensor | None = None
         self.num_batches_tracked: Tensor | None = None
         if track_running_stats:
-            self.running_mean = scope.variable("running_mean", init.zeros(), shape, dtype, trainable=False)
-            self.running_var = scope.variable("running_var", init.ones(), shape, dtype, trainable=False)
-            self.num_batches_tracked = scope.variable("num_batches_tracked", init.zeros(), (), int64, trainable=False)
+            self.running_mean = parameter(init.zeros(), shape, dtype, trainable=False)
+            self.running_var = parameter(init.ones(), shape, dtype, trainable=False)
+            self.num_batches_tracked = parameter(init.zeros(), (), int64, trainable=False)
 
     def forward(self, input: TensorLike) -> Tensor:
         x = lift(input)
@@ -98,9 +98,8 @@ class LayerNorm(Module):
     ) -> None:
         shape = self.normalized_shape = integers(normalized_shape)
         self.eps = eps
-        scope = Scope("layernorm")
-        self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
-        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if elementwise_affine and bias else None
+        self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
+        self.bias = parameter(init.zeros(), shape, dtype) if elementwise_affine and bias else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -122,7 +121,7 @@ class RMSNorm(Module):
     ) -> None:
         shape = self.normalized_shape = integers(normalized_shape)
         self.eps = eps
-        self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
+        self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
@@ -143,9 +142,8 @@ class GroupNorm(Module):
         if num_groups < 1 or num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not fall into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
-        scope = Scope("groupnorm")
-        self.weight = scope.variable("weight", init.ones(), (num_channels,), dtype) if affine else None
-        self.bias = scope.variable("bias", init.zeros(), (num_channels,), dtype) if affine else None
+        self.weight = parameter(init.ones(), (num_channels,), dtype) if affine else None
+        self.bias = parameter(init.zeros(), (num_channels,), dtype) if affine else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

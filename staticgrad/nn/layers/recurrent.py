@@ -13,7 +13,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
-from staticgrad.nn.module import Module, Scope
+from staticgrad.nn.module import Module, parameter
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import DTypeLike, float32
 
@@ -45,7 +45,6 @@ class _Recurrent(Module):
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound = 1 / math.sqrt(hidden_size)
         first = init.uniform(-bound, bound)
-        scope = Scope(type(self).__name__.lower())
         rows, size = self.gates * hidden_size, self.state_sizes[0]
         for layer in range(num_layers):
             columns = input_size if layer == 0 else size * self.directions
@@ -56,7 +55,7 @@ class _Recurrent(Module):
                 if self.proj_size:
                     shapes["weight_hr"] = (size, hidden_size)
                 for name, shape in shapes.items():
-                    setattr(self, name + suffix, scope.variable(name + suffix, first, shape, dtype))
+                    setattr(self, name + suffix, parameter(first, shape, dtype))
 
     @property
     def directions(self) -> int:

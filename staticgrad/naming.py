@@ -1,0 +1,273 @@
+"""Names of variables that their users have not named: the paths of the modules that hold them.
+
+    name ::= path                      in the outermost module, its root, if no other variable has that name
+           | kind ["_" n] "." path     of the variables of a root that shares a path with something else
+           | base ["_" n]              of a variable in no module; the base is ``variable``
+
+A path is known when modules have been put into each other, which is after their variables were declared. So these names
+are worked out anew, from the modules as they are then, when somebody asks for one. They are settled when something
+keeps a name: a program, a session, a slot of an optimizer, a gradient, a text. Numbers follow the order of declaration;
+``Graph.origins`` tells of the names that have one, or would have one beside others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Container, Iterable
+from typing import Any, NamedTuple, Self
+
+from staticgrad.errors import FormatError, SourceLine, user_source
+from staticgrad.graph import Graph, Node, Tensor
+
+WITH_KEYS = frozenset({"variable", "assign", "latest_value"})  # ops whose attributes hold a variable's name
+
+
+class Unmatched(NamedTuple):
+    """What took no part when values were loaded by name: names without a value, and values without a place."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
+def match(
+    what: str, places: tuple[str, str], wanted: Iterable[str], found: Iterable[str], allowed: tuple[bool, bool]
+) -> Unmatched:
+    """Compare the names that are wanted with those of the values that were found.
+
+    Args:
+        what: begins the message of an error.
+        places: where values were looked for, and where their places are.
+        allowed: whether wanted names may be missing, and whether others may be found.
+
+    Raises:
+        FormatError: there are names that may not be, or no two names are the same.
+    """
+    names, others = dict.fromkeys(wanted), dict.fromkeys(found)
+    rest = Unmatched([n for n in names if n not in others], [n for n in others if n not in names])
+    refused = any(some and not may for some, may in zip(rest, allowed, strict=True))
+    if not refused and (len(rest.missing_keys) < len(names) or not (names or others)):
+        return rest
+    source, target = places
+    problem = f"other variables than the {target}'s" if refused else f"none of the {target}'s variables"
+    texts = (f"missing in the {source}", f"not in the {target}")
+    parts = [f"\n  {text}: {', '.join(map(repr, some))}" for text, some in zip(texts, rest, strict=True) if some]
+    raise FormatError(f"{what}: {problem}{''.join(parts)}")
+
+
+class Holder:
+    """What holds variables and other holders as attributes: the base of modules. It knows what holds it, and the user's
+    line that made it."""
+
+    __slots__ = ("_holder_homes", "_holder_source")
+    _holder_homes: list[Home]
+    _holder_source: SourceLine | None
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        holder = super().__new__(cls)
+        object.__setattr__(holder, "_holder_homes", [])
+        object.__setattr__(holder, "_holder_source", user_source())
+        return holder
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = vars(self).get(name)
+        super().__setattr__(name, value)
+        if before is not value and vars(self).get(name) is value:  # not what a property of this name keeps elsewhere
+            self._release(before, name)
+            homes = _homes_of(value)
+            if homes is not None:
+                homes.append(Home(self, name))
+                note_change()
+
+    def __delattr__(self, name: str) -> None:
+        before = vars(self).get(name)
+        super().__delattr__(name)
+        self._release(before, name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self).copy()  # what holds it does not hold its copy
+
+    def _release(self, value: object, name: str) -> None:
+        homes = _homes_of(value)
+        if homes:
+            homes[:] = [home for home in homes if home.holder is not self or home.name != name]
+            note_change()
+
+
+class Home(NamedTuple):
+    """The attribute by which a holder holds something."""
+
+    holder: Holder
+    name: str
+
+
+def _homes_of(value: object) -> list[Home] | None:
+    """Where something is held; None for what has no name to be worked out."""
+    if isinstance(value, Holder):
+        return value._holder_homes
+    if isinstance(value, Tensor):
+        unnamed = value.op.graph.unsettled.get(value.op)
+        return None if unnamed is None else unnamed.homes
+    return None
+
+
+class Unnamed:
+    """A variable that its user has not named. ``base`` is what its name begins with while nothing holds it, ``origin``
+    what its present name comes from."""
+
+    __slots__ = ("base", "homes", "origin", "variable")
+
+    def __init__(self, variable: Tensor, base: str) -> None:
+        self.variable = variable
+        self.base = base
+        self.homes: list[Home] = []
+        self.origin: Origin | None = None
+
+    def place(self) -> tuple[Holder | None, str]:
+        """The root that holds the variable, if one does, and the path in it."""
+        root: Holder | None = None
+        path: list[str] = []
+        homes, seen = self.homes, set[int]()
+        while homes and id(homes[0].holder) not in seen:  # modules might hold each other
+            root, name = homes[0]
+            seen.add(id(root))
+            path.append(name)
+            homes = root._holder_homes
+        return root, ".".join(reversed(path))
+
+
+class Origin:
+    """What a name comes from that has a number or might have one: what stands before the number with what stands
+    behind, and the line that was counted. Variables with one ``base`` are told apart by the order of their lines."""
+
+    __slots__ = ("_text", "base", "source")
+
+    def __init__(self, base: str, source: SourceLine | None) -> None:
+        self.base = base
+        self.source = source
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The line as it is written, or its place where the text is not to be had."""
+        if self._text is None:
+            source = self.source
+            self._text = "" if source is None else source.text or f"{source.file}:{source.line}"
+        return self._text
+
+
+# -- working out ------------------------------------------------------------------------------------------------------
+
+_changes = [0]  # how often something was declared, or held by something else, that names may follow from
+
+
+def note_change() -> None:
+    """Work out names anew when somebody asks next."""
+    _changes[0] += 1
+
+
+def register(graph: Graph, variable: Tensor, base: str) -> None:
+    """Let the name of a variable be worked out."""
+    graph._names.pop(variable.op._name)  # which it got only because a node has one
+    graph.unsettled[variable.op] = Unnamed(variable, base)
+    note_change()
+
+
+def work_out(graph: Graph) -> dict[str, Tensor]:
+    """Give the unnamed variables of a graph the names that follow from where they are held now.
+
+    Returns:
+        All variables of the graph by name, in order of declaration.
+    """
+    with graph._lock:
+        known = graph.named
+        if known is None or known[0] != _changes[0]:
+            count = _changes[0]
+            _rename(graph, _names(graph))
+            variables = [*graph._variables.values(), *(one.variable for one in graph.unsettled.values())]
+            variables.sort(key=lambda x: x.op.serial)
+            known = graph.named = count, {x.op.attrs.key: x for x in variables}
+        return known[1]
+
+
+def settle(graph: Graph) -> None:
+    """Let the names that the variables of a graph have now be theirs for good."""
+    with graph._lock:
+        if not graph.unsettled:
+            return
+        graph._variables = work_out(graph)
+        for one in graph.unsettled.values():
+            one.variable.op._name = graph.unique_name(one.variable.op.attrs.key)
+            if one.origin is not None:
+                graph.origins[one.variable.op.attrs.key] = one.origin
+        graph.unsettled.clear()
+        graph.named = None
+        bases = Counter(origin.base for origin in graph.origins.values())
+        for origin in graph.origins.values():
+            if bases[origin.base] > 1:
+                origin.text  # noqa: B018  read now: the file may be edited while the process runs
+
+
+def _names(graph: Graph) -> dict[Node, str]:
+    """The name of each unnamed variable; sets their origins."""
+    roots: dict[int, tuple[Holder, list[tuple[str, Unnamed]]]] = {}
+    alone: list[Unnamed] = []
+    for one in graph.unsettled.values():
+        root, path = one.place()
+        if root is None:
+            alone.append(one)
+        else:
+            roots.setdefault(id(root), (root, []))[1].append((path, one))
+    names = _Names(graph)
+    claims = Counter(path for _, members in roots.values() for path, _ in members)
+    numbered: list[tuple[Holder, list[tuple[str, Unnamed]]]] = []
+    for root, members in roots.values():
+        if all(claims[path] == 1 and path not in names.taken for path, _ in members):
+            for path, one in members:
+                names.give(one, path, None)
+        else:
+            numbered.append((root, members))
+    for root, members in numbered:
+        kind = type(root).__name__.lower()
+        prefix = names.free(kind, [f".{path}" for path, _ in members])
+        for path, one in members:
+            names.give(one, f"{prefix}.{path}", Origin(f"{kind}.{path}", root._holder_source))
+    for one in alone:
+        names.give(one, names.free(one.base, [""], graph._names), Origin(one.base, one.variable.source))
+    return names.given
+
+
+class _Names:
+    """The names of a graph's variables while they are given."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.taken = set(graph._variables)
+        self.given: dict[Node, str] = {}
+        self._numbers = Counter[str]()  # below which every number is taken
+
+    def free(self, base: str, ends: list[str], others: Container[str] = ()) -> str:
+        """The base, or the base with the least number, such that it is free with each of the ends."""
+        while True:
+            number = self._numbers[base]
+            found = f"{base}_{number}" if number else base
+            self._numbers[base] += 1
+            if not any(found + end in self.taken or found + end in others for end in ends):
+                return found
+
+    def give(self, one: Unnamed, name: str, origin: Origin | None) -> None:
+        if name in self.taken:  # two attributes whose paths are spelt alike
+            name = self.free(name, [""])
+        self.taken.add(name)
+        self.given[one.variable.op] = name
+        one.origin = origin
+
+
+def _rename(graph: Graph, names: dict[Node, str]) -> None:
+    """Write the names into the nodes of the variables and of what reads and writes them."""
+    changed = {node.attrs.key: name for node, name in names.items() if node.attrs.key != name}
+    if changed:
+        for node in graph.nodes:
+            if node.op.name in WITH_KEYS and node.attrs.key in changed:
+                node.attrs = dataclasses.replace(node.attrs, key=changed[node.attrs.key])
+    for node, name in names.items():
+        node._name = name
