@@ -194,6 +194,18 @@ def reduction(m: Maker, x: Tensor) -> Tensor | None:
     return m.squash(y)
 
 
+def folded(m: Maker, x: Tensor) -> Tensor | None:
+    """A reduction of what is combined of ``x`` and operands in other orders of their axes."""
+    if x.ndim < 2:
+        return None
+    y = m.choose(BINARY)(x, m.permuted(x.shape))
+    y = m.choose(BINARY)(m.operand(x.shape), y) if m.chance(0.3) else y
+    axes = (m.axis(x),) if m.chance(0.6) else m.axes(x)
+    function = m.choose((sg.sum, sg.sum, sg.mean, sg.max, sg.logsumexp, sg.var))
+    result: Tensor = function(y, axes, keepdims=m.chance(0.3))
+    return result * math.prod(x.shape[a] for a in axes) ** -0.5 if function is sg.sum else result
+
+
 def centred(m: Maker, x: Tensor) -> Tensor | None:
     """What a reduction gives is broadcast against what it was taken of."""
     if x.ndim == 0:
@@ -268,13 +280,13 @@ def gather(m: Maker, x: Tensor) -> Tensor | None:
 
 
 FAMILIES: dict[str, Family] = {
-    "pointwise": pointwise, "outer": outer, "view": view, "reduction": reduction, "centred": centred,
+    "pointwise": pointwise, "outer": outer, "view": view, "reduction": reduction, "folded": folded, "centred": centred,
     "normalisation": normalisation, "product": product, "convolution": convolution, "attention": attention,
     "arrangement": arrangement, "gather": gather, "loop": loop,
 }  # fmt: skip
 WEIGHTS = {
-    "pointwise": 5, "outer": 1.5, "view": 5, "reduction": 4, "centred": 1.5, "normalisation": 3, "product": 4,
-    "convolution": 2.5, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
+    "pointwise": 5, "outer": 1.5, "view": 5, "reduction": 3, "folded": 4, "centred": 2, "normalisation": 3,
+    "product": 4, "convolution": 2.5, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
 }  # fmt: skip
 
 
@@ -283,6 +295,14 @@ WEIGHTS = {
 
 def _anything(m: Maker) -> Tensor:
     return m.operand(m.shape(m.choose((1, 2, 2, 3, 3, 3, 4))))
+
+
+def _cube(m: Maker) -> Tensor:
+    """Three axes or four, of which the inner ones are often short."""
+    shape = m.shape(m.choose((2, 3, 3, 4)))
+    if m.chance(0.5):
+        shape = tuple(sorted(shape, reverse=True))
+    return m.operand(shape) if m.chance(0.6) else m.permuted(shape)
 
 
 def _rows(m: Maker) -> Tensor:
@@ -313,5 +333,5 @@ def _tokens(m: Maker) -> Tensor:
 
 STARTS: dict[str, Callable[[Maker], Tensor]] = {
     "pointwise": _anything, "view": _anything, "product": _matrix, "convolution": _images, "attention": _tokens,
-    "normalisation": _rows, "loop": _rows,
+    "normalisation": _rows, "loop": _rows, "folded": _cube, "reduction": _cube,
 }  # fmt: skip
