@@ -17,7 +17,12 @@ import pytest
 
 import staticgrad as sg
 from staticgrad import interpreter
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.options import Options
+from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Node
+from staticgrad.runtime.binding import types_of
 from staticgrad.runtime.native import NativeRunner
 from staticgrad.types import TensorType
 from support.large_programs import LargeProgram, large_program
@@ -57,6 +62,13 @@ def compiled(program: LargeProgram, target: str) -> tuple[list[Array], list[Arra
             return two, runner.run(arrays)
     with environment(**chosen), sg.Session(program.graph, num_threads=1) as session:
         return two, list(session.run(program.fetches, program.feeds))
+
+
+def emit(program: LargeProgram, target: Target) -> None:
+    """Compile a program as far as the text of its code, for any target."""
+    feeds = types_of(list(program.feeds), [x.shape for x in program.feeds.values()])
+    region = cut(program.graph, program.fetches, feeds)
+    compile_region(region, Options(target, workers=2, prepares=True))
 
 
 def reference(program: LargeProgram) -> list[Array]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import staticgrad as sg
 from staticgrad.graph import Tensor
 from support.large_draws import Maker, broadcasts
-from support.large_networks import attention, convolution, loop, normalisation, product
+from support.large_networks import attention, convolution, factorisation, loop, normalisation, product
 
 Family = Callable[[Maker, Tensor], "Tensor | None"]
 
@@ -24,6 +24,8 @@ UNARY: tuple[Callable[[Tensor], Tensor], ...] = (
     sg.tanh, sg.nn.sigmoid, sg.nn.relu, sg.nn.gelu, sg.nn.silu, sg.nn.softplus, sg.abs, sg.negative, sg.sin, sg.erf,
     lambda x: sg.exp(sg.tanh(x)), lambda x: sg.sqrt(x * x + 0.5), lambda x: sg.log(x * x + 1.0), lambda x: x / 3.0,
     lambda x: sg.where(x > 0.1, x, x * 0.25), lambda x: sg.clip(x, -0.5, 0.7), lambda x: 2.0 - x, sg.square,
+    lambda x: sg.atan(x), lambda x: sg.log2(x * x + 1.0), lambda x: x**3 * 0.1, lambda x: sg.asin(sg.tanh(x) * 0.9),
+    lambda x: sg.pow(x * x + 0.5, 0.7), lambda x: sg.exp2(sg.tanh(x)), sg.erfc, lambda x: sg.sinh(sg.tanh(x)),
     lambda x: sg.rsqrt(x * x + 1.0), lambda x: sg.cos(x) * x, sg.expm1, lambda x: sg.nn.leaky_relu(x, 0.1),
 )  # fmt: skip
 BINARY: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (
@@ -282,11 +284,12 @@ def gather(m: Maker, x: Tensor) -> Tensor | None:
 FAMILIES: dict[str, Family] = {
     "pointwise": pointwise, "outer": outer, "view": view, "reduction": reduction, "folded": folded, "centred": centred,
     "normalisation": normalisation, "product": product, "convolution": convolution, "attention": attention,
-    "arrangement": arrangement, "gather": gather, "loop": loop,
+    "arrangement": arrangement, "gather": gather, "loop": loop, "factorisation": factorisation,
 }  # fmt: skip
 WEIGHTS = {
     "pointwise": 5, "outer": 1.5, "view": 5, "reduction": 3, "folded": 4, "centred": 2, "normalisation": 3,
-    "product": 4, "convolution": 2.5, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
+    "product": 4, "convolution": 4, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
+    "factorisation": 0.7,
 }  # fmt: skip
 
 
@@ -313,13 +316,28 @@ def _matrix(m: Maker) -> Tensor:
     return m.operand(m.shape(m.choose((2, 2, 3)), m.elements // m.choose((1, 1, 2, 4))))
 
 
+NETWORKS = ((3, 224), (16, 112), (32, 112), (64, 56), (128, 28), (144, 56), (256, 14), (512, 7), (960, 7), (24, 33))
+
+
 def _images(m: Maker) -> Tensor:
+    """As layers of networks have them, or of any sizes."""
+    if m.chance(0.5):
+        channels, size = m.choose(NETWORKS)
+        if m.scale > 1:
+            channels, size = max(1, channels // 4), max(7, size // 4)
+        most = max(1, m.elements // (channels * size * size))
+        return m.feed((min(most, m.choose((1, 2, 4, 16))), channels, size, size))
     channels = m.choose((1, 3, 3, 4, 8, 12, 16, 16, 24, 32, 33, 48, 64, 64, 96, 128))
     batch = m.choose((1, 1, 2, 3, 4, 8, 9))
     points = max(4, m.elements // m.choose((1, 2, 4)) // (channels * batch))
     height = min(points // 2, max(2, round(points ** m.choose((0.5, 0.5, 0.5, 0.4, 0.6))) + m.number(-1, 1)))
-    width = max(2, points // height)
-    return m.feed((batch, channels, height, width))
+    return m.feed((batch, channels, height, max(2, points // height)))
+
+
+def _squares(m: Maker) -> Tensor:
+    """Batches of square matrices; one that is not small takes as much work as many that are."""
+    size = m.number(2, 12) if m.chance(0.5) else m.number(12, 150 if m.scale == 1 else 40)
+    return m.feed((max(1, m.elements // 2 // size**3 * 4), size, size))
 
 
 def _tokens(m: Maker) -> Tensor:
@@ -333,5 +351,5 @@ def _tokens(m: Maker) -> Tensor:
 
 STARTS: dict[str, Callable[[Maker], Tensor]] = {
     "pointwise": _anything, "view": _anything, "product": _matrix, "convolution": _images, "attention": _tokens,
-    "normalisation": _rows, "loop": _rows, "folded": _cube, "reduction": _cube,
+    "normalisation": _rows, "loop": _rows, "folded": _cube, "reduction": _cube, "factorisation": _squares,
 }  # fmt: skip

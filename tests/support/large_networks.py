@@ -209,13 +209,13 @@ def _groups(m: Maker, channels: int) -> int:
 def _weighted(m: Maker, x: Tensor) -> Tensor | None:
     """A convolution, forward or transposed, with what usually follows it."""
     batch, channels, height, width = x.shape
-    kh, kw = m.choose(((1, 1), (3, 3), (3, 3), (3, 3), (5, 5), (2, 2), (1, 3), (7, 7), (3, 1)))
+    kh, kw = m.choose(((1, 1), (1, 1), (1, 1), (3, 3), (3, 3), (3, 3), (3, 3), (5, 5), (2, 2), (1, 3), (7, 7), (3, 1)))
     if height < kh + 2 or width < kw + 2:
         kh = kw = 1
     groups, inner = _groups(m, channels), kh * kw
-    per_group = max(1, min(m.flops // (x.size * inner), m.most * 2 // (batch * height * width)))
-    out = m.choose((8, 16, 24, 32, 64, m.size(100), m.size(100), 3))
-    out = max(1, min(out, per_group if groups == 1 else per_group * 2))
+    work = m.flops * m.choose((1, 1, 3)) * groups
+    limit = max(1, min(work // (x.size * inner), m.most // (batch * height * width)))
+    out = min(limit, m.choose((8, 16, 24, 32, 64, channels, channels // 4, channels * 4, m.size(100), m.size(100), 3)))
     out = groups * max(1, out // groups)
     spread = (channels // groups * inner) ** -0.5
     stride, dilation = m.choose((1, 1, 1, 2, 2, 3)), m.choose((1, 1, 1, 1, 2)) if min(height, width) > 16 else 1
@@ -263,6 +263,28 @@ def attention(m: Maker, x: Tensor) -> Tensor | None:
     return sg.matmul(sg.nn.softmax(scores, -1), value)
 
 
+# -- matrices ---------------------------------------------------------------------------------------------------------
+
+
+def factorisation(m: Maker, x: Tensor) -> Tensor | None:
+    """Of symmetric matrices whose eigenvalues are far from zero, and systems with them."""
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.shape[-1] > 160 or x.size * x.shape[-1] > m.flops // 4:
+        return None
+    size = x.shape[-1]
+    y = sg.tanh(x)
+    square = (y + sg.matrix_transpose(y)) * (0.5 / size**0.5) + sg.eye(size, dtype=x.dtype) * 3.0
+    kind = m.number(0, 4)
+    if kind == 0:
+        return sg.linalg.cholesky(square)
+    if kind == 1:
+        return sg.linalg.solve(square + sg.tril(y) * (0.5 / size), m.whole((*x.shape[:-1], m.number(1, 9))))
+    if kind == 2:
+        return sg.linalg.slogdet(square)[1]
+    if kind == 3:
+        return sg.linalg.solve_triangular(sg.linalg.cholesky(square), m.whole((*x.shape[:-1], m.number(1, 40))))
+    return sg.linalg.inv(square)
+
+
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 MOST_STEPS = 48  # the reference takes each in Python
@@ -273,7 +295,7 @@ def loop(m: Maker, x: Tensor) -> Tensor | None:
     if x.ndim < 2 or min(x.shape) > MOST_STEPS:
         return None
     axis = m.choose([a for a, s in enumerate(x.shape) if s <= MOST_STEPS])
-    rows, backwards, kind = sg.moveaxis(x, axis, 0), m.chance(0.4), m.number(0, 5)
+    rows, backwards, kind = sg.moveaxis(x, axis, 0), m.chance(0.4), m.number(0, 7)
     first = m.feed(rows.shape[1:])
     if kind == 0:
         return sg.scan(lambda c, row: (sg.tanh(c * 0.5 + row), c - row), first, rows, reverse=backwards)[1]
@@ -289,4 +311,8 @@ def loop(m: Maker, x: Tensor) -> Tensor | None:
         return sg.map(lambda row: sg.nn.softmax(row * 0.5) if row.ndim else sg.tanh(row), rows)
     if kind == 4:
         return sg.map(lambda row: sg.sum(sg.tanh(row) * first) * first.size**-0.5, rows)
-    return sg.map(lambda row: row - sg.mean(row, 0, keepdims=True) if row.ndim else row * 0.5, rows)
+    if kind == 5:
+        return sg.map(lambda row: row - sg.mean(row, 0, keepdims=True) if row.ndim else row * 0.5, rows)
+    if kind == 6:
+        return sg.while_loop(lambda s: s[1] < 3, lambda s: (sg.cos(s[0]) + x * 0.1, s[1] + 1), (x, 0), max_steps=4)[0]
+    return sg.cond(sg.sum(first * first) > 0.0, lambda: sg.sin(x), lambda: x * x[0] * 0.1)
