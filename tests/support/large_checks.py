@@ -170,7 +170,7 @@ def check(seed: int, targets: Sequence[str], scale: int = 1) -> None:
     for target in targets:
         found = failure(program, want, target)
         if found is not None:
-            raise AssertionError(f"{target}: {found}\n{program}\n{_shrunk(program, target)}\n{program.graph}")
+            raise AssertionError(f"{target}: {found}\n{program}\n{_shrunk(program, target)}")
 
 
 def _shrunk(program: LargeProgram, target: str) -> str:
@@ -180,5 +180,5 @@ def _shrunk(program: LargeProgram, target: str) -> str:
         found = failure(shorter, reference(shorter), target)
         if found is not None:
             call = f"large_program({program.seed}, scale={program.scale}, ops={ops})"
-            return f"{call} is wrong as well: {found}\n{shorter}"
-    return "it fails with all of its ops only"
+            return f"{call} is wrong as well: {found}\n{shorter.graph}"
+    return f"large_program({program.seed}, scale={program.scale}) is wrong with all of its ops only\n{program.graph}"

@@ -149,6 +149,9 @@ def view(m: Maker, x: Tensor) -> Tensor | None:
 # -- reductions --------------------------------------------------------------------------------------------------------
 
 
+MOST_FACTORS = 4000  # of more the rounding adds up to what decides comparisons
+
+
 def _near_one(x: Tensor, count: int) -> Tensor:
     """Factors of which the product of so many is of moderate size."""
     return 1.0 + sg.tanh(x) * (0.5 / count**0.5 if count < 64 else 4.0 / count)
@@ -185,7 +188,7 @@ def reduction(m: Maker, x: Tensor) -> Tensor | None:
     if kind <= 5:
         return (sg.max if kind == 4 else sg.min)(x, axes, keepdims=keep)
     if kind == 6:
-        return _product(m, x, axes, keep)
+        return _product(m, x, axes, keep) if count <= MOST_FACTORS else None
     if kind <= 8:
         return _decided(m, x, axes, keep)
     if kind == 9:
@@ -243,7 +246,7 @@ def arrangement(m: Maker, x: Tensor) -> Tensor | None:
     if kind <= 5:
         y = sg.cumulative_sum(x, axis=axis, include_initial=m.chance(0.2))
         return y * (1.0 / size**0.5)
-    if kind == 6:
+    if kind == 6 and size <= MOST_FACTORS:
         return sg.cumulative_prod(_near_one(x, size), axis=axis)
     if kind == 7:
         return sg.log(sg.cumulative_sum(sg.exp(sg.tanh(x)), axis=axis))

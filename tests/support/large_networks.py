@@ -201,9 +201,9 @@ def _pooled(m: Maker, x: Tensor) -> Tensor:
 
 def _groups(m: Maker, channels: int) -> int:
     """Usually one; else as many as there are channels, or a divisor."""
-    if m.chance(0.6):
+    if m.chance(0.5):
         return 1
-    return channels if m.chance(0.5) else int(m.choose([g for g in (1, 2, 3, 4, 8) if channels % g == 0]))
+    return channels if m.chance(0.7) else int(m.choose([g for g in (1, 2, 3, 4, 8) if channels % g == 0]))
 
 
 def _weighted(m: Maker, x: Tensor) -> Tensor | None:
@@ -216,7 +216,7 @@ def _weighted(m: Maker, x: Tensor) -> Tensor | None:
     work = m.flops * m.choose((1, 1, 3)) * groups
     limit = max(1, min(work // (x.size * inner), m.most // (batch * height * width)))
     out = min(limit, m.choose((8, 16, 24, 32, 64, channels, channels // 4, channels * 4, m.size(100), m.size(100), 3)))
-    out = groups * max(1, out // groups)
+    out = channels if groups == channels and m.chance(0.8) else groups * max(1, out // groups)
     spread = (channels // groups * inner) ** -0.5
     stride, dilation = m.choose((1, 1, 1, 2, 2, 3)), m.choose((1, 1, 1, 1, 2)) if min(height, width) > 16 else 1
     bias = m.weight((out,)) if m.chance(0.5) else None
@@ -273,7 +273,7 @@ def factorisation(m: Maker, x: Tensor) -> Tensor | None:
     size = x.shape[-1]
     y = sg.tanh(x)
     square = (y + sg.matrix_transpose(y)) * (0.5 / size**0.5) + sg.eye(size, dtype=x.dtype) * 3.0
-    kind = m.number(0, 4)
+    kind = m.number(0, 7)
     if kind == 0:
         return sg.linalg.cholesky(square)
     if kind == 1:
@@ -282,6 +282,12 @@ def factorisation(m: Maker, x: Tensor) -> Tensor | None:
         return sg.linalg.slogdet(square)[1]
     if kind == 3:
         return sg.linalg.solve_triangular(sg.linalg.cholesky(square), m.whole((*x.shape[:-1], m.number(1, 40))))
+    if kind == 4:
+        return sg.linalg.eigvalsh(square)
+    if kind == 5:
+        return sg.linalg.svdvals(x * 0.3)
+    if kind == 6:
+        return sg.linalg.qr(square)[m.number(0, 1)]
     return sg.linalg.inv(square)
 
 
