@@ -1,5 +1,6 @@
 """Programs over large arrays: compiled equals the interpreter, on every target, with one thread and with two.
 
+The same programs over arrays that are 64 times smaller run on the small targets, whose limits are as many times lower.
 ``STATICGRAD_LARGE_PROGRAMS=20000`` in front of pytest draws more of them, each for every target;
 ``STATICGRAD_LARGE_PROGRAMS_FIRST=4000`` begins with that seed, to go on where a long run was stopped.
 """
@@ -12,13 +13,17 @@ from typing import Any
 import pytest
 from support.large_checks import check
 from support.selection import slow
-from support.targets import HERE
+
+from staticgrad.compiler.emit.target import TARGETS, runs_here
 
 GIVEN = os.environ.pop("STATICGRAD_LARGE_PROGRAMS", "")
 FIRST = int(os.environ.pop("STATICGRAD_LARGE_PROGRAMS_FIRST", "0"))
 COUNT = int(GIVEN or "1000")
-QUICK = 240
+QUICK = 160
 CHUNK = 8
+SCALE = 64
+SMALL = [name for name, target in TARGETS.items() if runs_here(target) and name.endswith("-small")]
+USUAL = [name for name, target in TARGETS.items() if runs_here(target) and not name.endswith("-small")]
 
 
 def chunks() -> list[Any]:
@@ -27,12 +32,18 @@ def chunks() -> list[Any]:
     return [start if GIVEN or start < FIRST + QUICK else slow(start) for start in starts]
 
 
-def targets_of(seed: int) -> list[str]:
-    """One target for each program, in turn; all of them where more programs were asked for."""
-    return HERE if GIVEN else [HERE[seed % len(HERE)]]
+def check_all(start: int, targets: list[str], scale: int) -> None:
+    """A chunk of programs, each on one target in turn; on all of them where more programs were asked for."""
+    for seed in range(start, min(start + CHUNK, FIRST + COUNT)):
+        if targets:
+            check(seed, targets if GIVEN else [targets[seed % len(targets)]], scale)
 
 
 @pytest.mark.parametrize("start", chunks())
 def test_large_programs_equal_the_interpreter(start: int) -> None:
-    for seed in range(start, min(start + CHUNK, FIRST + COUNT)):
-        check(seed, targets_of(seed))
+    check_all(start, USUAL, 1)
+
+
+@pytest.mark.parametrize("start", chunks())
+def test_programs_on_small_targets_equal_the_interpreter(start: int) -> None:
+    check_all(start, SMALL, SCALE)
