@@ -210,6 +210,11 @@ class Maker:
         found = self.permuted(x.shape) if self.chance(0.5) and x.ndim > 1 else self.feed(x.shape)
         return sg.flip(found, axis=0) if x.ndim and self.chance(0.2) else found
 
+    def peaked(self, x: Tensor) -> Tensor:
+        """``x``, or a sum with it, whose extremes are not flat: in float32 hundreds of the values of a sine lie within a
+        rounding of 1, and which of them share the gradient of a maximum is nobody's to promise."""
+        return x if is_moved(x) or self.dtype == np.float64 else x + self.permuted(x.shape)
+
 
 def _order(have: Shape, want: Shape) -> Shape:
     """The axes of ``have`` in the order that gives the sizes ``want``."""

@@ -186,7 +186,7 @@ def reduction(m: Maker, x: Tensor) -> Tensor | None:
     if kind == 3:
         return sg.mean(x * x if m.chance(0.5) else x, axes, keepdims=keep)
     if kind <= 5:
-        return (sg.max if kind == 4 else sg.min)(x, axes, keepdims=keep)
+        return (sg.max if kind == 4 else sg.min)(m.peaked(x), axes, keepdims=keep)
     if kind == 6:
         return _product(m, x, axes, keep) if count <= MOST_FACTORS else None
     if kind <= 8:
@@ -207,7 +207,7 @@ def folded(m: Maker, x: Tensor) -> Tensor | None:
     y = m.choose(BINARY)(m.operand(x.shape), y) if m.chance(0.3) else y
     axes = (m.axis(x),) if m.chance(0.6) else m.axes(x)
     function = m.choose((sg.sum, sg.sum, sg.mean, sg.max, sg.logsumexp, sg.var))
-    result: Tensor = function(y, axes, keepdims=m.chance(0.3))
+    result: Tensor = function(m.peaked(y) if function is sg.max else y, axes, keepdims=m.chance(0.3))
     return result * math.prod(x.shape[a] for a in axes) ** -0.5 if function is sg.sum else result
 
 
@@ -220,7 +220,7 @@ def centred(m: Maker, x: Tensor) -> Tensor | None:
     if kind == 0:
         return x - sg.mean(x, axes, keepdims=True)
     if kind == 1:
-        return x / (1.0 + sg.max(sg.abs(x), axes, keepdims=True))
+        return x / (1.0 + sg.max(sg.abs(m.peaked(x)), axes, keepdims=True))
     if kind == 2:
         return x * sg.rsqrt(sg.mean(x * x, axes, keepdims=True) + 0.1)
     y = sg.exp(sg.tanh(x))
