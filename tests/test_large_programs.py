@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import pytest
-from support.large_checks import check
+from support.large_checks import check, interpreted, reference, wrong
+from support.large_programs import large_program
 from support.selection import slow
 
 from staticgrad.compiler.emit.target import TARGETS, runs_here
@@ -47,3 +49,14 @@ def test_large_programs_equal_the_interpreter(start: int) -> None:
 @pytest.mark.parametrize("start", chunks())
 def test_programs_on_small_targets_equal_the_interpreter(start: int) -> None:
     check_all(start, SMALL, SCALE)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_one_wrong_element_is_noticed_and_rounding_is_not(seed: int) -> None:
+    program = large_program(seed, scale=SCALE)
+    want, got = reference(program), interpreted(program)
+    assert wrong(program, got, want) is None
+    largest = np.unravel_index(np.abs(want[0]).argmax(), want[0].shape)
+    got[0] = got[0].copy()
+    got[0][largest] *= 1.02
+    assert wrong(program, got, want) is not None

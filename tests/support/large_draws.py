@@ -211,8 +211,8 @@ class Maker:
         return sg.flip(found, axis=0) if x.ndim and self.chance(0.2) else found
 
     def peaked(self, x: Tensor) -> Tensor:
-        """``x``, or a sum with it, whose extremes are not flat: in float32 hundreds of the values of a sine lie within a
-        rounding of 1, and which of them share the gradient of a maximum is nobody's to promise."""
+        """``x``, or a sum with it, whose extremes are not flat: in float32 many values of a sine lie within a rounding
+        of 1, and which of them share the gradient of a maximum is nobody's to promise."""
         return x if is_moved(x) or self.dtype == np.float64 else x + self.permuted(x.shape)
 
 
