@@ -28,6 +28,8 @@ from staticgrad.types import TensorType
 from support.large_programs import LargeProgram, large_program
 
 Array = np.ndarray[Any, np.dtype[Any]]
+QUICK = 240  # programs that are tried always
+SCALE = 64  # by which arrays are smaller for the small targets
 NEAR = {"float32": 2e-5, "float64": 1e-11}  # differences that need no second look, beside the element and its row
 TRIALS = 32  # runs at most that show what rounding does; more than a few only where that is seldom seen
 ROUNDING = 4.0, 16.0  # units in the last place by which values are changed in them

@@ -129,7 +129,7 @@ class Maker:
 
     def weight(self, shape: Shape, deviation: float = 1.0) -> Tensor:
         """A placeholder or now and then a variable."""
-        if self.chance(0.75):
+        if self.chance(0.65):
             return self.feed(shape, deviation)
         x = sg.Variable(self.values(shape, deviation))
         self.leaves.append(x)

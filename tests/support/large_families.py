@@ -291,7 +291,7 @@ FAMILIES: dict[str, Family] = {
 }  # fmt: skip
 WEIGHTS = {
     "pointwise": 5, "outer": 1.5, "view": 5, "reduction": 3, "folded": 4, "centred": 2, "normalisation": 3,
-    "product": 4, "convolution": 4, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
+    "product": 5, "convolution": 8, "attention": 1, "arrangement": 1.5, "gather": 1.5, "loop": 1.5,
     "factorisation": 0.7,
 }  # fmt: skip
 
