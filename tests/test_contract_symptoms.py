@@ -692,6 +692,16 @@ WRITERS_OF_ROWS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("target", HERE)
+def test_a_convolution_of_single_rows_with_one_tap_and_one_filter_compiles(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_TARGET", target)
+    x, w = normal(2, 64, 256), normal(1, 64, 1, seed=1)
+    got = run(sg.nn.conv1d(image := sg.placeholder(x.shape, sg.float64), w), {image: x})
+    np.testing.assert_allclose(got, np.einsum("ncl,oci->nol", x, w), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", WRITERS_OF_ROWS)
 @pytest.mark.parametrize("squashed", [False, True])
 def test_a_convolution_reads_what_a_loop_a_routine_or_a_call_has_written(

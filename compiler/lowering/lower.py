@@ -215,8 +215,10 @@ class Lowering:
         direction, roles = _CONVOLUTIONS[node.op.name]
         (first, first_strides), (second, second_strides) = map(self.places.strided, node.inputs)
         result_strides = self.places.strides_of(node.outputs[0])
-        tensors = dict(zip(roles, (*node.inputs, *node.outputs), strict=True))
-        strides = dict(zip(roles, map(_four, (first_strides, second_strides, result_strides)), strict=True))
+        operands = (*node.inputs, *node.outputs)
+        tensors = dict(zip(roles, operands, strict=True))
+        found = map(_four, map(sizes, (x.shape for x in operands)), (first_strides, second_strides, result_strides))
+        strides = dict(zip(roles, found, strict=True))
         n, c, height, width = sizes(tensors["x"].shape)
         filters, _, kh, kw = sizes(tensors["w"].shape)
         _, _, out_height, out_width = sizes(tensors["y"].shape)
@@ -461,9 +463,11 @@ def _covers(fold: Node) -> bool:
     )
 
 
-def _four(strides: tuple[int, ...]) -> tuple[int, int, int, int]:
+def _four(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """The strides of four axes. A single row has any stride; it gets that of rows side by side, since kernels take from
+    it how much memory some rows are."""
     a, b, c, d = strides
-    return a, b, c, d
+    return a, b, c if shape[2] != 1 else shape[3] * d, d
 
 
 def _nbytes(x: Tensor) -> int:
