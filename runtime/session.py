@@ -220,7 +220,8 @@ class Session:
             return x.shape
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         fits = len(sizes) == x.ndim and all(
-            not isinstance(size, int) or given in (None, size) for size, given in zip(x.shape, sizes, strict=True)
+            given is None or (isinstance(given, int | np.integer) and (not isinstance(size, int) or given == size))
+            for size, given in zip(x.shape, sizes, strict=True)
         )
         if not fits:
             raise FeedError(f"{x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {sizes}", source=x.source)

@@ -96,6 +96,11 @@ def is_short_float(dtype: np.dtype) -> bool:
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
+def computed(dtype: np.dtype) -> np.dtype:
+    """The dtype in which elements of ``dtype`` are computed with: float32 for short floats, else itself."""
+    return float32 if is_short_float(dtype) else dtype
+
+
 def takes(accepts: tuple[np.dtype, ...], dtype: np.dtype) -> bool:
     """Whether a dtype is among those that an op is defined for; short floats are taken wherever float32 is."""
     return dtype in accepts or (is_short_float(dtype) and float32 in accepts)
@@ -469,32 +474,44 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
     return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
 
 
-def integers(values: int | Iterable[int]) -> tuple[int, ...]:
-    """One integer or several, of Python or of NumPy, as Python's.
+def integer(value: Any, what: str, least: int | None = None) -> int:
+    """An integer of Python or of NumPy as Python's; every argument that counts something goes through here. Floats are
+    no integers, even where nothing follows their point, and bools neither.
 
     Raises:
-        GraphError: they are something else.
+        GraphError: it is something else, or below ``least``.
     """
     try:
-        return tuple(index(value) for value in ((values,) if isinstance(values, int | np.integer) else values))
+        found = None if isinstance(value, bool | np.bool) else index(value)
     except TypeError:
-        raise GraphError(f"expected an integer or several, actual {values!r}") from None
+        found = None
+    if found is None or (least is not None and found < least):
+        raise GraphError(f"{what}: expected an int{'' if least is None else f' of at least {least}'}, actual {value!r}")
+    return found
+
+
+def integers(values: Any, what: str, least: int | None = None) -> tuple[int, ...]:
+    """One integer or several as Python's.
+
+    Raises:
+        GraphError: they are something else, or one is below ``least``.
+    """
+    return tuple([integer(value, what, least) for value in (values if np.iterable(values) else (values,))])
 
 
 def normalize_axis(axis: int, ndim: int, what: str) -> int:
     """An axis in [0, ndim), from one that may count from the end."""
-    if not isinstance(axis, int | np.integer):
-        raise GraphError(f"{what}: expected an integer as axis, actual {axis!r}")
-    if not -ndim <= axis < ndim:
+    place = integer(axis, f"{what}: axis")
+    if not -ndim <= place < ndim:
         raise GraphError(f"{what}: axis {axis} is out of range for a tensor of {ndim} dimensions")
-    return index(axis) % ndim
+    return place % ndim
 
 
 def normalize_axes(axis: int | tuple[int, ...] | None, ndim: int, what: str) -> tuple[int, ...]:
     """Sorted distinct axes in [0, ndim); None means all."""
     if axis is None:
         return tuple(range(ndim))
-    result = tuple(sorted(normalize_axis(a, ndim, what) for a in integers(axis)))
+    result = tuple(sorted(normalize_axis(a, ndim, what) for a in integers(axis, f"{what}: axis")))
     if len(set(result)) != len(result):
         raise GraphError(f"{what}: repeated axis in {axis}")
     return result

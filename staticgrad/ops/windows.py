@@ -18,9 +18,10 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, window_count
+from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
+from staticgrad.types import Dim, Size, TensorType, computed, float32, float64, integer, is_floating, sizes
 
 
 @frozen
@@ -34,12 +35,21 @@ class WindowAttributes:
     value: float = 0.0
 
     def counts(self, height: Size, width: Size) -> tuple[Size, Size]:
-        """How many windows there are along each axis."""
+        """How many windows there are along each axis; none of an empty image."""
         rows, columns = (
-            window_count(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            steps_of(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
             for a, size in enumerate((height, width))
         )
-        return rows, columns
+        return rows if isinstance(rows, Dim) else max(rows, 0), columns if isinstance(columns, Dim) else max(columns, 0)
+
+    def require_windows(self, height: Size, width: Size) -> None:
+        """Check that there are windows, as a pooling needs.
+
+        Raises:
+            GraphError: they are larger than the image.
+        """
+        for a, size in enumerate((height, width)):
+            window_count("pooling", size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
 
     def places(self, counts: Sequence[int]) -> Iterator[tuple[int, int, slice, slice]]:
         """Each position in the window, and which rows and columns of the padded image all windows see there."""
@@ -67,6 +77,7 @@ def _window_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
 
 
 def _fold_type(attrs: FoldAttributes, y: TensorType) -> TensorType:
+    attrs.window.require_windows(attrs.height, attrs.width)
     expected = (*attrs.window.counts(attrs.height, attrs.width), *attrs.window.kernel)
     if y.ndim < 4 or any(
         isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(expected, y.shape[-4:], strict=True)
@@ -162,6 +173,7 @@ def fold(y: Tensor, attrs: WindowAttributes, height: Size, width: Size) -> Tenso
 
 
 def _pool_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
+    attrs.require_windows(*x.shape[-2:])
     return TensorType(_window_type(attrs, x).shape[:-2], x.dtype)
 
 
@@ -250,10 +262,7 @@ def _pool_window(
     rows, columns = (
         (low[a], _overhang(x.shape[-2 + a], kernel[a], steps[a], low[a], spread[a], ceil_mode, what)) for a in range(2)
     )
-    attrs = WindowAttributes(kernel, steps, (rows, columns), spread, value)
-    if any(isinstance(n, int) and n < 1 for n in attrs.counts(*x.shape[-2:])):
-        raise GraphError(f"{what}: a kernel {kernel} does not fit into an image {x.type}")
-    return attrs
+    return WindowAttributes(kernel, steps, (rows, columns), spread, value)
 
 
 @public
@@ -388,7 +397,7 @@ def avg_pool2d(
     """
     what = "avg_pool2d"
     x = lift(input)
-    if divisor_override == 0:
+    if divisor_override is not None and integer(divisor_override, f"{what}: divisor_override") == 0:
         raise GraphError(f"{what}: divisor_override must not be zero")
     attrs = _pool_window(x, kernel_size, stride, padding, 1, ceil_mode, 0.0, what)
     low = pair(padding, f"{what}: padding")
@@ -422,17 +431,22 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
     """
     o, what = FUNCTIONS, "adaptive_avg_pool2d"
     x = lift(input)
-    given = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
+    if x.ndim not in (3, 4) or not is_floating(x.dtype):
+        raise GraphError(f"{what}: expected a floating image (N, C, H, W) or (C, H, W), actual {x.type}")
+    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * 2
+    if len(counts) != 2:
+        raise GraphError(f"{what}: output_size: expected one or two ints or None, actual {output_size!r}")
+    given = [count if count is None else integer(count, f"{what}: output_size", 1) for count in counts]
     height, width = x.shape[-2:]
-    if given == (1, 1):
+    if given == [1, 1]:
         return o.mean(x, axis=(-2, -1), keepdims=True)
     if isinstance(height, Dim) or isinstance(width, Dim):
         raise GraphError(f"{what}: expected an image of known size, actual {x.type}")
-    wanted = [size if count is None else int(count) for size, count in zip((height, width), given, strict=True)]
-    if min(wanted) < 1 or min(height, width) < 1:
+    wanted = [size if count is None else count for size, count in zip((height, width), given, strict=True)]
+    if min(height, width) < 1:
         raise GraphError(f"{what}: output size {tuple(wanted)} for an image {x.type}")
     if height % wanted[0] == 0 and width % wanted[1] == 0:
         return avg_pool2d(x, (height // wanted[0], width // wanted[1]))
-    rows = averaging_matrix(height, wanted[0]).astype(x.dtype)
-    columns = averaging_matrix(width, wanted[1]).T.astype(x.dtype)
-    return o.matmul(rows, o.matmul(x, columns))
+    rows = averaging_matrix(height, wanted[0]).astype(computed(x.dtype))
+    columns = averaging_matrix(width, wanted[1]).T.astype(computed(x.dtype))
+    return rounded_once(lambda x: o.matmul(rows, o.matmul(x, columns)), x)

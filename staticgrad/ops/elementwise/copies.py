@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -102,6 +102,16 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
 def widened(tensors: Sequence[T]) -> list[T]:
     """Short floats as float32, the others, and what is None, as they are."""
     return [x if x is None or not is_short_float(x.dtype) else astype(x, float32) for x in tensors]
+
+
+def rounded_once(compose: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """The result of ``compose(*operands)`` for operands of one dtype; of short floats it is composed in float32 and
+    rounded once, so that it overflows only where the result itself does.
+
+    Every function that declares more than one op that rounds goes through here.
+    """
+    result, dtype = compose(*widened(operands)), operands[0].dtype
+    return astype(result, dtype) if is_short_float(dtype) else result
 
 
 def rounded(tensors: Sequence[T], like: Sequence[Tensor]) -> list[T]:

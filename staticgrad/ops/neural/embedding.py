@@ -11,7 +11,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, Size, TensorType, int64, normalize_axis
+from staticgrad.types import FLOATS, Size, TensorType, int64, integer, normalize_axis
 
 
 @frozen
@@ -83,8 +83,10 @@ def embedding(input: TensorLike, weight: TensorLike, padding_idx: int | None = N
     if table.ndim != 2:
         raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
     rows = table.shape[0]
-    padding: Size | None = padding_idx
+    padding: Size | None = None
     if padding_idx is not None:
+        padding_idx = integer(padding_idx, f"{what}: padding_idx")
+        padding = padding_idx
         if isinstance(rows, int):
             padding = normalize_axis(padding_idx, rows, f"{what}: padding_idx")
         elif padding_idx < 0:
