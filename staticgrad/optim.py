@@ -3,7 +3,7 @@
 State beside the variables is made of variables too, so it is saved, restored and planned like them:
 
     <optimizer>/lr                    the learning rate, float64; ``sess.set(opt.lr, v)`` compiles nothing
-    <var>/<optimizer>/exp_avg, …      slots, of the variable's shape and dtype, zero at first
+    <var>/<optimizer>/exp_avg, …      slots, of the variable's shape and dtype (float32 for short floats), zero at first
     <var>/<optimizer>/step            how many updates the variable has had, int64
 
 Every update is elementwise over the variable and its slots, so it fuses with the kernel that makes the gradient. What
@@ -18,16 +18,19 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 from staticgrad import init
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.lifting import lift
+from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.reach import reach
-from staticgrad.types import float64, int64, is_floating
+from staticgrad.types import computed, float64, int64, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 
@@ -100,7 +103,7 @@ class Optimizer:
         """The variable of this optimizer that belongs to ``var`` under ``name``; made when first asked for."""
         key = (var, name)
         if key not in self._slots:
-            shape, dtype = ((), int64) if step else (var.shape, var.dtype)
+            shape, dtype = ((), int64) if step else (var.shape, computed(var.dtype))
             full_name = f"{var.op.attrs.key}/{self._prefix}/{name}"
             value = init.zeros() if initial is None else initial
             with var.graph:
@@ -176,16 +179,15 @@ class Optimizer:
             )
         lr = self._learning_rate(var.graph)
         source = gradient.op
-        if gradient.dtype != var.dtype:
-            gradient = o.astype(gradient, var.dtype)
-        updates = self.update(gradient, var, lr)
+        updates = self.update(o.astype(gradient, computed(var.dtype)), var, lr)
         if source.op.name == "accumulated_grad":
             for node in updates:  # also what does not read the gradient (a step count) waits for there being one
                 node.control = (*node.control, source)
         return updates
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        """The assignments that update one variable and its slots. ``lr`` is a scalar of any floating dtype."""
+        """The assignments that update one variable and its slots, of whose dtype the gradient is. ``lr`` is a scalar of
+        any floating dtype."""
         raise GraphError(f"{type(self).__name__} does not say how it updates a variable")
 
     def _count(self, var: Tensor) -> tuple[Tensor, Node]:
@@ -209,18 +211,23 @@ def _op(value: Tensor | Node) -> Node:
 
 
 def assign(var: Tensor, value: Tensor) -> Node:
-    """The op that writes ``value`` to a variable."""
-    return _op(o.assign(var, value))
+    """The op that writes ``value`` to a variable, in the variable's dtype."""
+    return _op(o.assign(var, o.astype(value, var.dtype)))
+
+
+def _value(var: Tensor) -> Tensor:
+    """A variable in the dtype that its update is computed in: float32 for short floats."""
+    return o.astype(var, computed(var.dtype))
 
 
 def _like(scalar: float | Tensor, var: Tensor) -> float | Tensor:
-    """A float64 scalar in the variable's dtype."""
-    return o.astype(scalar, var.dtype) if isinstance(scalar, Tensor) else scalar
+    """A float64 scalar in the dtype that a variable's update is computed in."""
+    return o.astype(scalar, computed(var.dtype)) if isinstance(scalar, Tensor) else scalar
 
 
 def _decayed(gradient: Tensor, var: Tensor, weight_decay: float) -> Tensor:
     """The gradient with that of ½·weight_decay·‖var‖² added."""
-    return gradient + weight_decay * var if weight_decay else gradient
+    return gradient + weight_decay * _value(var) if weight_decay else gradient
 
 
 def _average(slot: Tensor, value: Tensor, beta: float) -> Tensor:
@@ -276,7 +283,7 @@ class SGD(Optimizer):
             buffer = slot * self.momentum + g
             updates.append(assign(slot, buffer))
             g = g + self.momentum * buffer if self.nesterov else buffer
-        return [*updates, assign(var, var - _like(lr, var) * g)]
+        return [*updates, assign(var, _value(var) - _like(lr, var) * g)]
 
 
 class Adam(Optimizer):
@@ -313,9 +320,9 @@ class Adam(Optimizer):
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = -gradient if self.maximize else gradient
-        value = var
+        value = _value(var)
         if self.decoupled and self.weight_decay:
-            value = var * _like(1.0 - o.astype(lr, float64) * self.weight_decay, var)
+            value = value * _like(1.0 - o.astype(lr, float64) * self.weight_decay, var)
         elif self.weight_decay:
             g = _decayed(g, var, self.weight_decay)
         step, counted = self._count(var)
@@ -403,7 +410,7 @@ class RMSprop(Optimizer):
             buffer_slot = self.slot(var, "momentum_buffer")
             direction = buffer_slot * self.momentum + direction
             updates.append(assign(buffer_slot, direction))
-        return [*updates, assign(var, var - _like(lr, var) * direction)]
+        return [*updates, assign(var, _value(var) - _like(lr, var) * direction)]
 
 
 class Adagrad(Optimizer):
@@ -442,7 +449,7 @@ class Adagrad(Optimizer):
             step, counted = self._count(var)
             updates.append(counted)
             rate = o.astype(lr, float64) / ((step - 1.0) * self.lr_decay + 1.0)
-        return [*updates, assign(var, var - _like(rate, var) * (g / (o.sqrt(total) + self.eps)))]
+        return [*updates, assign(var, _value(var) - _like(rate, var) * (g / (o.sqrt(total) + self.eps)))]
 
 
 class Lion(Optimizer):
@@ -467,7 +474,9 @@ class Lion(Optimizer):
         direction = o.sign(_average(slot, gradient, self.betas[0]))
         updates = [assign(slot, _average(slot, gradient, self.betas[1]))]
         rate = _like(lr, var)
-        value = var * (1.0 - rate * self.weight_decay) if self.weight_decay else var
+        value = _value(var)
+        if self.weight_decay:
+            value = value * (1.0 - rate * self.weight_decay)
         return [*updates, assign(var, value - rate * direction)]
 
 
@@ -483,7 +492,12 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     there = [x for x in tensors if x is not None]
     if not there:
         raise GraphError("global_norm: expected at least one tensor")
-    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in there]))
+    norm = _norm(there)
+    return o.astype(norm, functools.reduce(np.promote_types, [x.dtype for x in there]))
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in widened(tensors)]))
 
 
 def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
@@ -496,10 +510,13 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
     Returns:
         A list parallel to ``grads``; None stays None.
     """
-    if all(g is None for g in grads):
+    there = [g for g in grads if g is not None]
+    if not there:
         return list(grads)
-    factor = o.minimum(o.divide(max_norm, o.add(global_norm(grads), 1e-6)), 1.0)
-    return [None if g is None else o.multiply(g, o.astype(factor, g.dtype)) for g in grads]
+    wide = widened(there)
+    factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
+    clipped = iter(rounded([o.multiply(g, o.astype(factor, g.dtype)) for g in wide], there))
+    return [None if g is None else next(clipped) for g in grads]
 
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]

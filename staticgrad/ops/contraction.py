@@ -15,6 +15,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
 from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
@@ -26,6 +27,7 @@ from staticgrad.types import (
     float32,
     float64,
     int64,
+    integer,
     normalize_axis,
     product,
 )
@@ -307,7 +309,7 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """Σ x1·x2 along one axis, broadcasting over the others."""
     o = FUNCTIONS
-    return o.sum(o.multiply(x1, x2), axis=axis)
+    return rounded_once(lambda a, b: o.sum(o.multiply(a, b), axis=axis), *lift_all((x1, x2), what="vecdot"))
 
 
 @public
@@ -330,7 +332,8 @@ def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int]
     """
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="tensordot")
-    if isinstance(axes, int | np.integer):
+    if not np.iterable(axes):
+        axes = integer(axes, "tensordot: axes")
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise GraphError(f"tensordot: axes={axes} for tensors of {a.ndim} and {b.ndim} dimensions")
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
@@ -464,9 +467,13 @@ def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
     tensors = lift_all(operands, what="einsum")
     labels, result = _parse_einsum(subscripts, tensors)
     with graph_of(tensors):
-        terms = [_without_repeats(_Labelled(x, term)) for x, term in zip(tensors, labels, strict=True)]
-        total = terms[0]
-        for position, term in enumerate(terms[1:], 1):
-            later = {c for x in terms[position + 1 :] for c in x.labels}
-            total = _contract(total, term, set(result) | later)
-        return _arrange(_sum_out(total, set(result)), result)
+        return rounded_once(lambda *tensors: _summed(tensors, labels, result), *tensors)
+
+
+def _summed(tensors: Sequence[Tensor], labels: Sequence[str], result: str) -> Tensor:
+    terms = [_without_repeats(_Labelled(x, term)) for x, term in zip(tensors, labels, strict=True)]
+    total = terms[0]
+    for position, term in enumerate(terms[1:], 1):
+        later = {c for x in terms[position + 1 :] for c in x.labels}
+        total = _contract(total, term, set(result) | later)
+    return _arrange(_sum_out(total, set(result)), result)

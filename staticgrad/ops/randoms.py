@@ -39,7 +39,9 @@ from staticgrad.types import (
     TensorType,
     bool_,
     broadcast_shapes,
+    computed,
     dtype_of,
+    float16,
     float32,
     float64,
     int64,
@@ -234,7 +236,7 @@ register(
 
 
 def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | None = None) -> Tensor:
-    """The primitive: uniform numbers in [0, 1).
+    """The primitive: uniform numbers in [0, 1); in float32 for a short float.
 
     Raises:
         GraphError: a dtype that is not floating, or a seed that is no int of 64 bits.
@@ -248,10 +250,8 @@ def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | Non
     place = 0
     if seed is None:
         place = graph.take_place()
-    drawn = float32 if is_short_float(kind) else kind
-    attrs = RandomAttributes(as_shape(shape, "random"), drawn, place, None if seed is None else int(seed))
-    u = graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
-    return FUNCTIONS.astype(u, kind)
+    attrs = RandomAttributes(as_shape(shape, "random"), computed(kind), place, None if seed is None else int(seed))
+    return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
 
 
 def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:
@@ -284,12 +284,17 @@ def uniform(
     """
     o = FUNCTIONS
     with graph_of((low, high)):
-        u = random_uniform(shape, _dtype_of_parameters(dtype, low, high), seed)
+        kind = _dtype_of_parameters(dtype, low, high)
+        u = random_uniform(shape, kind, seed)
+        if is_short_float(kind):  # of as many bits as it has: what is larger would be rounded to 1
+            steps = 2.0**8 if kind != float16 else 2.0**11
+            u = o.multiply(o.floor(o.multiply(u, steps)), 1 / steps)
         if is_weak(low) and is_weak(high) and (low, high) == (0, 1):
-            return u
-        width = high - low if is_weak(low) and is_weak(high) else o.subtract(high, low)
-        scaled = o.multiply(u, _cast(width, u.dtype))
-        return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))
+            return o.astype(u, kind)
+        first, last = _cast(low, u.dtype), _cast(high, u.dtype)
+        both = isinstance(first, float) and isinstance(last, float)
+        scaled = o.multiply(u, last - first if both else o.subtract(last, first))
+        return o.astype(scaled if is_weak(low) and low == 0 else o.add(scaled, first), kind)
 
 
 def _require(what: str, value: TensorLike, low: float, high: float) -> None:
@@ -329,14 +334,15 @@ def normal(
     o = FUNCTIONS
     _require("normal: std", std, 0.0, math.inf)
     with graph_of((mean, std)):
-        u = random_uniform(shape, _dtype_of_parameters(dtype, mean, std), seed)
+        kind = _dtype_of_parameters(dtype, mean, std)
+        u = random_uniform(shape, kind, seed)
         half_step = 2.0**-24 if u.dtype == float32 else 2.0**-53
         # 2u - 1 is exact and lies in [-1, 1); half a step more makes it symmetrical, still exact, and never ±1
         v = o.add(o.subtract(o.multiply(u, 2.0), 1.0), half_step)
         x = o.multiply(o.erfinv(v), math.sqrt(2.0))
         if not (is_weak(std) and std == 1):
             x = o.multiply(x, _cast(std, u.dtype))
-        return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))
+        return o.astype(x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype)), kind)
 
 
 def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None = None) -> Tensor:

@@ -10,7 +10,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, float32, int64, integers
+from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers
 
 
 class _BatchNorm(Module):
@@ -28,7 +28,8 @@ class _BatchNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        num_features = self.num_features = integer(num_features, f"{type(self).__name__}: num_features", 0)
+        self.eps, self.momentum = eps, momentum
         scope, shape = Scope(type(self).__name__.lower()), (num_features,)
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if affine else None
         self.bias = scope.variable("bias", init.zeros(), shape, dtype) if affine else None
@@ -55,7 +56,7 @@ class _BatchNorm(Module):
             count = o.add(o.latest_value(counter), 1)
             counted = o.assign(counter, count)
             momentum = self.momentum  # None: the running statistics are the means over all batches so far
-            weight = o.divide(1.0, o.astype(count, x.dtype)) if momentum is None else momentum
+            weight = o.divide(1.0, o.astype(count, computed(x.dtype))) if momentum is None else momentum
         y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, weight, self.eps)
         with x.graph, control_dependencies([counted]):
             return o.identity(y)
@@ -96,7 +97,7 @@ class LayerNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = integers(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape, "LayerNorm: normalized_shape", 0)
         self.eps = eps
         scope = Scope("layernorm")
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
@@ -120,7 +121,7 @@ class RMSNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = integers(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape, "RMSNorm: normalized_shape", 0)
         self.eps = eps
         self.weight = Scope("rmsnorm").variable("weight", init.ones(), shape, dtype) if elementwise_affine else None
 
@@ -140,7 +141,11 @@ class GroupNorm(Module):
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: DTypeLike = float32
     ) -> None:
-        if num_groups < 1 or num_channels % num_groups:
+        num_groups, num_channels = (
+            integer(num_groups, "GroupNorm: num_groups", 1),
+            integer(num_channels, "GroupNorm: num_channels", 0),
+        )
+        if num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not fall into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         scope = Scope("groupnorm")

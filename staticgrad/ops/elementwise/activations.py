@@ -17,6 +17,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.elementary import tanh
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.ops.elementwise.error import math_erf
@@ -309,11 +310,11 @@ hardswish = unary(
 def mish(input: TensorLike) -> Tensor:
     """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
     x = accepted("mish", FLOAT, input)[0]
-    return multiply(x, tanh(softplus(x)))
+    return rounded_once(lambda x: multiply(x, tanh(softplus(x))), x)
 
 
 @public
 def softsign(input: TensorLike) -> Tensor:
     """``input / (1 + |input|)``."""
     x = accepted("softsign", FLOAT, input)[0]
-    return divide(x, add(abs(x), 1.0))
+    return rounded_once(lambda x: divide(x, add(abs(x), 1.0)), x)

@@ -17,6 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.declare import added
+from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
@@ -207,8 +208,9 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
         (\\*batch,).
     """
     o = FUNCTIONS
-    values = svdvals(x)
-    limit = _tolerance(values, float_matrix("matrix_rank", x).shape, rtol)
+    (a,) = widened([float_matrix("matrix_rank", x)])
+    values = svdvals(a)
+    limit = _tolerance(values, a.shape, rtol)
     return o.count_nonzero(o.greater(values, limit), axis=-1)
 
 

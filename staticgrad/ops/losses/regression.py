@@ -7,7 +7,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
 
@@ -112,4 +113,5 @@ def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))
+    operands = lift_all((input, target), what="smooth_l1_loss")
+    return rounded_once(lambda x, t: FUNCTIONS.divide(huber_loss(x, t, reduction, beta), float(beta)), *operands)
