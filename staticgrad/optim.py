@@ -47,10 +47,10 @@ def _variable(x: Tensor | Node) -> Tensor:
 
 
 def depends_on(loss: Tensor) -> list[Tensor]:
-    """The trainable variables that a tensor depends on, in order of declaration."""
+    """The variables that a tensor depends on and that require a gradient now, in order of declaration."""
     needed = reach([loss.op], lambda node: [x.op for x in node.inputs])
-    found = [node for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
-    return [node.outputs[0] for node in found if node.attrs.trainable]
+    found = [node.outputs[0] for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
+    return [x for x in found if x.requires_grad]
 
 
 class Optimizer:
@@ -117,7 +117,8 @@ class Optimizer:
 
         Args:
             loss: a floating tensor.
-            var_list: what to update; default: the trainable variables that the loss depends on.
+            var_list: what to update; default: the variables that the loss depends on. Those that do not require a
+                gradient when this is called (``trainable=False``, ``requires_grad_(False)``) are left alone.
 
         Raises:
             GraphError: there is nothing to update.
@@ -125,7 +126,7 @@ class Optimizer:
         with importing():
             from staticgrad.compiler.autodiff.reverse import gradients
 
-        variables = depends_on(loss) if var_list is None else [_variable(v) for v in var_list]
+        variables = depends_on(loss) if var_list is None else self._trained(var_list)
         if not variables:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
         return self.apply_gradients(list(zip(gradients(loss, variables), variables, strict=True)))
@@ -157,17 +158,29 @@ class Optimizer:
         A variable without an accumulated gradient is left alone.
 
         Args:
-            var_list: what to update; default: all trainable variables of the current graph.
+            var_list: what to update; default: all variables of the current graph. Those that do not require a gradient
+                when this is called are left alone.
 
         Raises:
             GraphError: there is nothing to update.
         """
         if var_list is None:
             graph = get_default_graph() if self._lr is None else self._lr.graph
-            found = [v for v in graph.variables.values() if v.op.attrs.trainable and is_floating(v.dtype)]
+            found = [v for v in graph.variables.values() if v.requires_grad]
         else:
-            found = [_variable(v) for v in var_list]
+            found = self._trained(var_list)
         return self.apply_gradients([(accumulated_grad(v), v) for v in found])
+
+    def _trained(self, variables: Sequence[Tensor]) -> list[Tensor]:
+        """Those of some variables that require a gradient now."""
+        found = [_variable(v) for v in variables]
+        trained = [v for v in found if v.requires_grad]
+        if found and not trained:
+            raise GraphError(
+                f"{self.name}: none of the variables requires a gradient: requires_grad_() thaws {found[0].name!r}",
+                source=found[0].source,
+            )
+        return trained
 
     # -- for subclasses -----------------------------------------------------------------------------------------
 
