@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -166,10 +167,53 @@ class Quotient:
     denominator: Dim
 
     def __str__(self) -> str:
-        return f"({self.numerator} // {self.denominator})"
+        return atom_text(self, str)
 
 
 Atom = Symbol | Quotient
+
+
+def size_text(size: Size, name: Callable[[Symbol], str]) -> str:
+    """A size as Python reads it; terms of a higher degree come first, else in the order of their letters."""
+    if not isinstance(size, Dim):
+        return str(size)
+    terms = []
+    for monomial, factor in size.terms:
+        atoms = sorted(atom_text(atom, name) for atom in monomial)
+        terms.append((-len(atoms), "*".join(atoms), factor))
+    text = ""
+    for _, names, factor in sorted(terms):
+        sign, amount = "-" if factor < 0 else "+", abs(factor)
+        product = str(amount) if not names else names if amount == 1 else f"{amount}*{names}"
+        text += f" {sign} {product}" if text else product if sign == "+" else f"-{product}"
+    return text or "0"
+
+
+def atom_text(atom: Atom, name: Callable[[Symbol], str]) -> str:
+    """A symbol's name, or a quotient in brackets."""
+    if isinstance(atom, Symbol):
+        return name(atom)
+    numerator, denominator = (size_text(size, name) for size in (atom.numerator, atom.denominator))
+    return f"({_bracketed(numerator)} // {_bracketed(denominator)})"
+
+
+def _bracketed(text: str) -> str:
+    single = not re.search("[ *]", text) or (text[0] == "(" and text.index(")") == len(text) - 1)
+    return text if single else f"({text})"
+
+
+def _order(atom: Atom) -> tuple[str, tuple[int, ...]]:
+    """The key by which atoms are sorted, those of one name too."""
+    return str(atom), tuple(_serials(atom))
+
+
+def _serials(atom: Atom) -> Iterator[int]:
+    if isinstance(atom, Symbol):
+        yield atom.serial
+    else:
+        for monomial, _ in (*atom.numerator.terms, *atom.denominator.terms):
+            for inner in monomial:
+                yield from _serials(inner)
 
 
 def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]:
@@ -186,17 +230,13 @@ def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]
 
 @frozen(eq=False)
 class Dim:
-    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, and
-    ``==``; with a tensor it is an int."""
+    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, ``-``
+    alone and ``==``; with a tensor it is an int."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
     def __str__(self) -> str:
-        parts = []
-        for monomial, factor in self.terms:
-            names = "*".join(map(str, monomial))
-            parts.append(str(factor) if not names else names if factor == 1 else f"{factor}*{names}")
-        return " + ".join(parts) or "0"
+        return size_text(self, str)
 
     __repr__ = __str__
 
@@ -224,16 +264,21 @@ class Dim:
     def __mul__(self, other: Size) -> Size:
         products: dict[Monomial, int] = {}
         for (m1, f1), (m2, f2) in itertools.product(_terms(self).items(), _terms(other).items()):
-            key = tuple(sorted((*m1, *m2), key=str))
+            key = tuple(sorted((*m1, *m2), key=_order))
             products[key] = products.get(key, 0) + f1 * f2
         return _normal(products)
 
     __rmul__ = __mul__
 
+    def __neg__(self) -> Size:
+        return self * -1
+
     @_of_sizes
     def __floordiv__(self, other: Size) -> Size:
         if other == 1:
             return self
+        if other == 0:
+            raise ZeroDivisionError(f"the size {self} // 0")
         whole = self._divide_exactly(other)
         if whole is not None:
             return whole
@@ -288,7 +333,7 @@ def _normal(terms: dict[Monomial, int]) -> Size:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), str(item[0])))))
+    return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), [_order(atom) for atom in item[0]]))))
 
 
 def dim(name: str) -> Dim:
@@ -416,6 +461,8 @@ def to_array(value: Any, dtype: np.dtype | None = None) -> np.ndarray:
     """
     try:
         array = np.asarray(value, dtype)
+    except TypeError as error:  # something inside has no value yet
+        raise GraphError(f"expected an array of numbers (sg.stack joins a list of tensors): {error}") from None
     except (ValueError, OverflowError) as error:
         raise GraphError(f"expected an array of numbers: {error}") from None
     return array.astype(dtype_of(array.dtype), copy=False)
@@ -430,8 +477,12 @@ def stretches(size: Size) -> bool:
     return size == 1 and not isinstance(size, Bound)
 
 
+TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
+ADDRESSABLE = 2**63 - 1  # bytes
+
+
 def infer_again(
-    infer: Callable[..., TensorType | tuple[TensorType, ...]],
+    infer: TypeRule,
     attrs: Any,
     declared: Iterable[TensorType],
     bound: Iterable[TensorType],
@@ -441,9 +492,25 @@ def infer_again(
         TensorType(tuple(b if isinstance(a, int) else Bound(b) for a, b in zip(x.shape, y.shape, strict=True)), y.dtype)
         for x, y in zip(declared, bound, strict=True)
     )
+    types = result_types(infer, attrs, operands)
+    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+
+
+def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) -> tuple[TensorType, ...]:
+    """The types of an op's results by its rule.
+
+    Raises:
+        GraphError: the rule refuses the operands, or a result has more bytes than memory can address.
+    """
     inferred = infer(attrs, *operands)
     types = inferred if isinstance(inferred, tuple) else (inferred,)
-    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+    for type_ in types:
+        nbytes = type_.dtype.itemsize
+        for size in type_.shape:
+            nbytes *= size if isinstance(size, int) else 1
+        if nbytes > ADDRESSABLE:
+            raise GraphError(f"{type_} has {nbytes} bytes or more, and memory can address {ADDRESSABLE}")
+    return types
 
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad import numpy_calls
 
 nn = sg.nn
 Declare = Callable[[Any], Any]
@@ -167,3 +168,130 @@ def test_interpolating_an_image_of_integers_names_astype(mode: Any) -> None:
     with pytest.raises(sg.GraphError, match="floating"):
         nn.adaptive_avg_pool2d(image, (3, 3))
     assert nn.interpolate(image, (3, 3)).dtype == np.int32
+
+
+# -- operands that are none -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda a, b: sg.sin([a, b]),
+        lambda a, b: a * [a, b],
+        lambda a, b: [a, b] * a,
+        lambda a, b: sg.matmul(a, [a, b]),
+        lambda a, b: sg.where(a > 0, [a], 0),
+        lambda a, b: nn.softmax([a, b]),
+        lambda a, b: sg.sum([[a, 1.0], [b, 2.0]]),
+        lambda a, b: sg.constant([a, b]),
+        lambda a, b: sg.Variable([a, b]),
+    ],
+)
+def test_a_list_of_tensors_is_no_operand(declare: Callable[[Any, Any], Any]) -> None:
+    with pytest.raises(sg.GraphError, match=rf"sg\.stack(.|\n)*{__file__}"):
+        declare(x(), x())
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (np.sum, "sg.sum"), (np.sin, "sg.sin"), (np.mean, "sg.mean"), (np.arctan, "sg.atan"), (np.cumsum, "sg.cumul"),
+        (np.reshape, "sg.reshape"), (np.exp, "sg.exp"), (np.linalg.inv, "sg.linalg.inv"), (np.trace, "sg.linalg.trace"),
+        (np.linalg.norm, "sg.linalg.vector_norm"), (np.dot, "sg.matmul"), (np.unique, "sess.run"), (np.sort, "sg.sort"),
+        (np.tril, "sg.tril"), (np.add.reduce, "sess.run"), (np.cross, "sg.linalg.cross"), (np.where, "sg.where"),
+    ],
+)  # fmt: skip
+def test_a_function_of_numpy_names_the_one_of_the_graph(function: Any, named: str) -> None:
+    arguments = {np.dot: 2, np.cross: 2, np.reshape: 2, np.where: 3}.get(function, 1)
+    with pytest.raises(TypeError, match=rf"np\..*'placeholder.*{named}(.|\n)*{__file__}"):
+        function(*[x() for _ in range(arguments)])
+
+
+def test_what_numpys_functions_are_named_like_exists() -> None:
+    for name in numpy_calls.RENAMED.values():
+        home, _, last = name.rpartition(".")
+        assert hasattr(sg.linalg if home else sg, last), name
+
+
+def test_arrays_on_the_left_of_operators_and_questions_of_shape_go_on_working() -> None:
+    a, left = x(2, 3), np.full((2, 3), 2.0, np.float32)
+    fed = np.arange(1.0, 7.0, dtype=np.float32).reshape(2, 3)
+    pairs = [
+        (left + a, left + fed), (left - a, left - fed), (left * a, left * fed), (left / a, left / fed),
+        (left // a, left // fed), (left % a, left % fed), (left**a, left**fed), (left.T @ a, left.T @ fed),
+        (left == a, left == fed), (left != a, left != fed), (left < a, left < fed), (left >= a, left >= fed),
+        (np.float32(2) - a, 2 - fed), (np.float32(2) ** a, 2**fed), (left[0] - a, left[0] - fed),
+    ]  # fmt: skip
+    for got, want in zip(sg.Session().run([y for y, _ in pairs], {a: fed}), [want for _, want in pairs], strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    whole, bits = sg.constant(np.array([1, 2])), np.array([3, 1])
+    results = sg.Session().run([bits & whole, bits | whole, bits ^ whole, bits << whole, bits >> whole])
+    assert [y.tolist() for y in results] == [[1, 0], [3, 3], [2, 3], [6, 4], [1, 0]]
+    assert (np.shape(a), np.ndim(a), np.size(a)) == ((2, 3), 2, 6)
+    with pytest.raises(TypeError, match=r"a = a \+ x"):
+        left += a
+
+
+def test_einsum_takes_lists_of_labels() -> None:
+    a, b = np.random.default_rng(0).normal(size=(2, 3, 3))
+    y = [sg.einsum(a, [0, 1], b, [1, 2], [0, 2]), sg.einsum(a, [0, 1]), sg.einsum(a, [..., 5], b, [..., 5])]
+    want = [a @ b, a, (a * b).sum(-1)]
+    for got, expected in zip(sg.Session().run(y), want, strict=True):
+        np.testing.assert_allclose(got, expected)
+    for wrong in ((3, a), (a,), (a, [0, 99]), (a, "ij"), ("ij",), (a, [0.5, 1])):
+        with pytest.raises(sg.GraphError, match=__file__):
+            sg.einsum(*wrong)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 3), (0, 0)])
+def test_inverses_and_ranks_of_empty_matrices(shape: tuple[int, ...]) -> None:
+    a = sg.constant(np.zeros(shape))
+    inverse, rank = sg.Session().run([sg.linalg.pinv(a), sg.linalg.matrix_rank(a)])
+    assert inverse.shape == np.linalg.pinv(np.zeros(shape)).shape
+    assert np.all(rank == 0)
+
+
+# -- sizes and graphs -------------------------------------------------------------------------------------------------
+
+
+def test_a_tensor_of_more_bytes_than_memory_can_address_is_refused() -> None:
+    for declare in (
+        lambda: sg.placeholder((2**62,)),
+        lambda: sg.zeros((2**32, 2**32)),
+        lambda: sg.broadcast_to(x(1), (2**61,)),
+        lambda: sg.placeholder((None, 2**62)),
+    ):
+        with pytest.raises(sg.GraphError, match=rf"memory can address(.|\n)*{__file__}"):
+            declare()
+    rows = sg.placeholder((None, 1))
+    wide = sg.sum(sg.broadcast_to(rows, (rows.shape[0], 2**60)))
+    with pytest.raises(sg.GraphError, match=rf"memory can address(.|\n)*{__file__}"):
+        sg.Session().run(wide, {rows: np.ones((3, 1), np.float32)})
+
+
+def test_a_size_is_written_as_python_reads_it() -> None:
+    n, m = sg.dim("n"), sg.dim("m")
+    texts = ["2*n + 2", "((n + 1) // 2)", "3*((n + 1) // 2)", "n - 1", "-n + 1", "((n + 1) // (m + 1))", "-2*n",
+             "m*n - m - n + 1", "((m*n) // (2*m))", "2*(n // 2) - 3"]  # fmt: skip
+    sizes = [(n + 1) * 2, (n + 1) // 2, (n + 1) // 2 * 3, n - 1, 1 - n, (n + 1) // (m + 1), -n * 2, (n - 1) * (m - 1),
+             (n * m) // (2 * m), n // 2 * 2 - 3]  # fmt: skip
+    assert [str(size) for size in sizes] == texts
+    assert [eval(text, {"n": n, "m": m}) for text in texts] == sizes
+    assert -n + n == 0
+    with pytest.raises(ZeroDivisionError, match="n"):
+        _ = n // 0
+
+
+def test_a_product_of_two_sizes_of_one_name_has_no_order() -> None:
+    n, other = sg.dim("n"), sg.dim("n")
+    assert n * other == other * n
+    assert (n // 2) * (other // 2) == (other // 2) * (n // 2)
+
+
+def test_a_session_is_of_a_graph() -> None:
+    loss = sg.sum(x())
+    with pytest.raises(sg.GraphError, match=r"sess\.run\(x\)"):
+        sg.Session(loss)  # type: ignore[arg-type]
+    with pytest.raises(sg.GraphError, match="expected a graph"):
+        sg.Session("graph")  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ matrices over one common batch shape. Vectors, broadcasting and transposes are v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
@@ -457,13 +459,39 @@ def _drop(x: _Labelled, label: str) -> _Labelled:
     return _Labelled(FUNCTIONS.reshape(x.tensor, shape), x.labels.replace(label, ""))
 
 
+def _in_letters(items: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The subscripts and the operands of ``(operand, labels, operand, labels, …[, labels of the result])``."""
+
+    def letters(labels: Any) -> str:
+        if isinstance(labels, str) or not np.iterable(labels):
+            raise GraphError(f"einsum: expected subscripts, or a list of labels after each operand, actual {labels!r}")
+        numbers = [None if label is Ellipsis else integer(label, "einsum: a label", 0) for label in labels]
+        if any(number is not None and number >= len(ascii_letters) for number in numbers):
+            raise GraphError(f"einsum: a label is below {len(ascii_letters)}, actual {labels!r}")
+        return "".join("..." if number is None else ascii_letters[number] for number in numbers)
+
+    pairs = len(items) // 2
+    terms = ",".join(letters(labels) for labels in items[1 : 2 * pairs : 2])
+    result = f"->{letters(items[-1])}" if len(items) % 2 else ""
+    return terms + result, list(items[0 : 2 * pairs : 2])
+
+
 @public
-def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
+def einsum(subscripts: str | TensorLike, *operands: TensorLike) -> Tensor:
     """Einstein's summation as ``np.einsum``: ellipses and diagonals too; operands are contracted from left to right.
+
+    Args:
+        subscripts: ``"ij,jk->ik"``, before the operands; or, in its place, each operand before the list of its labels,
+            which are ints, and at the end the labels of the result: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
 
     Raises:
         GraphError: subscripts that do not fit the operands.
     """
+    if not isinstance(subscripts, str):
+        text, arrays = _in_letters([subscripts, *operands])
+        return einsum(text, *arrays)
+    if not operands:
+        raise GraphError(f"einsum: expected an operand for each term of {subscripts!r}")
     tensors = lift_all(operands, what="einsum")
     labels, result = _parse_einsum(subscripts, tensors)
     with graph_of(tensors):
