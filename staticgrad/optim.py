@@ -126,6 +126,8 @@ class Optimizer:
         with importing():
             from staticgrad.compiler.autodiff.reverse import gradients
 
+        if not isinstance(loss, Tensor):
+            raise GraphError(f"{self.name}: expected a loss, a tensor of the graph, actual {loss!r}")
         variables = depends_on(loss) if var_list is None else self._trained(var_list)
         if not variables:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
@@ -255,8 +257,18 @@ def _unbias(beta: float, step: Tensor) -> Tensor:
     return o.negative(o.expm1(step * math.log(beta)))
 
 
-def _check_betas(what: str, betas: tuple[float, float]) -> tuple[float, float]:
-    _check(len(betas) == 2 and all(0 <= b < 1 for b in betas), what, "betas", betas, "two numbers in [0, 1)")
+def _number(what: str, name: str, value: Any, least: float = 0.0) -> float:
+    _check(isinstance(value, Real) and float(value) >= least, what, name, value, f"a number of at least {least:g}")
+    return float(value)
+
+
+def _check_betas(what: str, betas: Any) -> tuple[float, float]:
+    two = (
+        isinstance(betas, Sequence)
+        and len(betas) == 2
+        and all(isinstance(b, Real) and 0 <= float(b) < 1 for b in betas)
+    )
+    _check(two, what, "betas", betas, "two numbers in [0, 1)")
     return float(betas[0]), float(betas[1])
 
 
@@ -268,6 +280,7 @@ class SGD(Optimizer):
         momentum: µ.
         nesterov: θ ← θ - lr·(g + µ·b) (Nesterov 1983, as Sutskever et al. 2013 write it).
         weight_decay: λ; λ·θ is added to g.
+        dampening: τ: b ← µ·b + (1 - τ)·g from the second step on.
         maximize: go up the gradient.
     """
 
@@ -280,13 +293,15 @@ class SGD(Optimizer):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         *,
+        dampening: float = 0.0,
         maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(momentum >= 0, self.name, "momentum", momentum, "at least 0")
-        _check(not nesterov or momentum > 0, self.name, "nesterov", nesterov, "a positive momentum with it")
-        self.momentum, self.nesterov = float(momentum), bool(nesterov)
-        self.weight_decay, self.maximize = float(weight_decay), bool(maximize)
+        self.momentum, self.nesterov = _number(self.name, "momentum", momentum), bool(nesterov)
+        self.dampening = _number(self.name, "dampening", dampening, -math.inf)
+        alone = self.momentum > 0 and self.dampening == 0
+        _check(not nesterov or alone, self.name, "nesterov", nesterov, "a positive momentum with it, and no dampening")
+        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
@@ -294,6 +309,10 @@ class SGD(Optimizer):
         if self.momentum:
             slot = self.slot(var, "momentum_buffer")
             buffer = slot * self.momentum + g
+            if self.dampening:
+                step, counted = self._count(var)
+                buffer = o.where(o.equal(step, 1.0), g, slot * self.momentum + g * (1 - self.dampening))
+                updates.append(counted)
             updates.append(assign(slot, buffer))
             g = g + self.momentum * buffer if self.nesterov else buffer
         return [*updates, assign(var, _value(var) - _like(lr, var) * g)]
@@ -327,8 +346,7 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(lr)
         self.betas = _check_betas(self.name, betas)
-        _check(eps >= 0, self.name, "eps", eps, "at least 0")
-        self.eps, self.weight_decay = float(eps), float(weight_decay)
+        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
         self.amsgrad, self.maximize = bool(amsgrad), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
@@ -389,6 +407,7 @@ class RMSprop(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         momentum: µ: b ← µ·b + g / (√v + eps), θ ← θ - lr·b.
         centered: the running mean of g, squared, is taken from v (Graves 2013).
+        maximize: go up the gradient.
     """
 
     name = "rmsprop"
@@ -401,15 +420,18 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(0 <= alpha <= 1, self.name, "alpha", alpha, "a number in [0, 1]")
-        _check(momentum >= 0, self.name, "momentum", momentum, "at least 0")
-        self.alpha, self.eps, self.weight_decay = float(alpha), float(eps), float(weight_decay)
-        self.momentum, self.centered = float(momentum), bool(centered)
+        self.alpha = _number(self.name, "alpha", alpha)
+        _check(self.alpha <= 1, self.name, "alpha", alpha, "a number in [0, 1]")
+        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
+        self.momentum, self.centered = _number(self.name, "momentum", momentum), bool(centered)
+        self.maximize = bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        g = _decayed(gradient, var, self.weight_decay)
+        g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
         slot = self.slot(var, "square_avg")
         square = _average(slot, g * g, self.alpha)
         updates, variance = [assign(slot, square)], square
@@ -435,6 +457,7 @@ class Adagrad(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         initial_accumulator_value: what s begins with.
         eps: keeps the quotient finite.
+        maximize: go up the gradient.
     """
 
     name = "adagrad"
@@ -446,14 +469,16 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        *,
+        maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(initial_accumulator_value >= 0, self.name, "initial_accumulator_value", initial_accumulator_value, "≥ 0")
-        self.lr_decay, self.weight_decay, self.eps = float(lr_decay), float(weight_decay), float(eps)
-        self.initial = float(initial_accumulator_value)
+        self.initial = _number(self.name, "initial_accumulator_value", initial_accumulator_value)
+        self.lr_decay, self.eps = _number(self.name, "lr_decay", lr_decay), _number(self.name, "eps", eps)
+        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        g = _decayed(gradient, var, self.weight_decay)
+        g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
         slot = self.slot(var, "sum", init.constant(self.initial))
         total = slot + g * g
         updates = [assign(slot, total)]
@@ -480,7 +505,7 @@ class Lion(Optimizer):
         self, lr: float | Tensor = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
     ) -> None:
         super().__init__(lr)
-        self.betas, self.weight_decay = _check_betas(self.name, betas), float(weight_decay)
+        self.betas, self.weight_decay = _check_betas(self.name, betas), _number(self.name, "weight_decay", weight_decay)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         slot = self.slot(var, "exp_avg")

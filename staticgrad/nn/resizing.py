@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 
@@ -96,8 +97,10 @@ def _resized(
         new = list(integers(size, "interpolate: size")) * (1 if np.iterable(size) else rank)
         factors: list[float | None] = [None] * rank
     else:
-        given = list(scale_factor) if np.iterable(scale_factor) else [scale_factor] * rank
-        factors = [float(f) for f in given if f is not None]
+        given: list[Any] = list(scale_factor) if np.iterable(scale_factor) else [scale_factor] * rank
+        if not all(isinstance(f, Real) and 0 < float(f) < math.inf for f in given) or len(given) != rank:
+            raise GraphError(f"interpolate: scale_factor={scale_factor!r}: expected {rank} positive numbers, or one")
+        factors = [float(f) for f in given]
         new = [math.floor(s * f) for s, f in zip(old, factors, strict=True) if isinstance(s, int) and f is not None]
     if len(new) != rank or min(new) < 1:
         raise GraphError(f"interpolate: new sizes {tuple(new)} for an input {x.type}")

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import refuse_in_place
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
@@ -418,6 +420,17 @@ DROPOUT = register(
 )
 
 
+def probability(value: Any, what: str) -> float:
+    """A number in [0, 1].
+
+    Raises:
+        GraphError: it is something else.
+    """
+    if not (isinstance(value, Real) and 0 <= float(value) <= 1):
+        raise GraphError(f"{what}={value!r}: expected a probability")
+    return float(value)
+
+
 @public
 def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
     """Dropout with a given mask of what is kept."""
@@ -425,19 +438,21 @@ def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
 
 
 @public
-def dropout(input: TensorLike, p: float = 0.5, training: bool = True, *, seed: int | None = None) -> Tensor:
+def dropout(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False, *, seed: int | None = None
+) -> Tensor:
     """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); without ``training`` the identity.
 
     Raises:
         GraphError: ``p`` is no probability, or the input is not floating.
     """
     x = lift(input)
-    if not (isinstance(p, Real) and 0 <= p <= 1):
-        raise GraphError(f"dropout: p={p!r}: expected a probability")
+    refuse_in_place("dropout", inplace)
+    p = probability(p, "dropout: p")
     if not is_floating(x.dtype):
         raise GraphError(f"dropout: expected a floating tensor, actual {x.type}")
     if not training or p == 0:
         return x
     with x.graph:
-        keep = FUNCTIONS.greater_equal(random_uniform(x.shape, x.dtype, seed), float(p))
-    return apply_dropout(x, keep, float(p))
+        keep = FUNCTIONS.greater_equal(random_uniform(x.shape, x.dtype, seed), p)
+    return apply_dropout(x, keep, p)

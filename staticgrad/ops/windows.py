@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal, overload
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, no_grad
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
 from staticgrad.ops.elementwise.copies import rounded_once
@@ -265,6 +266,31 @@ def _pool_window(
     return WindowAttributes(kernel, steps, (rows, columns), spread, value)
 
 
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
 @public
 def max_pool2d(
     input: TensorLike,
@@ -273,7 +299,8 @@ def max_pool2d(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> Tensor:
+    return_indices: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window.
 
     Args:
@@ -281,6 +308,7 @@ def max_pool2d(
         stride: default: the kernel's size.
         padding: places around the image that never win; at most half the kernel.
         ceil_mode: also a last window that hangs over the end.
+        return_indices: a pair: also where each of them is, row·W + column as int64.
 
     Returns:
         (…, OH, OW). The gradient goes to the first of several equal elements.
@@ -290,7 +318,30 @@ def max_pool2d(
     """
     x = lift(input)
     attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
-    return x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
+    y = x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
+    if not return_indices:
+        return y
+    with x.graph, no_grad():
+        return y, _places_of_maxima(x, y, attrs)
+
+
+def _places_of_maxima(x: Tensor, y: Tensor, attrs: WindowAttributes) -> Tensor:
+    """row·W + column of the first largest element in each window; of NaN the first."""
+    o, (height, width) = FUNCTIONS, x.shape[-2:]
+
+    def along(axis: int, count: Size) -> Tensor:
+        """(count, kernel): the place in the image of each place of each window."""
+        shape = (count, attrs.kernel[axis])
+        start = o.subtract(o.multiply(o.iota(shape, 0), attrs.stride[axis]), attrs.padding[axis][0])
+        return o.add(start, o.multiply(o.iota(shape, 1), attrs.dilation[axis]))
+
+    rows = o.expand_dims(along(0, y.shape[-2]), (1, 3))
+    columns = o.expand_dims(along(1, y.shape[-1]), (0, 2))
+    inside = [o.logical_and(o.greater_equal(p, 0), o.less(p, n)) for p, n in ((rows, height), (columns, width))]
+    windows, largest = o.window(x, attrs), _per_window(o, y)
+    found = o.logical_and(o.logical_or(o.equal(windows, largest), o.isnan(windows)), o.logical_and(*inside))
+    place = o.add(o.multiply(rows, width), columns)
+    return o.min(o.where(found, place, np.iinfo(np.int64).max), axis=(-2, -1))
 
 
 # -- average pooling ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope, repr_of
+from staticgrad.ops.neural.embedding import refuse_options
 from staticgrad.optable import Array
 from staticgrad.types import DTypeLike, float32, integer
 
@@ -74,8 +75,18 @@ class Embedding(Module):
     """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained."""
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike = float32
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        *,
+        dtype: DTypeLike = float32,
     ) -> None:
+        refuse_options("Embedding", max_norm, scale_grad_by_freq, sparse)
         num_embeddings = self.num_embeddings = integer(num_embeddings, "Embedding: num_embeddings", 0)
         embedding_dim = self.embedding_dim = integer(embedding_dim, "Embedding: embedding_dim", 0)
         self.padding_idx = padding_idx

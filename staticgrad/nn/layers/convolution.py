@@ -124,10 +124,13 @@ class ConvTranspose2d(Module):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: Literal["zeros"] = "zeros",
         *,
         dtype: DTypeLike = float32,
     ) -> None:
         layer, scope = type(self).__name__, Scope("conv_transpose2d")
+        if padding_mode != "zeros":
+            raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected 'zeros'")
         kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
         self.groups, self.dilation = groups, dilation
         self.stride, self.padding, self.output_padding = stride, padding, output_padding

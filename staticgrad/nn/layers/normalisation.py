@@ -26,13 +26,14 @@ class _BatchNorm(Module):
         affine: bool = True,
         track_running_stats: bool = True,
         *,
+        bias: bool = True,
         dtype: DTypeLike = float32,
     ) -> None:
         num_features = self.num_features = integer(num_features, f"{type(self).__name__}: num_features", 0)
         self.eps, self.momentum = eps, momentum
         scope, shape = Scope(type(self).__name__.lower()), (num_features,)
         self.weight = scope.variable("weight", init.ones(), shape, dtype) if affine else None
-        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if affine else None
+        self.bias = scope.variable("bias", init.zeros(), shape, dtype) if affine and bias else None
         self.running_mean: Tensor | None = None
         self.running_var: Tensor | None = None
         self.num_batches_tracked: Tensor | None = None
@@ -67,7 +68,7 @@ class _BatchNorm(Module):
 
 class BatchNorm1d(_BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) of (N, C) or (N, C, L): each channel has mean 0 and variance 1, then its
-    ``weight`` and ``bias``, (C,) each.
+    ``weight`` and ``bias``, (C,) each, unless ``affine=False`` or ``bias=False``.
 
     In training over the batch, which also updates ``running_mean`` and ``running_var``: (1 - momentum)·old +
     momentum·new, ``momentum`` None: the mean of all batches. In evaluation the running ones are used.
@@ -133,13 +134,21 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each.
+    """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each, unless
+    ``affine=False`` or ``bias=False``.
 
     (N, C, \\*) to the same; ``num_groups`` divides C.
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: DTypeLike = float32
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        dtype: DTypeLike = float32,
     ) -> None:
         num_groups, num_channels = (
             integer(num_groups, "GroupNorm: num_groups", 1),
@@ -150,7 +159,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         scope = Scope("groupnorm")
         self.weight = scope.variable("weight", init.ones(), (num_channels,), dtype) if affine else None
-        self.bias = scope.variable("bias", init.zeros(), (num_channels,), dtype) if affine else None
+        self.bias = scope.variable("bias", init.zeros(), (num_channels,), dtype) if affine and bias else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -16,6 +16,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, Scope
 from staticgrad.ops.elementwise.copies import widened
+from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import DTypeLike, float32, integer
 
@@ -45,6 +46,7 @@ class _Recurrent(Module):
             integer(value, f"{type(self).__name__}: {name}", 1)
             for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers))
         )
+        dropout = probability(dropout, f"{type(self).__name__}: dropout")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound = 1 / math.sqrt(hidden_size)

@@ -64,21 +64,43 @@ EMBEDDING = register(
 )
 
 
+def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool) -> None:
+    """Refuse what PyTorch's embeddings know beside a table and a row of padding."""
+    if max_norm is not None:
+        raise GraphError(
+            f"{what}: max_norm is not supported: nothing overwrites the table; scale the rows that are read"
+        )
+    if scale_grad_by_freq:
+        raise GraphError(f"{what}: scale_grad_by_freq is not supported: scale the gradient, as by a hook")
+    if sparse:
+        raise GraphError(f"{what}: sparse gradients are not supported: leave it out, the gradient is dense")
+
+
 @public
-def embedding(input: TensorLike, weight: TensorLike, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: TensorLike,
+    weight: TensorLike,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of ``weight`` (rows, features), one for each index of ``input``.
 
     Args:
         input: integers of any shape, in [0, rows); others end the run with a ``BoundsError``.
         padding_idx: a row that receives no gradient; it may count from the end.
+        max_norm, norm_type, scale_grad_by_freq, sparse: PyTorch's, which are not supported.
 
     Returns:
         (\\*input.shape, features).
 
     Raises:
-        GraphError: the input is not of integers, or the weight not a matrix.
+        GraphError: the input is not of integers, the weight not a matrix, or an argument that is not supported.
     """
     what = "embedding"
+    refuse_options(what, max_norm, scale_grad_by_freq, sparse)
     index, table = as_index(input, what), floating(weight, what)
     if table.ndim != 2:
         raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
