@@ -16,7 +16,7 @@ import numpy as np
 
 from staticgrad import config
 from staticgrad.collection import importing
-from staticgrad.errors import FeedError, FetchError, GradientError, StaticGradError
+from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
@@ -83,6 +83,9 @@ class Session:
             raise StaticGradError(f"num_threads: expected an int of at least 1, actual {num_threads!r}")
         if not isinstance(seed, int | np.integer):
             raise StaticGradError(f"a seed is an int of 64 bits, not {seed!r}")
+        if graph is not None and not isinstance(graph, Graph):
+            is_tensor = "; a tensor is what sess.run(x) fetches" if isinstance(graph, Tensor) else ""
+            raise GraphError(f"Session: expected a graph, actual {graph!r}{is_tensor}")
         self.graph = get_default_graph() if graph is None else graph
         self.num_threads = int(num_threads)
         self.check_numerics = check_numerics
@@ -221,7 +224,8 @@ class Session:
             return x.shape
         sizes = (shape,) if isinstance(shape, int) else tuple(shape)
         fits = len(sizes) == x.ndim and all(
-            not isinstance(size, int) or given in (None, size) for size, given in zip(x.shape, sizes, strict=True)
+            given is None or (isinstance(given, int | np.integer) and (not isinstance(size, int) or given == size))
+            for size, given in zip(x.shape, sizes, strict=True)
         )
         if not fits:
             raise FeedError(f"{x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {sizes}", source=x.source)

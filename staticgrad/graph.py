@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
 
 import numpy as np
 
+from staticgrad import numpy_calls
 from staticgrad.errors import GraphError, SourceLine, called_for, user_source
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
 from staticgrad.reach import reach
-from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak
+from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak, result_types
 
 if TYPE_CHECKING:
     from staticgrad.naming import Origin, Unnamed
@@ -234,7 +235,6 @@ class Tensor:
         "type",
     )
     __array_priority__ = 1000
-    __array_ufunc__ = None
 
     def __init__(self, op: Node, index: int, type_: TensorType) -> None:
         self.op = op
@@ -446,6 +446,12 @@ class Tensor:
     def __array__(self, *_: object, **__: object) -> NoReturn:
         self._no_value("np.asarray()")
 
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return numpy_calls.of_ufunc(self, ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: object, arguments: Any, options: dict[str, Any]) -> Any:
+        return numpy_calls.of_function(self, function, arguments, options)
+
     def __contains__(self, _: object) -> bool:
         self._no_value("in")
 
@@ -650,8 +656,7 @@ class Graph:
             raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
         inputs = tuple([x if x.op.graph is self else self.adopt(x, op.name) for x in inputs])
         if types is None:
-            inferred = op.infer(attrs, *[x.type for x in inputs])
-            types = inferred if isinstance(inferred, tuple) else (inferred,)
+            types = result_types(op.infer, attrs, [x.type for x in inputs])
         with self._lock:
             blocked = not _state.grad_enabled
             node = Node(
@@ -679,8 +684,7 @@ class Graph:
         if all(x.type is y.type or x.type == y.type for x, y in zip(inputs, node.inputs, strict=True)):
             types = tuple(y.type for y in node.outputs)
         else:
-            inferred = node.op.infer(node.attrs, *(x.type for x in inputs))
-            types = inferred if isinstance(inferred, tuple) else (inferred,)
+            types = result_types(node.op.infer, node.attrs, (x.type for x in inputs))
         name = self.unique_name(node.name if node.name not in self._names else _NUMBERED.sub("", node.name))
         new = Node(self, node.op, tuple(inputs), node.attrs, types, name, tuple(control), node.source, node.blocked)
         new.epoch = node.epoch

@@ -3,7 +3,7 @@
 State beside the variables is made of variables too, so it is saved, restored and planned like them:
 
     <optimizer>/lr                    the learning rate, float64; ``sess.set(opt.lr, v)`` compiles nothing
-    <var>/<optimizer>/exp_avg, …      slots, of the variable's shape and dtype, zero at first
+    <var>/<optimizer>/exp_avg, …      slots, of the variable's shape and dtype (float32 for short floats), zero at first
     <var>/<optimizer>/step            how many updates the variable has had, int64
 
 Every update is elementwise over the variable and its slots, so it fuses with the kernel that makes the gradient. What
@@ -18,17 +18,20 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 from staticgrad import init
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.lifting import lift
 from staticgrad.naming import Origin
+from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.reach import reach
-from staticgrad.types import float64, int64, is_floating
+from staticgrad.types import computed, float64, int64, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 
@@ -45,10 +48,10 @@ def _variable(x: Tensor | Node) -> Tensor:
 
 
 def depends_on(loss: Tensor) -> list[Tensor]:
-    """The trainable variables that a tensor depends on, in order of declaration."""
+    """The variables that a tensor depends on and that require a gradient now, in order of declaration."""
     needed = reach([loss.op], lambda node: [x.op for x in node.inputs])
-    found = [node for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
-    return [node.outputs[0] for node in found if node.attrs.trainable]
+    found = [node.outputs[0] for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
+    return [x for x in found if x.requires_grad]
 
 
 class Optimizer:
@@ -102,7 +105,7 @@ class Optimizer:
         """The variable of this optimizer that belongs to ``var`` under ``name``; made when first asked for."""
         key = (var, name)
         if key not in self._slots:
-            shape, dtype = ((), int64) if step else (var.shape, var.dtype)
+            shape, dtype = ((), int64) if step else (var.shape, computed(var.dtype))
             var.graph.settle_names()
             full_name = f"{var.op.attrs.key}/{self._prefix}/{name}"
             value = init.zeros() if initial is None else initial
@@ -117,7 +120,8 @@ class Optimizer:
 
         Args:
             loss: a floating tensor.
-            var_list: what to update; default: the trainable variables that the loss depends on.
+            var_list: what to update; default: the variables that the loss depends on. Those that do not require a
+                gradient when this is called (``trainable=False``, ``requires_grad_(False)``) are left alone.
 
         Raises:
             GraphError: there is nothing to update.
@@ -125,7 +129,9 @@ class Optimizer:
         with importing():
             from staticgrad.compiler.autodiff.reverse import gradients
 
-        variables = depends_on(loss) if var_list is None else [_variable(v) for v in var_list]
+        if not isinstance(loss, Tensor):
+            raise GraphError(f"{self.name}: expected a loss, a tensor of the graph, actual {loss!r}")
+        variables = depends_on(loss) if var_list is None else self._trained(var_list)
         if not variables:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
         return self.apply_gradients(list(zip(gradients(loss, variables), variables, strict=True)))
@@ -157,17 +163,29 @@ class Optimizer:
         A variable without an accumulated gradient is left alone.
 
         Args:
-            var_list: what to update; default: all trainable variables of the current graph.
+            var_list: what to update; default: all variables of the current graph. Those that do not require a gradient
+                when this is called are left alone.
 
         Raises:
             GraphError: there is nothing to update.
         """
         if var_list is None:
             graph = get_default_graph() if self._lr is None else self._lr.graph
-            found = [v for v in graph.variables.values() if v.op.attrs.trainable and is_floating(v.dtype)]
+            found = [v for v in graph.variables.values() if v.requires_grad]
         else:
-            found = [_variable(v) for v in var_list]
+            found = self._trained(var_list)
         return self.apply_gradients([(accumulated_grad(v), v) for v in found])
+
+    def _trained(self, variables: Sequence[Tensor]) -> list[Tensor]:
+        """Those of some variables that require a gradient now."""
+        found = [_variable(v) for v in variables]
+        trained = [v for v in found if v.requires_grad]
+        if found and not trained:
+            raise GraphError(
+                f"{self.name}: none of the variables requires a gradient: requires_grad_() thaws {found[0].name!r}",
+                source=found[0].source,
+            )
+        return trained
 
     # -- for subclasses -----------------------------------------------------------------------------------------
 
@@ -179,16 +197,15 @@ class Optimizer:
             )
         lr = self._learning_rate(var.graph)
         source = gradient.op
-        if gradient.dtype != var.dtype:
-            gradient = o.astype(gradient, var.dtype)
-        updates = self.update(gradient, var, lr)
+        updates = self.update(o.astype(gradient, computed(var.dtype)), var, lr)
         if source.op.name == "accumulated_grad":
             for node in updates:  # also what does not read the gradient (a step count) waits for there being one
                 node.control = (*node.control, source)
         return updates
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        """The assignments that update one variable and its slots. ``lr`` is a scalar of any floating dtype."""
+        """The assignments that update one variable and its slots, of whose dtype the gradient is. ``lr`` is a scalar of
+        any floating dtype."""
         raise GraphError(f"{type(self).__name__} does not say how it updates a variable")
 
     def _count(self, var: Tensor) -> tuple[Tensor, Node]:
@@ -212,18 +229,23 @@ def _op(value: Tensor | Node) -> Node:
 
 
 def assign(var: Tensor, value: Tensor) -> Node:
-    """The op that writes ``value`` to a variable."""
-    return _op(o.assign(var, value))
+    """The op that writes ``value`` to a variable, in the variable's dtype."""
+    return _op(o.assign(var, o.astype(value, var.dtype)))
+
+
+def _value(var: Tensor) -> Tensor:
+    """A variable in the dtype that its update is computed in: float32 for short floats."""
+    return o.astype(var, computed(var.dtype))
 
 
 def _like(scalar: float | Tensor, var: Tensor) -> float | Tensor:
-    """A float64 scalar in the variable's dtype."""
-    return o.astype(scalar, var.dtype) if isinstance(scalar, Tensor) else scalar
+    """A float64 scalar in the dtype that a variable's update is computed in."""
+    return o.astype(scalar, computed(var.dtype)) if isinstance(scalar, Tensor) else scalar
 
 
 def _decayed(gradient: Tensor, var: Tensor, weight_decay: float) -> Tensor:
     """The gradient with that of ½·weight_decay·‖var‖² added."""
-    return gradient + weight_decay * var if weight_decay else gradient
+    return gradient + weight_decay * _value(var) if weight_decay else gradient
 
 
 def _average(slot: Tensor, value: Tensor, beta: float) -> Tensor:
@@ -238,8 +260,18 @@ def _unbias(beta: float, step: Tensor) -> Tensor:
     return o.negative(o.expm1(step * math.log(beta)))
 
 
-def _check_betas(what: str, betas: tuple[float, float]) -> tuple[float, float]:
-    _check(len(betas) == 2 and all(0 <= b < 1 for b in betas), what, "betas", betas, "two numbers in [0, 1)")
+def _number(what: str, name: str, value: Any, least: float = 0.0) -> float:
+    _check(isinstance(value, Real) and float(value) >= least, what, name, value, f"a number of at least {least:g}")
+    return float(value)
+
+
+def _check_betas(what: str, betas: Any) -> tuple[float, float]:
+    two = (
+        isinstance(betas, Sequence)
+        and len(betas) == 2
+        and all(isinstance(b, Real) and 0 <= float(b) < 1 for b in betas)
+    )
+    _check(two, what, "betas", betas, "two numbers in [0, 1)")
     return float(betas[0]), float(betas[1])
 
 
@@ -251,6 +283,7 @@ class SGD(Optimizer):
         momentum: µ.
         nesterov: θ ← θ - lr·(g + µ·b) (Nesterov 1983, as Sutskever et al. 2013 write it).
         weight_decay: λ; λ·θ is added to g.
+        dampening: τ: b ← µ·b + (1 - τ)·g from the second step on.
         maximize: go up the gradient.
     """
 
@@ -263,13 +296,15 @@ class SGD(Optimizer):
         nesterov: bool = False,
         weight_decay: float = 0.0,
         *,
+        dampening: float = 0.0,
         maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(momentum >= 0, self.name, "momentum", momentum, "at least 0")
-        _check(not nesterov or momentum > 0, self.name, "nesterov", nesterov, "a positive momentum with it")
-        self.momentum, self.nesterov = float(momentum), bool(nesterov)
-        self.weight_decay, self.maximize = float(weight_decay), bool(maximize)
+        self.momentum, self.nesterov = _number(self.name, "momentum", momentum), bool(nesterov)
+        self.dampening = _number(self.name, "dampening", dampening, -math.inf)
+        alone = self.momentum > 0 and self.dampening == 0
+        _check(not nesterov or alone, self.name, "nesterov", nesterov, "a positive momentum with it, and no dampening")
+        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
@@ -277,9 +312,13 @@ class SGD(Optimizer):
         if self.momentum:
             slot = self.slot(var, "momentum_buffer")
             buffer = slot * self.momentum + g
+            if self.dampening:
+                step, counted = self._count(var)
+                buffer = o.where(o.equal(step, 1.0), g, slot * self.momentum + g * (1 - self.dampening))
+                updates.append(counted)
             updates.append(assign(slot, buffer))
             g = g + self.momentum * buffer if self.nesterov else buffer
-        return [*updates, assign(var, var - _like(lr, var) * g)]
+        return [*updates, assign(var, _value(var) - _like(lr, var) * g)]
 
 
 class Adam(Optimizer):
@@ -310,15 +349,14 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(lr)
         self.betas = _check_betas(self.name, betas)
-        _check(eps >= 0, self.name, "eps", eps, "at least 0")
-        self.eps, self.weight_decay = float(eps), float(weight_decay)
+        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
         self.amsgrad, self.maximize = bool(amsgrad), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = -gradient if self.maximize else gradient
-        value = var
+        value = _value(var)
         if self.decoupled and self.weight_decay:
-            value = var * _like(1.0 - o.astype(lr, float64) * self.weight_decay, var)
+            value = value * _like(1.0 - o.astype(lr, float64) * self.weight_decay, var)
         elif self.weight_decay:
             g = _decayed(g, var, self.weight_decay)
         step, counted = self._count(var)
@@ -372,6 +410,7 @@ class RMSprop(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         momentum: µ: b ← µ·b + g / (√v + eps), θ ← θ - lr·b.
         centered: the running mean of g, squared, is taken from v (Graves 2013).
+        maximize: go up the gradient.
     """
 
     name = "rmsprop"
@@ -384,15 +423,18 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        *,
+        maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(0 <= alpha <= 1, self.name, "alpha", alpha, "a number in [0, 1]")
-        _check(momentum >= 0, self.name, "momentum", momentum, "at least 0")
-        self.alpha, self.eps, self.weight_decay = float(alpha), float(eps), float(weight_decay)
-        self.momentum, self.centered = float(momentum), bool(centered)
+        self.alpha = _number(self.name, "alpha", alpha)
+        _check(self.alpha <= 1, self.name, "alpha", alpha, "a number in [0, 1]")
+        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
+        self.momentum, self.centered = _number(self.name, "momentum", momentum), bool(centered)
+        self.maximize = bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        g = _decayed(gradient, var, self.weight_decay)
+        g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
         slot = self.slot(var, "square_avg")
         square = _average(slot, g * g, self.alpha)
         updates, variance = [assign(slot, square)], square
@@ -406,7 +448,7 @@ class RMSprop(Optimizer):
             buffer_slot = self.slot(var, "momentum_buffer")
             direction = buffer_slot * self.momentum + direction
             updates.append(assign(buffer_slot, direction))
-        return [*updates, assign(var, var - _like(lr, var) * direction)]
+        return [*updates, assign(var, _value(var) - _like(lr, var) * direction)]
 
 
 class Adagrad(Optimizer):
@@ -418,6 +460,7 @@ class Adagrad(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         initial_accumulator_value: what s begins with.
         eps: keeps the quotient finite.
+        maximize: go up the gradient.
     """
 
     name = "adagrad"
@@ -429,14 +472,16 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        *,
+        maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        _check(initial_accumulator_value >= 0, self.name, "initial_accumulator_value", initial_accumulator_value, "≥ 0")
-        self.lr_decay, self.weight_decay, self.eps = float(lr_decay), float(weight_decay), float(eps)
-        self.initial = float(initial_accumulator_value)
+        self.initial = _number(self.name, "initial_accumulator_value", initial_accumulator_value)
+        self.lr_decay, self.eps = _number(self.name, "lr_decay", lr_decay), _number(self.name, "eps", eps)
+        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
-        g = _decayed(gradient, var, self.weight_decay)
+        g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
         slot = self.slot(var, "sum", init.constant(self.initial))
         total = slot + g * g
         updates = [assign(slot, total)]
@@ -445,7 +490,7 @@ class Adagrad(Optimizer):
             step, counted = self._count(var)
             updates.append(counted)
             rate = o.astype(lr, float64) / ((step - 1.0) * self.lr_decay + 1.0)
-        return [*updates, assign(var, var - _like(rate, var) * (g / (o.sqrt(total) + self.eps)))]
+        return [*updates, assign(var, _value(var) - _like(rate, var) * (g / (o.sqrt(total) + self.eps)))]
 
 
 class Lion(Optimizer):
@@ -463,14 +508,16 @@ class Lion(Optimizer):
         self, lr: float | Tensor = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
     ) -> None:
         super().__init__(lr)
-        self.betas, self.weight_decay = _check_betas(self.name, betas), float(weight_decay)
+        self.betas, self.weight_decay = _check_betas(self.name, betas), _number(self.name, "weight_decay", weight_decay)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         slot = self.slot(var, "exp_avg")
         direction = o.sign(_average(slot, gradient, self.betas[0]))
         updates = [assign(slot, _average(slot, gradient, self.betas[1]))]
         rate = _like(lr, var)
-        value = var * (1.0 - rate * self.weight_decay) if self.weight_decay else var
+        value = _value(var)
+        if self.weight_decay:
+            value = value * (1.0 - rate * self.weight_decay)
         return [*updates, assign(var, value - rate * direction)]
 
 
@@ -486,7 +533,12 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     there = [x for x in tensors if x is not None]
     if not there:
         raise GraphError("global_norm: expected at least one tensor")
-    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in there]))
+    norm = _norm(there)
+    return o.astype(norm, functools.reduce(np.promote_types, [x.dtype for x in there]))
+
+
+def _norm(tensors: Sequence[Tensor]) -> Tensor:
+    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in widened(tensors)]))
 
 
 def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
@@ -499,10 +551,13 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
     Returns:
         A list parallel to ``grads``; None stays None.
     """
-    if all(g is None for g in grads):
+    there = [g for g in grads if g is not None]
+    if not there:
         return list(grads)
-    factor = o.minimum(o.divide(max_norm, o.add(global_norm(grads), 1e-6)), 1.0)
-    return [None if g is None else o.multiply(g, o.astype(factor, g.dtype)) for g in grads]
+    wide = widened(there)
+    factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
+    clipped = iter(rounded([o.multiply(g, o.astype(factor, g.dtype)) for g in wide], there))
+    return [None if g is None else next(clipped) for g in grads]
 
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]

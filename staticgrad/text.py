@@ -37,7 +37,7 @@ import numpy as np
 
 from staticgrad.graph import Checkpoint, Computation, Graph, Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import DTYPE_NAMES, Dim, Quotient, Shape, Symbol, TensorType, is_floating, sizes
+from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
 PLAIN_NAME = re.compile(r"[\w./~-]+")
@@ -224,33 +224,16 @@ class _Printer:
 
     def size(self, size: Any) -> str:
         """A size; terms of a higher degree come first, else in the order of their letters."""
-        if not isinstance(size, Dim):
-            return str(size)
-        terms = []
-        for monomial, factor in size.terms:
-            atoms = sorted(map(self._atom, monomial))
-            terms.append((-len(atoms), "*".join(atoms), factor))
-        text = ""
-        for _, names, factor in sorted(terms):
-            sign, amount = "-" if factor < 0 else "+", abs(factor)
-            product = str(amount) if not names else names if amount == 1 else f"{amount}*{names}"
-            text += f" {sign} {product}" if text else product if sign == "+" else f"-{product}"
-        return text or "0"
+        return size_text(size, self._symbol)
 
-    def _atom(self, atom: Symbol | Quotient) -> str:
-        if isinstance(atom, Quotient):
-            return f"({self._factor(atom.numerator)} // {self._factor(atom.denominator)})"
-        alike = self.symbols.setdefault(atom.name, [])
-        if atom not in alike:
-            alike.append(atom)
-        number = alike.index(atom) + 1
-        if number == 1 and PLAIN_SYMBOL.fullmatch(atom.name) and atom.name not in RESERVED:
-            return atom.name
-        return f"dim({atom.name!r})" if number == 1 else f"dim({atom.name!r}, {number})"
-
-    def _factor(self, size: Dim) -> str:
-        text = self.size(size)
-        return f"({text})" if " " in text or "*" in text else text
+    def _symbol(self, symbol: Symbol) -> str:
+        alike = self.symbols.setdefault(symbol.name, [])
+        if symbol not in alike:
+            alike.append(symbol)
+        number = alike.index(symbol) + 1
+        if number == 1 and PLAIN_SYMBOL.fullmatch(symbol.name) and symbol.name not in RESERVED:
+            return symbol.name
+        return f"dim({symbol.name!r})" if number == 1 else f"dim({symbol.name!r}, {number})"
 
 
 def quoted(name: str) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -96,6 +97,11 @@ def is_short_float(dtype: np.dtype) -> bool:
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
+def computed(dtype: np.dtype) -> np.dtype:
+    """The dtype in which elements of ``dtype`` are computed with: float32 for short floats, else itself."""
+    return float32 if is_short_float(dtype) else dtype
+
+
 def takes(accepts: tuple[np.dtype, ...], dtype: np.dtype) -> bool:
     """Whether a dtype is among those that an op is defined for; short floats are taken wherever float32 is."""
     return dtype in accepts or (is_short_float(dtype) and float32 in accepts)
@@ -161,10 +167,53 @@ class Quotient:
     denominator: Dim
 
     def __str__(self) -> str:
-        return f"({self.numerator} // {self.denominator})"
+        return atom_text(self, str)
 
 
 Atom = Symbol | Quotient
+
+
+def size_text(size: Size, name: Callable[[Symbol], str]) -> str:
+    """A size as Python reads it; terms of a higher degree come first, else in the order of their letters."""
+    if not isinstance(size, Dim):
+        return str(size)
+    terms = []
+    for monomial, factor in size.terms:
+        atoms = sorted(atom_text(atom, name) for atom in monomial)
+        terms.append((-len(atoms), "*".join(atoms), factor))
+    text = ""
+    for _, names, factor in sorted(terms):
+        sign, amount = "-" if factor < 0 else "+", abs(factor)
+        product = str(amount) if not names else names if amount == 1 else f"{amount}*{names}"
+        text += f" {sign} {product}" if text else product if sign == "+" else f"-{product}"
+    return text or "0"
+
+
+def atom_text(atom: Atom, name: Callable[[Symbol], str]) -> str:
+    """A symbol's name, or a quotient in brackets."""
+    if isinstance(atom, Symbol):
+        return name(atom)
+    numerator, denominator = (size_text(size, name) for size in (atom.numerator, atom.denominator))
+    return f"({_bracketed(numerator)} // {_bracketed(denominator)})"
+
+
+def _bracketed(text: str) -> str:
+    single = not re.search("[ *]", text) or (text[0] == "(" and text.index(")") == len(text) - 1)
+    return text if single else f"({text})"
+
+
+def _order(atom: Atom) -> tuple[str, tuple[int, ...]]:
+    """The key by which atoms are sorted, those of one name too."""
+    return str(atom), tuple(_serials(atom))
+
+
+def _serials(atom: Atom) -> Iterator[int]:
+    if isinstance(atom, Symbol):
+        yield atom.serial
+    else:
+        for monomial, _ in (*atom.numerator.terms, *atom.denominator.terms):
+            for inner in monomial:
+                yield from _serials(inner)
 
 
 def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]:
@@ -181,17 +230,13 @@ def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]
 
 @frozen(eq=False)
 class Dim:
-    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, and
-    ``==``; with a tensor it is an int."""
+    """A size that is known when a program is fed: a polynomial in normal form. Supports ``+ - * //`` with sizes, ``-``
+    alone and ``==``; with a tensor it is an int."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
     def __str__(self) -> str:
-        parts = []
-        for monomial, factor in self.terms:
-            names = "*".join(map(str, monomial))
-            parts.append(str(factor) if not names else names if factor == 1 else f"{factor}*{names}")
-        return " + ".join(parts) or "0"
+        return size_text(self, str)
 
     __repr__ = __str__
 
@@ -219,16 +264,21 @@ class Dim:
     def __mul__(self, other: Size) -> Size:
         products: dict[Monomial, int] = {}
         for (m1, f1), (m2, f2) in itertools.product(_terms(self).items(), _terms(other).items()):
-            key = tuple(sorted((*m1, *m2), key=str))
+            key = tuple(sorted((*m1, *m2), key=_order))
             products[key] = products.get(key, 0) + f1 * f2
         return _normal(products)
 
     __rmul__ = __mul__
 
+    def __neg__(self) -> Size:
+        return self * -1
+
     @_of_sizes
     def __floordiv__(self, other: Size) -> Size:
         if other == 1:
             return self
+        if other == 0:
+            raise ZeroDivisionError(f"the size {self} // 0")
         whole = self._divide_exactly(other)
         if whole is not None:
             return whole
@@ -283,7 +333,7 @@ def _normal(terms: dict[Monomial, int]) -> Size:
         return 0
     if set(kept) == {()}:
         return kept[()]
-    return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), str(item[0])))))
+    return Dim(tuple(sorted(kept.items(), key=lambda item: (len(item[0]), [_order(atom) for atom in item[0]]))))
 
 
 def dim(name: str) -> Dim:
@@ -411,6 +461,8 @@ def to_array(value: Any, dtype: np.dtype | None = None) -> np.ndarray:
     """
     try:
         array = np.asarray(value, dtype)
+    except TypeError as error:  # something inside has no value yet
+        raise GraphError(f"expected an array of numbers (sg.stack joins a list of tensors): {error}") from None
     except (ValueError, OverflowError) as error:
         raise GraphError(f"expected an array of numbers: {error}") from None
     return array.astype(dtype_of(array.dtype), copy=False)
@@ -425,8 +477,12 @@ def stretches(size: Size) -> bool:
     return size == 1 and not isinstance(size, Bound)
 
 
+TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
+ADDRESSABLE = 2**63 - 1  # bytes
+
+
 def infer_again(
-    infer: Callable[..., TensorType | tuple[TensorType, ...]],
+    infer: TypeRule,
     attrs: Any,
     declared: Iterable[TensorType],
     bound: Iterable[TensorType],
@@ -436,9 +492,25 @@ def infer_again(
         TensorType(tuple(b if isinstance(a, int) else Bound(b) for a, b in zip(x.shape, y.shape, strict=True)), y.dtype)
         for x, y in zip(declared, bound, strict=True)
     )
+    types = result_types(infer, attrs, operands)
+    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+
+
+def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) -> tuple[TensorType, ...]:
+    """The types of an op's results by its rule.
+
+    Raises:
+        GraphError: the rule refuses the operands, or a result has more bytes than memory can address.
+    """
     inferred = infer(attrs, *operands)
     types = inferred if isinstance(inferred, tuple) else (inferred,)
-    return tuple(TensorType(tuple(map(int, sizes(t.shape))), t.dtype) for t in types)
+    for type_ in types:
+        nbytes = type_.dtype.itemsize
+        for size in type_.shape:
+            nbytes *= size if isinstance(size, int) else 1
+        if nbytes > ADDRESSABLE:
+            raise GraphError(f"{type_} has {nbytes} bytes or more, and memory can address {ADDRESSABLE}")
+    return types
 
 
 def broadcast_shapes(shapes: list[Shape], what: str) -> Shape:
@@ -469,32 +541,44 @@ def _same(a: Size, b: Size, shapes: list[Shape], what: str) -> Size:
     return a if isinstance(a, int) else b  # checked when the sizes are bound and types are inferred again
 
 
-def integers(values: int | Iterable[int]) -> tuple[int, ...]:
-    """One integer or several, of Python or of NumPy, as Python's.
+def integer(value: Any, what: str, least: int | None = None) -> int:
+    """An integer of Python or of NumPy as Python's; every argument that counts something goes through here. Floats are
+    no integers, even where nothing follows their point, and bools neither.
 
     Raises:
-        GraphError: they are something else.
+        GraphError: it is something else, or below ``least``.
     """
     try:
-        return tuple(index(value) for value in ((values,) if isinstance(values, int | np.integer) else values))
+        found = None if isinstance(value, bool | np.bool) else index(value)
     except TypeError:
-        raise GraphError(f"expected an integer or several, actual {values!r}") from None
+        found = None
+    if found is None or (least is not None and found < least):
+        raise GraphError(f"{what}: expected an int{'' if least is None else f' of at least {least}'}, actual {value!r}")
+    return found
+
+
+def integers(values: Any, what: str, least: int | None = None) -> tuple[int, ...]:
+    """One integer or several as Python's.
+
+    Raises:
+        GraphError: they are something else, or one is below ``least``.
+    """
+    return tuple([integer(value, what, least) for value in (values if np.iterable(values) else (values,))])
 
 
 def normalize_axis(axis: int, ndim: int, what: str) -> int:
     """An axis in [0, ndim), from one that may count from the end."""
-    if not isinstance(axis, int | np.integer):
-        raise GraphError(f"{what}: expected an integer as axis, actual {axis!r}")
-    if not -ndim <= axis < ndim:
+    place = integer(axis, f"{what}: axis")
+    if not -ndim <= place < ndim:
         raise GraphError(f"{what}: axis {axis} is out of range for a tensor of {ndim} dimensions")
-    return index(axis) % ndim
+    return place % ndim
 
 
 def normalize_axes(axis: int | tuple[int, ...] | None, ndim: int, what: str) -> tuple[int, ...]:
     """Sorted distinct axes in [0, ndim); None means all."""
     if axis is None:
         return tuple(range(ndim))
-    result = tuple(sorted(normalize_axis(a, ndim, what) for a in integers(axis)))
+    result = tuple(sorted(normalize_axis(a, ndim, what) for a in integers(axis, f"{what}: axis")))
     if len(set(result)) != len(result):
         raise GraphError(f"{what}: repeated axis in {axis}")
     return result

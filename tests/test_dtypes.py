@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,26 @@ def test_conversions_round_as_numpy_does(target: str, dtype: np.dtype, monkeypat
         np.testing.assert_array_equal(got, want)
         numbers = ~np.isnan(want)  # zeros with their signs
         np.testing.assert_array_equal(np.signbit(got[numbers]), np.signbit(want[numbers]))
+
+
+BEYOND = [math.nan, math.inf, -math.inf, 1e30, -1e30, -0.5, -3.7, -300.0, 255.9, 40000.0, 65541.0, *(
+    sign * 2.0**power + rest for sign in (1, -1) for power in (15, 31, 32, 33, 40, 62, 63, 64) for rest in (0, 0.5, 7)
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [*HERE, "reference"])
+@pytest.mark.parametrize("dtype", [*SHORT, *FLOATS], ids=str)
+def test_floats_that_no_integer_equals_become_what_numpy_makes_of_one_of_them(
+    target: str, dtype: np.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND" if target == "reference" else "STATICGRAD_TARGET", target)
+    with np.errstate(all="ignore"):
+        values = np.array(BEYOND * 3).astype(dtype)  # of many at once NumPy makes several things as uint32
+        expected = [np.array([x.astype(to) for x in values]) for to in INTEGERS]
+    x = sg.placeholder(values.shape, dtype)
+    for got, want in zip(run([x.astype(to) for to in INTEGERS], {x: values}), expected, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dtype", SHORT, ids=str)

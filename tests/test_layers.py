@@ -22,7 +22,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
-    ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.lifting")),
+    ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.lifting", "staticgrad.numpy_calls")),
     ("operands, sources, control flow", (
         "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its interpreter", ("staticgrad.text", "staticgrad.interpreter")),

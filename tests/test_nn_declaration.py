@@ -615,6 +615,47 @@ def test_state_of_optimizers(graph: Graph) -> None:
     np.testing.assert_array_equal(sess.get(w), before)
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_frozen_variables_are_not_trained_and_thawed_ones_are(graph: Graph, late: bool) -> None:
+    w, b = (sg.Variable(np.ones(2), name=name, trainable=name == "w") for name in "wb")
+
+    def turn() -> None:
+        w.requires_grad_(False)
+        b.requires_grad_(True)
+
+    if not late:
+        turn()
+    loss, optimizer = sg.sum(w * w + b), sg.optim.SGD(0.5)
+    if late:
+        turn()
+    loss_of_both = sg.sum(w * w + b)  # a tape reads what required a gradient when its ops were declared
+    for train in (optimizer.minimize(loss), optimizer.minimize(loss, [w, b]), optimizer.step(), optimizer.step([w, b])):
+        with sg.Session(graph) as sess:
+            tape = sess.forward([loss_of_both])
+            tape.backward(loss_of_both)
+            assert sess.grad(w) is None
+            sess.run(train)
+            assert (sess.get(w).tolist(), sess.get(b).tolist()) == ([1, 1], [0.5, 0.5])
+    with pytest.raises(sg.GraphError, match="requires_grad_"):
+        optimizer.minimize(loss, [w])
+
+
+def test_a_frozen_parameter_stays_a_parameter(graph: Graph) -> None:
+    layer = sg.nn.Linear(2, 2)
+    for parameter in layer.parameters():
+        parameter.requires_grad_(False)
+    assert list(layer.named_parameters()) == [("weight", layer.weight), ("bias", layer.bias)]
+    assert not layer.buffers()
+    layer.weight.requires_grad_()
+    loss = sg.sum(layer(sg.ones((1, 2))))
+    train = sg.optim.SGD(1.0).minimize(loss, layer.parameters())
+    with sg.Session(graph) as sess:
+        before = sess.get(layer.weight), sess.get(layer.bias)
+        sess.run(train)
+        np.testing.assert_allclose(sess.get(layer.weight), before[0] - 1)
+        np.testing.assert_array_equal(sess.get(layer.bias), before[1])
+
+
 def test_learning_rate_may_be_a_tensor(graph: Graph) -> None:
     w, rate = sg.Variable(np.ones(2), name="w"), sg.placeholder((), sg.float64)
     train = sg.optim.SGD(rate).minimize(sg.sum(w))

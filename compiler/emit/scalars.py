@@ -136,8 +136,8 @@ class Scalars:
             low = self._truncate(x, INT64).value
             high = self._truncate(self.sub(x, half), INT64).value
             top = self.function.const(-(1 << 63), high.type)
-            fits = self.lt(x, half).value
-            return Lane(self.function.select(fits, low, self.function.binary("xor", high, top)), dtype)
+            above = self.ge(x, half).value  # false of NaN
+            return Lane(self.function.select(above, self.function.binary("xor", high, top), low), dtype)
         wider = INT64 if dtype == UINT32 else INT32
         return self.cast(self._truncate(x, wider), dtype)
 

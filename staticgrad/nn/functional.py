@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def tanh(input: TensorLike) -> Tensor:
 
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``."""
-    x = lift(input)
-    return x / FUNCTIONS.maximum(FUNCTIONS.vector_norm(x, dim, keepdims=True, ord=p), eps)
+    o = FUNCTIONS
+    return rounded_once(lambda x: x / o.maximum(o.vector_norm(x, dim, keepdims=True, ord=p), eps), lift(input))
 
 
 __all__ = [

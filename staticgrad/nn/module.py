@@ -1,8 +1,9 @@
 """Modules: what layers are made of.
 
 A module is a Python object whose attributes are variables and other modules. Calling it declares its ops in the
-current graph; it keeps no values. A trainable variable is a parameter, any other variable a buffer. Names are paths of
-attributes, as in PyTorch (``"0.weight"``), and variables are named so too where two modules do not claim one name.
+current graph; it keeps no values. A variable that was declared trainable is a parameter, frozen or not, any other a
+buffer; an optimizer trains those that require a gradient when it is asked. Names are paths of attributes, as in PyTorch
+(``"0.weight"``), and variables are named so too where two modules do not claim one name.
 """
 
 from __future__ import annotations
@@ -83,11 +84,11 @@ class Module(Holder):
                     yield f"{path}.{name}" if path else name, variable
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Trainable variables with their paths; one that is shared comes once."""
+        """Parameters with their paths, frozen ones too; one that is shared comes once."""
         return self._named(trainable=True)
 
     def parameters(self) -> list[Tensor]:
-        """Trainable variables, each once."""
+        """Parameters, frozen ones too, each once."""
         return [variable for _, variable in self.named_parameters()]
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:

@@ -13,7 +13,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.indexing.subscripts import take
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim
+from staticgrad.types import Dim, integers
 
 PadMode = Literal["constant", "reflect", "replicate", "circular"]
 
@@ -53,9 +53,9 @@ def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value
     """
     o = FUNCTIONS
     x = lift(input)
-    widths = [int(width) for width in pad]
+    widths = integers(pad, "pad")
     if len(widths) % 2 or len(widths) > 2 * x.ndim:
-        raise GraphError(f"pad: expected two counts for each of some last axes of {x.type}, actual {tuple(widths)}")
+        raise GraphError(f"pad: expected two counts for each of some last axes of {x.type}, actual {widths}")
     pairs = [(0, 0)] * (x.ndim - len(widths) // 2) + [
         (widths[i], widths[i + 1]) for i in range(len(widths) - 2, -1, -2)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -13,10 +14,11 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn.padding import own
 from staticgrad.ops.declare import shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.indexing.subscripts import take
 from staticgrad.ops.windows import averaging_matrix
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim
+from staticgrad.types import Dim, integers, is_floating
 
 InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "bicubic", "trilinear", "area"]
 
@@ -93,11 +95,13 @@ def _resized(
     if (size is None) == (scale_factor is None):
         raise GraphError("interpolate: give either size or scale_factor")
     if size is not None:
-        new = [int(size)] * rank if isinstance(size, (int, np.integer)) else [int(s) for s in size]
+        new = list(integers(size, "interpolate: size")) * (1 if np.iterable(size) else rank)
         factors: list[float | None] = [None] * rank
     else:
-        given = list(scale_factor) if np.iterable(scale_factor) else [scale_factor] * rank
-        factors = [float(f) for f in given if f is not None]
+        given: list[Any] = list(scale_factor) if np.iterable(scale_factor) else [scale_factor] * rank
+        if not all(isinstance(f, Real) and 0 < float(f) < math.inf for f in given) or len(given) != rank:
+            raise GraphError(f"interpolate: scale_factor={scale_factor!r}: expected {rank} positive numbers, or one")
+        factors = [float(f) for f in given]
         new = [math.floor(s * f) for s, f in zip(old, factors, strict=True) if isinstance(s, int) and f is not None]
     if len(new) != rank or min(new) < 1:
         raise GraphError(f"interpolate: new sizes {tuple(new)} for an input {x.type}")
@@ -142,7 +146,7 @@ def interpolate(
         antialias: with ``"bilinear"`` and ``"bicubic"``: a smaller image averages all that it stands for.
 
     Raises:
-        GraphError: sizes that are not known or empty, or an unknown mode.
+        GraphError: sizes that are not known or empty, an unknown mode, or one that averages an image of integers.
     """
     x = lift(input)
     new, factors = _resized(x, size, scale_factor)
@@ -155,6 +159,21 @@ def interpolate(
         raise GraphError(f"interpolate: align_corners has no meaning with mode={mode!r}")
     if antialias and mode not in ("bilinear", "bicubic"):
         raise GraphError(f"interpolate: antialias has no meaning with mode={mode!r}")
+    if mode not in ("nearest", "nearest-exact") and not is_floating(x.dtype):
+        raise GraphError(f"interpolate: mode={mode!r} needs a floating image (astype makes one), actual {x.type}")
+    resized = rounded_once(lambda x: _resample(x, new, factors, mode, bool(align_corners), antialias), x)
+    return own(resized, input)
+
+
+def _resample(
+    x: Tensor,
+    new: Sequence[int],
+    factors: Sequence[float | None],
+    mode: InterpolationMode,
+    align_corners: bool,
+    antialias: bool,
+) -> Tensor:
+    """The axes behind the second one after the other."""
     for axis, (count, factor) in enumerate(zip(new, factors, strict=True), 2):
         old = int(x.shape[axis])
         if old == count and factor in (None, 1.0):
@@ -166,8 +185,8 @@ def interpolate(
         elif mode == "area":
             x = _along(x, axis, averaging_matrix(old, count))
         elif antialias:
-            x = _along(x, axis, _smooth_weights(old, count, bool(align_corners), factor, mode == "bicubic"))
+            x = _along(x, axis, _smooth_weights(old, count, align_corners, factor, mode == "bicubic"))
         else:
             weights = _cubic_weights if mode == "bicubic" else _linear_weights
-            x = _along(x, axis, weights(old, count, bool(align_corners), factor))
-    return own(x, input)
+            x = _along(x, axis, weights(old, count, align_corners, factor))
+    return x

@@ -7,6 +7,8 @@ matrices over one common batch shape. Vectors, broadcasting and transposes are v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
 from staticgrad.ops.declare import NUMERIC
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
@@ -26,6 +29,7 @@ from staticgrad.types import (
     float32,
     float64,
     int64,
+    integer,
     normalize_axis,
     product,
 )
@@ -322,7 +326,7 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     """Σ x1·x2 along one axis, broadcasting over the others."""
     o = FUNCTIONS
-    return o.sum(o.multiply(x1, x2), axis=axis)
+    return rounded_once(lambda a, b: o.sum(o.multiply(a, b), axis=axis), *lift_all((x1, x2), what="vecdot"))
 
 
 @public
@@ -345,7 +349,8 @@ def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int]
     """
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="tensordot")
-    if isinstance(axes, int | np.integer):
+    if not np.iterable(axes):
+        axes = integer(axes, "tensordot: axes")
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise GraphError(f"tensordot: axes={axes} for tensors of {a.ndim} and {b.ndim} dimensions")
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
@@ -469,19 +474,49 @@ def _drop(x: _Labelled, label: str) -> _Labelled:
     return _Labelled(FUNCTIONS.reshape(x.tensor, shape), x.labels.replace(label, ""))
 
 
+def _in_letters(items: Sequence[Any]) -> tuple[str, list[Any]]:
+    """The subscripts and the operands of ``(operand, labels, operand, labels, …[, labels of the result])``."""
+
+    def letters(labels: Any) -> str:
+        if isinstance(labels, str) or not np.iterable(labels):
+            raise GraphError(f"einsum: expected subscripts, or a list of labels after each operand, actual {labels!r}")
+        numbers = [None if label is Ellipsis else integer(label, "einsum: a label", 0) for label in labels]
+        if any(number is not None and number >= len(ascii_letters) for number in numbers):
+            raise GraphError(f"einsum: a label is below {len(ascii_letters)}, actual {labels!r}")
+        return "".join("..." if number is None else ascii_letters[number] for number in numbers)
+
+    pairs = len(items) // 2
+    terms = ",".join(letters(labels) for labels in items[1 : 2 * pairs : 2])
+    result = f"->{letters(items[-1])}" if len(items) % 2 else ""
+    return terms + result, list(items[0 : 2 * pairs : 2])
+
+
 @public
-def einsum(subscripts: str, *operands: TensorLike) -> Tensor:
+def einsum(subscripts: str | TensorLike, *operands: TensorLike) -> Tensor:
     """Einstein's summation as ``np.einsum``: ellipses and diagonals too; operands are contracted from left to right.
+
+    Args:
+        subscripts: ``"ij,jk->ik"``, before the operands; or, in its place, each operand before the list of its labels,
+            which are ints, and at the end the labels of the result: ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
 
     Raises:
         GraphError: subscripts that do not fit the operands.
     """
+    if not isinstance(subscripts, str):
+        text, arrays = _in_letters([subscripts, *operands])
+        return einsum(text, *arrays)
+    if not operands:
+        raise GraphError(f"einsum: expected an operand for each term of {subscripts!r}")
     tensors = lift_all(operands, what="einsum")
     labels, result = _parse_einsum(subscripts, tensors)
     with graph_of(tensors):
-        terms = [_without_repeats(_Labelled(x, term)) for x, term in zip(tensors, labels, strict=True)]
-        total = terms[0]
-        for position, term in enumerate(terms[1:], 1):
-            later = {c for x in terms[position + 1 :] for c in x.labels}
-            total = _contract(total, term, set(result) | later)
-        return _arrange(_sum_out(total, set(result)), result)
+        return rounded_once(lambda *tensors: _summed(tensors, labels, result), *tensors)
+
+
+def _summed(tensors: Sequence[Tensor], labels: Sequence[str], result: str) -> Tensor:
+    terms = [_without_repeats(_Labelled(x, term)) for x, term in zip(tensors, labels, strict=True)]
+    total = terms[0]
+    for position, term in enumerate(terms[1:], 1):
+        later = {c for x in terms[position + 1 :] for c in x.labels}
+        total = _contract(total, term, set(result) | later)
+    return _arrange(_sum_out(total, set(result)), result)

@@ -21,8 +21,9 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, TypeRule, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, sizes
+from staticgrad.types import Dim, Size, TensorType, float32, float64, integer, integers, sizes
 
 Sizes = int | Sequence[int]  # one for all axes, or one for each
 Pair = tuple[int, int]
@@ -44,17 +45,31 @@ class ConvolutionAttributes:
     def out_size(self) -> tuple[Size, Size]:
         """Height and width of what the forward direction gives."""
         height, width = (
-            window_count(self.size[a], self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            window_count("convolution", self.size[a], self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
             for a in range(2)
         )
         return height, width
 
 
-def window_count(size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
-    """How many windows fit along an axis (0 where none does)."""
-    span = size + padding[0] + padding[1] - ((kernel - 1) * dilation + 1)
-    count = span // stride + 1
-    return count if isinstance(count, Dim) else max(count, 0)
+def window_count(what: str, size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
+    """How many windows fit along an axis. Of a size that feeds bind it is asked again when that is known.
+
+    Raises:
+        GraphError: none does.
+    """
+    count = steps_of(size, kernel, stride, padding, dilation)
+    if (isinstance(count, int) and count < 1) or (isinstance(size, int) and size < 1):
+        raise GraphError(
+            f"{what}: a window does not fit into its image"
+            f"\n  expected at most {size} + {padding[0]} + {padding[1]}, an axis with its padding"
+            f"\n  actual   {(kernel - 1) * dilation + 1}, a kernel of {kernel} with dilation {dilation}"
+        )
+    return count
+
+
+def steps_of(size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
+    """How many windows fit along an axis; less than one where it is too short."""
+    return (size + padding[0] + padding[1] - (kernel - 1) * dilation - 1) // stride + 1
 
 
 def _check_images(what: str, **operands: TensorType) -> None:
@@ -295,6 +310,8 @@ def _conv2d_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType, *b:
 
 
 def _transpose_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType, *b: TensorType) -> TensorType:
+    if any(isinstance(size, int) and size < 1 for size in attrs.size):
+        raise GraphError(f"conv_transpose2d: the padding {attrs.padding} leaves nothing of the result of an input {y}")
     return _bias_type("conv_transpose2d", _input_grad_type(attrs, y, w), b)
 
 
@@ -333,12 +350,16 @@ CONV_TRANSPOSE2D = register(
 
 def pair(value: Sizes, what: str, least: int = 0) -> Pair:
     """An int for both axes, or one for each; no smaller than ``least``."""
-    items = (value, value) if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(items) == 1:
-        items = items * 2
-    if len(items) != 2 or not all(isinstance(v, (int, np.integer)) and v >= least for v in items):
-        raise GraphError(f"{what}: expected one or two ints of at least {least}, actual {value!r}")
-    return int(items[0]), int(items[1])
+    height, width = along(value, 2, what, least)
+    return height, width
+
+
+def along(value: Sizes, axes: int, what: str, least: int = 0) -> tuple[int, ...]:
+    """An int for each of so many axes, from one for all or one for each; none is smaller than ``least``."""
+    items = integers(value, what, least)
+    if len(items) not in (1, axes):
+        raise GraphError(f"{what}: expected one int or {axes}, actual {value!r}")
+    return items if len(items) == axes else items * axes
 
 
 def window_padding(
@@ -384,12 +405,6 @@ def _unbatched(y: Tensor, added: bool) -> Tensor:
     return FUNCTIONS.reshape(y, y.shape[1:]) if added else y
 
 
-def _groups(groups: int, what: str) -> int:
-    if groups < 1:
-        raise GraphError(f"{what}: groups={groups}: expected at least 1")
-    return int(groups)
-
-
 @public
 def conv2d(
     input: TensorLike,
@@ -416,7 +431,7 @@ def conv2d(
     """
     what = "conv2d"
     x, w, given, added = _operands(what, 4, input, weight, bias)
-    groups = _groups(groups, what)
+    groups = integer(groups, f"{what}: groups", 1)
     steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
     kernel = (w.shape[2], w.shape[3])
     attrs = ConvolutionAttributes(
@@ -452,7 +467,7 @@ def conv_transpose2d(
     """
     what = "conv_transpose2d"
     y, w, given, added = _operands(what, 4, input, weight, bias)
-    groups = _groups(groups, what)
+    groups = integer(groups, f"{what}: groups", 1)
     steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
     zeros, extra = pair(padding, f"{what}: padding"), pair(output_padding, f"{what}: output_padding")
     if any(e >= max(s, d) for e, s, d in zip(extra, steps, spread, strict=True)):
@@ -461,8 +476,6 @@ def conv_transpose2d(
     size = tuple(
         (y.shape[2 + a] - 1) * steps[a] - 2 * zeros[a] + (kernel[a] - 1) * spread[a] + extra[a] + 1 for a in range(2)
     )
-    if any(isinstance(s, int) and s < 0 for s in size):
-        raise GraphError(f"{what}: the padding {zeros} is larger than the result of an input {y.type}")
     # Rows added beyond the stride are rows that less padding at the end leaves, and beyond those of zeros.
     padding2 = tuple((z, z if e < s else max(z - e, 0)) for z, e, s in zip(zeros, extra, steps, strict=True))
     behind = tuple(max(e - z, 0) if e >= s else 0 for z, e, s in zip(zeros, extra, steps, strict=True))
@@ -472,9 +485,12 @@ def conv_transpose2d(
     if behind == (0, 0):
         return _unbatched(y.graph.add(CONV_TRANSPOSE2D, (y, w, *given), attrs).outputs[0], added)
     o = FUNCTIONS
-    plain = y.graph.add(CONV_TRANSPOSE2D, (y, w), attrs).outputs[0]
-    (result,) = _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), given)
-    return _unbatched(result, added)
+
+    def padded(y: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
+        plain = y.graph.add(CONV_TRANSPOSE2D, (y, w), attrs).outputs[0]
+        return _biased(o, o.pad(plain, ((0, 0), (0, 0), (0, behind[0]), (0, behind[1]))), bias)[0]
+
+    return _unbatched(rounded_once(padded, y, w, *given), added)
 
 
 @public
@@ -502,14 +518,14 @@ def conv1d(
     """
     o, what = FUNCTIONS, "conv1d"
     x, w, given, added = _operands(what, 3, input, weight, bias)
-    along = padding if isinstance(padding, str) else (0, pair(padding, f"{what}: padding")[1])
+    (step,), (spread,) = along(stride, 1, f"{what}: stride", 1), along(dilation, 1, f"{what}: dilation", 1)
     y = conv2d(
         o.expand_dims(x, 2),
         o.expand_dims(w, 2),
         given[0] if given else None,
-        (1, pair(stride, f"{what}: stride", 1)[1]),
-        along,
-        (1, pair(dilation, f"{what}: dilation", 1)[1]),
+        (1, step),
+        padding if isinstance(padding, str) else (0, *along(padding, 1, f"{what}: padding")),
+        (1, spread),
         groups,
     )
     return _unbatched(o.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), added)
@@ -542,31 +558,26 @@ def conv3d(
     x, w, given, added = _operands(what, 5, input, weight, bias)
     if not isinstance(w.shape[2], int):
         raise GraphError(f"{what}: expected a weight of known depth, actual {w.type}")
-    (sd, *steps), (dd, *spread) = _triple(stride, f"{what}: stride", 1), _triple(dilation, f"{what}: dilation", 1)
+    (sd, *steps), (dd, *spread) = along(stride, 3, f"{what}: stride", 1), along(dilation, 3, f"{what}: dilation", 1)
     if isinstance(padding, str):
         zeros: Sizes | Literal["same", "valid"] = padding
         before, after = window_padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
     else:
-        before, *zeros = _triple(padding, f"{what}: padding")
+        before, *zeros = along(padding, 3, f"{what}: padding")
         after = before
     n, channels = x.shape[:2]
     if before or after:
         x = o.pad(x, ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)))
-    depth = window_count(x.shape[2], w.shape[2], sd, (0, 0), dd)
-    parts = []
-    for k in range(w.shape[2]):
-        layers = x[:, :, k * dd : k * dd + (depth - 1) * sd + 1 : sd]
-        images = o.reshape(o.permute_dims(layers, (0, 2, 1, 3, 4)), (n * depth, channels, *x.shape[3:]))
-        parts.append(conv2d(images, w[:, :, k], None, steps, zeros, spread, groups))
-    total = functools.reduce(o.add, parts)
-    y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
-    for b in given:
-        y = o.add(y, o.reshape(b, (1, w.shape[0], 1, 1, 1)))
-    return _unbatched(y, added)
+    depth = window_count(what, x.shape[2], w.shape[2], sd, (0, 0), dd)
 
+    def layers(x: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
+        parts = []
+        for k in range(sizes(w.shape)[2]):
+            layer = x[:, :, k * dd : k * dd + (depth - 1) * sd + 1 : sd]
+            images = o.reshape(o.permute_dims(layer, (0, 2, 1, 3, 4)), (n * depth, channels, *x.shape[3:]))
+            parts.append(conv2d(images, w[:, :, k], None, steps, zeros, spread, groups))
+        total = functools.reduce(o.add, parts)
+        y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
+        return o.add(y, o.reshape(bias[0], (1, w.shape[0], 1, 1, 1))) if bias else y
 
-def _triple(value: Sizes, what: str, least: int = 0) -> tuple[int, int, int]:
-    items = (value,) * 3 if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(items) != 3 or not all(isinstance(v, (int, np.integer)) and v >= least for v in items):
-        raise GraphError(f"{what}: expected one or three ints of at least {least}, actual {value!r}")
-    return int(items[0]), int(items[1]), int(items[2])
+    return _unbatched(rounded_once(layers, x, w, *given), added)

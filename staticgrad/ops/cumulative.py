@@ -20,6 +20,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import NUMERIC, added, declare, operands
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
@@ -30,6 +31,7 @@ from staticgrad.types import (
     bool_,
     dtype_of,
     int64,
+    integer,
     is_floating,
     normalize_axis,
     takes,
@@ -279,12 +281,15 @@ def diff(
     Raises:
         GraphError: a negative ``n``, or a tensor without axes.
     """
-    if n < 0:
-        raise GraphError(f"diff: n is {n}, expected 0 or more")
+    n = integer(n, "diff: n", 0)
     ends = [x] if n == 0 else [part for part in (prepend, x, append) if part is not None]
     parts = operands("diff", *ends)
     place = normalize_axis(axis, parts[0].ndim, "diff")
     y = concat(parts, axis=place) if len(parts) > 1 else parts[0]
+    return rounded_once(lambda y: _differences(y, place, n), y)
+
+
+def _differences(y: Tensor, place: int, n: int) -> Tensor:
     for _ in range(n):
         size = y.shape[place]
         if size == 0:

@@ -41,6 +41,19 @@ def floating(value: TensorLike, what: str) -> Tensor:
     return x
 
 
+def refuse_in_place(what: str, inplace: bool) -> None:
+    """Refuse PyTorch's ``inplace=True``.
+
+    Raises:
+        GraphError: it is asked for.
+    """
+    if inplace:
+        raise GraphError(
+            f"{what}: inplace=True: tensors are values, which nothing overwrites; leave it out and use the result"
+            " (memory is reused by itself)"
+        )
+
+
 def added(o: Namespace, *terms: Tensor | None) -> Tensor:
     """The sum of the terms that are there: a rule is asked only where at least one is."""
     return functools.reduce(o.add, [term for term in terms if term is not None])

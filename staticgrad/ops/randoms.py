@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.declare import refuse_in_place
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
@@ -39,7 +41,9 @@ from staticgrad.types import (
     TensorType,
     bool_,
     broadcast_shapes,
+    computed,
     dtype_of,
+    float16,
     float32,
     float64,
     int64,
@@ -234,7 +238,7 @@ register(
 
 
 def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | None = None) -> Tensor:
-    """The primitive: uniform numbers in [0, 1).
+    """The primitive: uniform numbers in [0, 1); in float32 for a short float.
 
     Raises:
         GraphError: a dtype that is not floating, or a seed that is no int of 64 bits.
@@ -248,10 +252,8 @@ def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | Non
     place = 0
     if seed is None:
         place = graph.take_place()
-    drawn = float32 if is_short_float(kind) else kind
-    attrs = RandomAttributes(as_shape(shape, "random"), drawn, place, None if seed is None else int(seed))
-    u = graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
-    return FUNCTIONS.astype(u, kind)
+    attrs = RandomAttributes(as_shape(shape, "random"), computed(kind), place, None if seed is None else int(seed))
+    return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
 
 
 def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:
@@ -284,12 +286,17 @@ def uniform(
     """
     o = FUNCTIONS
     with graph_of((low, high)):
-        u = random_uniform(shape, _dtype_of_parameters(dtype, low, high), seed)
+        kind = _dtype_of_parameters(dtype, low, high)
+        u = random_uniform(shape, kind, seed)
+        if is_short_float(kind):  # of as many bits as it has: what is larger would be rounded to 1
+            steps = 2.0**8 if kind != float16 else 2.0**11
+            u = o.multiply(o.floor(o.multiply(u, steps)), 1 / steps)
         if is_weak(low) and is_weak(high) and (low, high) == (0, 1):
-            return u
-        width = high - low if is_weak(low) and is_weak(high) else o.subtract(high, low)
-        scaled = o.multiply(u, _cast(width, u.dtype))
-        return scaled if is_weak(low) and low == 0 else o.add(scaled, _cast(low, u.dtype))
+            return o.astype(u, kind)
+        first, last = _cast(low, u.dtype), _cast(high, u.dtype)
+        both = isinstance(first, float) and isinstance(last, float)
+        scaled = o.multiply(u, last - first if both else o.subtract(last, first))
+        return o.astype(scaled if is_weak(low) and low == 0 else o.add(scaled, first), kind)
 
 
 def _require(what: str, value: TensorLike, low: float, high: float) -> None:
@@ -329,14 +336,15 @@ def normal(
     o = FUNCTIONS
     _require("normal: std", std, 0.0, math.inf)
     with graph_of((mean, std)):
-        u = random_uniform(shape, _dtype_of_parameters(dtype, mean, std), seed)
+        kind = _dtype_of_parameters(dtype, mean, std)
+        u = random_uniform(shape, kind, seed)
         half_step = 2.0**-24 if u.dtype == float32 else 2.0**-53
         # 2u - 1 is exact and lies in [-1, 1); half a step more makes it symmetrical, still exact, and never ±1
         v = o.add(o.subtract(o.multiply(u, 2.0), 1.0), half_step)
         x = o.multiply(o.erfinv(v), math.sqrt(2.0))
         if not (is_weak(std) and std == 1):
             x = o.multiply(x, _cast(std, u.dtype))
-        return x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype))
+        return o.astype(x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype)), kind)
 
 
 def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None = None) -> Tensor:
@@ -412,6 +420,17 @@ DROPOUT = register(
 )
 
 
+def probability(value: Any, what: str) -> float:
+    """A number in [0, 1].
+
+    Raises:
+        GraphError: it is something else.
+    """
+    if not (isinstance(value, Real) and 0 <= float(value) <= 1):
+        raise GraphError(f"{what}={value!r}: expected a probability")
+    return float(value)
+
+
 @public
 def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
     """Dropout with a given mask of what is kept."""
@@ -419,19 +438,21 @@ def apply_dropout(x: Tensor, keep: Tensor, p: float) -> Tensor:
 
 
 @public
-def dropout(input: TensorLike, p: float = 0.5, training: bool = True, *, seed: int | None = None) -> Tensor:
+def dropout(
+    input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False, *, seed: int | None = None
+) -> Tensor:
     """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); without ``training`` the identity.
 
     Raises:
         GraphError: ``p`` is no probability, or the input is not floating.
     """
     x = lift(input)
-    if not (isinstance(p, Real) and 0 <= p <= 1):
-        raise GraphError(f"dropout: p={p!r}: expected a probability")
+    refuse_in_place("dropout", inplace)
+    p = probability(p, "dropout: p")
     if not is_floating(x.dtype):
         raise GraphError(f"dropout: expected a floating tensor, actual {x.type}")
     if not training or p == 0:
         return x
     with x.graph:
-        keep = FUNCTIONS.greater_equal(random_uniform(x.shape, x.dtype, seed), float(p))
-    return apply_dropout(x, keep, float(p))
+        keep = FUNCTIONS.greater_equal(random_uniform(x.shape, x.dtype, seed), p)
+    return apply_dropout(x, keep, p)

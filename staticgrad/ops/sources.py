@@ -21,11 +21,13 @@ from staticgrad.types import (
     ShapeLike,
     Size,
     TensorType,
+    computed,
     dim,
     dtype_of,
     float32,
     float64,
     int64,
+    integer,
     is_short_float,
     is_weak,
     normalize_axis,
@@ -381,8 +383,8 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
     if any(isinstance(value, Dim) for value in (start, stop, step)):
         span = stop - start
         kind = int64 if dtype is None else dtype_of(dtype)
-        count = iota(((span + (step - 1)) // step,), 0, dtype=kind)
-        return FUNCTIONS.add(FUNCTIONS.multiply(count, step), start)
+        count = iota(((span + (step - 1)) // step,), 0, dtype=computed(kind))
+        return FUNCTIONS.astype(FUNCTIONS.add(FUNCTIONS.multiply(count, step), start), kind)
     array: Array = np.arange(start, stop, step)
     if dtype is None and array.dtype == np.float64:
         dtype = float32
@@ -404,7 +406,7 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32
 @public
 def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
     """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default."""
-    shape = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye")
+    shape, k = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye"), integer(k, "eye: k")
     if not any(isinstance(size, Dim) for size in shape):
         rows, columns = sizes(shape)
         return constant(np.eye(rows, columns, k).astype(dtype_of(dtype)))

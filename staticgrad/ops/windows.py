@@ -11,17 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Literal, overload
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, no_grad
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, window_count
+from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
 from staticgrad.ops.declare import shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, float32, float64, is_floating, sizes
+from staticgrad.types import Dim, Size, TensorType, computed, float32, float64, integer, is_floating, sizes
 
 
 @frozen
@@ -35,12 +37,21 @@ class WindowAttributes:
     value: float = 0.0
 
     def counts(self, height: Size, width: Size) -> tuple[Size, Size]:
-        """How many windows there are along each axis."""
+        """How many windows there are along each axis; none of an empty image."""
         rows, columns = (
-            window_count(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            steps_of(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
             for a, size in enumerate((height, width))
         )
-        return rows, columns
+        return rows if isinstance(rows, Dim) else max(rows, 0), columns if isinstance(columns, Dim) else max(columns, 0)
+
+    def require_windows(self, height: Size, width: Size) -> None:
+        """Check that there are windows, as a pooling needs.
+
+        Raises:
+            GraphError: they are larger than the image.
+        """
+        for a, size in enumerate((height, width)):
+            window_count("pooling", size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
 
     def places(self, counts: Sequence[int]) -> Iterator[tuple[int, int, slice, slice]]:
         """Each position in the window, and which rows and columns of the padded image all windows see there."""
@@ -68,6 +79,7 @@ def _window_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
 
 
 def _fold_type(attrs: FoldAttributes, y: TensorType) -> TensorType:
+    attrs.window.require_windows(attrs.height, attrs.width)
     expected = (*attrs.window.counts(attrs.height, attrs.width), *attrs.window.kernel)
     if y.ndim < 4 or any(
         isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(expected, y.shape[-4:], strict=True)
@@ -163,6 +175,7 @@ def fold(y: Tensor, attrs: WindowAttributes, height: Size, width: Size) -> Tenso
 
 
 def _pool_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
+    attrs.require_windows(*x.shape[-2:])
     return TensorType(_window_type(attrs, x).shape[:-2], x.dtype)
 
 
@@ -251,10 +264,32 @@ def _pool_window(
     rows, columns = (
         (low[a], _overhang(x.shape[-2 + a], kernel[a], steps[a], low[a], spread[a], ceil_mode, what)) for a in range(2)
     )
-    attrs = WindowAttributes(kernel, steps, (rows, columns), spread, value)
-    if any(isinstance(n, int) and n < 1 for n in attrs.counts(*x.shape[-2:])):
-        raise GraphError(f"{what}: a kernel {kernel} does not fit into an image {x.type}")
-    return attrs
+    return WindowAttributes(kernel, steps, (rows, columns), spread, value)
+
+
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: Literal[False] = False,
+) -> Tensor: ...
+
+
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    *,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 
 
 @public
@@ -265,7 +300,8 @@ def max_pool2d(
     padding: Sizes = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
-) -> Tensor:
+    return_indices: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
     """The largest element of each window.
 
     Args:
@@ -273,6 +309,7 @@ def max_pool2d(
         stride: default: the kernel's size.
         padding: places around the image that never win; at most half the kernel.
         ceil_mode: also a last window that hangs over the end.
+        return_indices: a pair: also where each of them is, row·W + column as int64.
 
     Returns:
         (…, OH, OW). The gradient goes to the first of several equal elements.
@@ -282,7 +319,30 @@ def max_pool2d(
     """
     x = lift(input)
     attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
-    return x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
+    y = x.graph.add(MAX_POOL2D, (x,), attrs).outputs[0]
+    if not return_indices:
+        return y
+    with x.graph, no_grad():
+        return y, _places_of_maxima(x, y, attrs)
+
+
+def _places_of_maxima(x: Tensor, y: Tensor, attrs: WindowAttributes) -> Tensor:
+    """row·W + column of the first largest element in each window; of NaN the first."""
+    o, (height, width) = FUNCTIONS, x.shape[-2:]
+
+    def along(axis: int, count: Size) -> Tensor:
+        """(count, kernel): the place in the image of each place of each window."""
+        shape = (count, attrs.kernel[axis])
+        start = o.subtract(o.multiply(o.iota(shape, 0), attrs.stride[axis]), attrs.padding[axis][0])
+        return o.add(start, o.multiply(o.iota(shape, 1), attrs.dilation[axis]))
+
+    rows = o.expand_dims(along(0, y.shape[-2]), (1, 3))
+    columns = o.expand_dims(along(1, y.shape[-1]), (0, 2))
+    inside = [o.logical_and(o.greater_equal(p, 0), o.less(p, n)) for p, n in ((rows, height), (columns, width))]
+    windows, largest = o.window(x, attrs), _per_window(o, y)
+    found = o.logical_and(o.logical_or(o.equal(windows, largest), o.isnan(windows)), o.logical_and(*inside))
+    place = o.add(o.multiply(rows, width), columns)
+    return o.min(o.where(found, place, np.iinfo(np.int64).max), axis=(-2, -1))
 
 
 # -- average pooling ----------------------------------------------------------------------------------------------
@@ -389,7 +449,7 @@ def avg_pool2d(
     """
     what = "avg_pool2d"
     x = lift(input)
-    if divisor_override == 0:
+    if divisor_override is not None and integer(divisor_override, f"{what}: divisor_override") == 0:
         raise GraphError(f"{what}: divisor_override must not be zero")
     attrs = _pool_window(x, kernel_size, stride, padding, 1, ceil_mode, 0.0, what)
     low = pair(padding, f"{what}: padding")
@@ -428,17 +488,22 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
     """
     o, what = FUNCTIONS, "adaptive_avg_pool2d"
     x = lift(input)
-    given = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
+    if x.ndim not in (3, 4) or not is_floating(x.dtype):
+        raise GraphError(f"{what}: expected a floating image (N, C, H, W) or (C, H, W), actual {x.type}")
+    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * 2
+    if len(counts) != 2:
+        raise GraphError(f"{what}: output_size: expected one or two ints or None, actual {output_size!r}")
+    given = [count if count is None else integer(count, f"{what}: output_size", 1) for count in counts]
     height, width = x.shape[-2:]
-    if given == (1, 1):
+    if given == [1, 1]:
         return o.mean(x, axis=(-2, -1), keepdims=True)
     if isinstance(height, Dim) or isinstance(width, Dim):
         raise GraphError(f"{what}: expected an image of known size, actual {x.type}")
-    wanted = [size if count is None else int(count) for size, count in zip((height, width), given, strict=True)]
-    if min(wanted) < 1 or min(height, width) < 1:
+    wanted = [size if count is None else count for size, count in zip((height, width), given, strict=True)]
+    if min(height, width) < 1:
         raise GraphError(f"{what}: output size {tuple(wanted)} for an image {x.type}")
     if height % wanted[0] == 0 and width % wanted[1] == 0:
         return avg_pool2d(x, (height // wanted[0], width // wanted[1]))
-    rows = averaging_matrix(height, wanted[0]).astype(x.dtype)
-    columns = averaging_matrix(width, wanted[1]).T.astype(x.dtype)
-    return o.matmul(rows, o.matmul(x, columns))
+    rows = averaging_matrix(height, wanted[0]).astype(computed(x.dtype))
+    columns = averaging_matrix(width, wanted[1]).T.astype(computed(x.dtype))
+    return rounded_once(lambda x: o.matmul(rows, o.matmul(x, columns)), x)

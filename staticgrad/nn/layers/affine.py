@@ -13,8 +13,9 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter, repr_of
+from staticgrad.ops.neural.embedding import refuse_options
 from staticgrad.optable import Array
-from staticgrad.types import DTypeLike, float32
+from staticgrad.types import DTypeLike, float32, integer
 
 
 def fan_bound(fan_in: int) -> init.Initializer:
@@ -43,7 +44,8 @@ class Linear(Module):
         dtype: DTypeLike = float32,
         first_bias: init.Initializer | None = None,
     ) -> None:
-        self.in_features, self.out_features = in_features, out_features
+        in_features = self.in_features = integer(in_features, "Linear: in_features", 0)
+        out_features = self.out_features = integer(out_features, "Linear: out_features", 0)
         initial = fan_bound(in_features) if first_bias is None else first_bias
         self.weight = parameter(WEIGHT, (out_features, in_features), dtype)
         self.bias = parameter(initial, (out_features,), dtype) if bias else None
@@ -72,11 +74,24 @@ class Embedding(Module):
     """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained."""
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, dtype: DTypeLike = float32
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        *,
+        dtype: DTypeLike = float32,
     ) -> None:
-        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
+        refuse_options("Embedding", max_norm, scale_grad_by_freq, sparse)
+        num_embeddings = self.num_embeddings = integer(num_embeddings, "Embedding: num_embeddings", 0)
+        embedding_dim = self.embedding_dim = integer(embedding_dim, "Embedding: embedding_dim", 0)
+        self.padding_idx = padding_idx
         first: init.Initializer = init.normal()
         if padding_idx is not None:
+            padding_idx = self.padding_idx = integer(padding_idx, "Embedding: padding_idx")
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise GraphError(f"Embedding: padding_idx={padding_idx} for {num_embeddings} rows")
             first = _RowOfZeros(first, padding_idx)

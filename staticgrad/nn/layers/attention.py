@@ -13,8 +13,9 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import Linear
 from staticgrad.nn.module import Module, parameter
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, bool_, float32
+from staticgrad.types import DTypeLike, bool_, float32, integer
 
 
 class MultiheadAttention(Module):
@@ -48,11 +49,17 @@ class MultiheadAttention(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        if num_heads < 1 or embed_dim % num_heads:
+        what = "MultiheadAttention"
+        embed_dim, num_heads = integer(embed_dim, f"{what}: embed_dim", 1), integer(num_heads, f"{what}: num_heads", 1)
+        kdim, vdim = (
+            embed_dim if size is None else integer(size, f"{what}: {name}", 1)
+            for name, size in (("kdim", kdim), ("vdim", vdim))
+        )
+        if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: {embed_dim} features do not fall into {num_heads} heads")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         rows = 3 * embed_dim
-        sizes, first = (embed_dim, kdim or embed_dim, vdim or embed_dim), init.xavier_uniform()
+        sizes, first = (embed_dim, kdim, vdim), init.xavier_uniform()
         if sizes == (embed_dim,) * 3:
             self.in_proj_weight = parameter(first, (rows, embed_dim), dtype)
         else:
@@ -184,5 +191,9 @@ def _attention_weights(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(Q·Kᵀ / √d + mask): (N, heads, L, S)."""
     o = FUNCTIONS
     scale = 1 / math.sqrt(int(q.shape[-1]))
-    scores = o.matmul(o.multiply(q, scale), o.matrix_transpose(k))
-    return F.softmax(scores if mask is None else o.add(scores, mask), -1)
+
+    def weights(q: Tensor, k: Tensor, *mask: Tensor) -> Tensor:
+        scores = o.matmul(o.multiply(q, scale), o.matrix_transpose(k))
+        return F.softmax(o.add(scores, mask[0]) if mask else scores, -1)
+
+    return rounded_once(weights, q, k, *([] if mask is None else [mask]))

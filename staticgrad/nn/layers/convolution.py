@@ -12,8 +12,8 @@ from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import WEIGHT, fan_bound
 from staticgrad.nn.module import Module, parameter, repr_of
-from staticgrad.ops.convolution import Sizes, pair, window_padding
-from staticgrad.types import DTypeLike, float32
+from staticgrad.ops.convolution import Sizes, along, pair, window_padding
+from staticgrad.types import DTypeLike, float32, integer
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
@@ -22,8 +22,9 @@ def _filters(
     layer: str, channels: tuple[int, int], groups: int, kernel: tuple[int, ...], dtype: DTypeLike
 ) -> tuple[Tensor, init.Initializer]:
     """Weights (channels[0], channels[1] / groups, *kernel), and what biases beside them begin with."""
-    first, second = channels
-    if groups < 1 or first % groups or second % groups:
+    first, second = (integer(count, f"{layer}: channels", 0) for count in channels)
+    groups = integer(groups, f"{layer}: groups", 1)
+    if first % groups or second % groups:
         raise GraphError(f"{layer}: {first} and {second} channels do not fall into {groups} groups")
     shape = (first, second // groups, *kernel)
     return parameter(WEIGHT, shape, dtype), fan_bound(math.prod(shape[1:]))
@@ -52,7 +53,7 @@ class _Convolution(Module):
         layer = type(self).__name__
         if padding_mode not in get_args(PaddingMode):
             raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected one of {get_args(PaddingMode)}")
-        self.kernel_size = pair(kernel_size, f"{layer}: kernel_size", 1)[: self.axes]
+        self.kernel_size = along(kernel_size, self.axes, f"{layer}: kernel_size", 1)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.stride, self.padding, self.dilation, self.padding_mode = stride, padding, dilation, padding_mode
         self.weight, first = _filters(layer, (out_channels, in_channels), groups, self.kernel_size, dtype)
@@ -123,10 +124,13 @@ class ConvTranspose2d(Module):
         groups: int = 1,
         bias: bool = True,
         dilation: Sizes = 1,
+        padding_mode: Literal["zeros"] = "zeros",
         *,
         dtype: DTypeLike = float32,
     ) -> None:
         layer = type(self).__name__
+        if padding_mode != "zeros":
+            raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected 'zeros'")
         kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
         self.groups, self.dilation = groups, dilation
         self.stride, self.padding, self.output_padding = stride, padding, output_padding

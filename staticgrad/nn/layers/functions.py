@@ -10,14 +10,17 @@ from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, repr_of
 from staticgrad.ops.convolution import Sizes
+from staticgrad.ops.declare import refuse_in_place
+from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
 
 
 class Dropout(Module):
     """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); in evaluation the identity."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = p
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        refuse_in_place("Dropout", inplace)
+        self.p = probability(p, "Dropout: p")
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.dropout(input, self.p, self.training)
@@ -36,6 +39,9 @@ class Identity(Module):
 class ReLU(Module):
     """max(x, 0)."""
 
+    def __init__(self, inplace: bool = False) -> None:
+        refuse_in_place("ReLU", inplace)
+
     def forward(self, input: TensorLike) -> Tensor:
         return F.relu(input)
 
@@ -43,7 +49,8 @@ class ReLU(Module):
 class LeakyReLU(Module):
     """x where it is positive, else negative_slope·x."""
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        refuse_in_place("LeakyReLU", inplace)
         self.negative_slope = negative_slope
 
     def forward(self, input: TensorLike) -> Tensor:
@@ -53,7 +60,8 @@ class LeakyReLU(Module):
 class ELU(Module):
     """x where it is positive, else alpha·(exp(x) - 1) (Clevert et al. 2016)."""
 
-    def __init__(self, alpha: float = 1.0) -> None:
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        refuse_in_place("ELU", inplace)
         self.alpha = alpha
 
     def forward(self, input: TensorLike) -> Tensor:
@@ -72,6 +80,9 @@ class GELU(Module):
 
 class SiLU(Module):
     """x·σ(x)."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        refuse_in_place("SiLU", inplace)
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.silu(input)
@@ -132,7 +143,8 @@ class Flatten(Module):
 
 
 class MaxPool2d(Module):
-    """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side."""
+    """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side. With
+    ``return_indices`` a pair, of the elements and of their places in the image."""
 
     def __init__(
         self,
@@ -140,13 +152,17 @@ class MaxPool2d(Module):
         stride: Sizes | None = None,
         padding: Sizes = 0,
         dilation: Sizes = 1,
+        return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
         self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.dilation, self.ceil_mode = dilation, ceil_mode
+        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
 
-    def forward(self, input: TensorLike) -> Tensor:
-        return F.max_pool2d(input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+    def forward(self, input: TensorLike) -> Any:
+        window = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return (
+            F.max_pool2d(input, *window, return_indices=True) if self.return_indices else F.max_pool2d(input, *window)
+        )
 
 
 class AvgPool2d(Module):

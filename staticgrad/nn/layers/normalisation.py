@@ -10,7 +10,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, float32, int64, integers
+from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers
 
 
 class _BatchNorm(Module):
@@ -26,12 +26,14 @@ class _BatchNorm(Module):
         affine: bool = True,
         track_running_stats: bool = True,
         *,
+        bias: bool = True,
         dtype: DTypeLike = float32,
     ) -> None:
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        num_features = self.num_features = integer(num_features, f"{type(self).__name__}: num_features", 0)
+        self.eps, self.momentum = eps, momentum
         shape = (num_features,)
         self.weight = parameter(init.ones(), shape, dtype) if affine else None
-        self.bias = parameter(init.zeros(), shape, dtype) if affine else None
+        self.bias = parameter(init.zeros(), shape, dtype) if affine and bias else None
         self.running_mean: Tensor | None = None
         self.running_var: Tensor | None = None
         self.num_batches_tracked: Tensor | None = None
@@ -55,7 +57,7 @@ class _BatchNorm(Module):
             count = o.add(o.latest_value(counter), 1)
             counted = o.assign(counter, count)
             momentum = self.momentum  # None: the running statistics are the means over all batches so far
-            weight = o.divide(1.0, o.astype(count, x.dtype)) if momentum is None else momentum
+            weight = o.divide(1.0, o.astype(count, computed(x.dtype))) if momentum is None else momentum
         y = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, True, weight, self.eps)
         with x.graph, control_dependencies([counted]):
             return o.identity(y)
@@ -66,7 +68,7 @@ class _BatchNorm(Module):
 
 class BatchNorm1d(_BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) of (N, C) or (N, C, L): each channel has mean 0 and variance 1, then its
-    ``weight`` and ``bias``, (C,) each.
+    ``weight`` and ``bias``, (C,) each, unless ``affine=False`` or ``bias=False``.
 
     In training over the batch, which also updates ``running_mean`` and ``running_var``: (1 - momentum)·old +
     momentum·new, ``momentum`` None: the mean of all batches. In evaluation the running ones are used.
@@ -96,7 +98,7 @@ class LayerNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = integers(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape, "LayerNorm: normalized_shape", 0)
         self.eps = eps
         self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
         self.bias = parameter(init.zeros(), shape, dtype) if elementwise_affine and bias else None
@@ -119,7 +121,7 @@ class RMSNorm(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        shape = self.normalized_shape = integers(normalized_shape)
+        shape = self.normalized_shape = integers(normalized_shape, "RMSNorm: normalized_shape", 0)
         self.eps = eps
         self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
 
@@ -131,19 +133,31 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each.
+    """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each, unless
+    ``affine=False`` or ``bias=False``.
 
     (N, C, \\*) to the same; ``num_groups`` divides C.
     """
 
     def __init__(
-        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *, dtype: DTypeLike = float32
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        *,
+        bias: bool = True,
+        dtype: DTypeLike = float32,
     ) -> None:
-        if num_groups < 1 or num_channels % num_groups:
+        num_groups, num_channels = (
+            integer(num_groups, "GroupNorm: num_groups", 1),
+            integer(num_channels, "GroupNorm: num_channels", 0),
+        )
+        if num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not fall into {num_groups} groups")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight = parameter(init.ones(), (num_channels,), dtype) if affine else None
-        self.bias = parameter(init.zeros(), (num_channels,), dtype) if affine else None
+        self.bias = parameter(init.zeros(), (num_channels,), dtype) if affine and bias else None
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

@@ -1,6 +1,7 @@
 """Recurrent layers on ``sg.scan``, with PyTorch's arguments, names of parameters and order of gates.
 
-The input's part of the gates is one product for all steps, before the scan; a step adds the state's part.
+The input's part of the gates is one product for all steps, before the scan; a step adds the state's part. Of short
+floats all of this is computed in float32, and what a layer gives is rounded.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter
+from staticgrad.ops.elementwise.copies import widened
+from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, float32
+from staticgrad.types import DTypeLike, float32, integer
 
 State = tuple[Tensor, ...]
 
@@ -39,8 +42,11 @@ class _Recurrent(Module):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        if input_size < 1 or hidden_size < 1 or num_layers < 1:
-            raise GraphError(f"{type(self).__name__}: sizes and the number of layers are at least 1")
+        input_size, hidden_size, num_layers = (
+            integer(value, f"{type(self).__name__}: {name}", 1)
+            for name, value in (("input_size", input_size), ("hidden_size", hidden_size), ("num_layers", num_layers))
+        )
+        dropout = probability(dropout, f"{type(self).__name__}: dropout")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound = 1 / math.sqrt(hidden_size)
@@ -80,7 +86,8 @@ class _Recurrent(Module):
             x = o.expand_dims(x, axis=1)
         elif self.batch_first:
             x = o.swapaxes(x, 0, 1)
-        given = self._initial(x, initial, batched)
+        given = tuple(widened(self._initial(x, initial, batched)))
+        kind, (x,) = x.dtype, widened([x])
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -92,7 +99,8 @@ class _Recurrent(Module):
                 outputs.append(hidden)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else o.concat(outputs, axis=-1)
-        ends = tuple(o.stack([state[i] for state in last]) for i in range(len(self.state_sizes)))
+        x = o.astype(x, kind)
+        ends = tuple(o.astype(o.stack([state[i] for state in last]), kind) for i in range(len(self.state_sizes)))
         if not batched:
             return o.squeeze(x, axis=1), tuple(o.squeeze(s, axis=1) for s in ends)
         return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
@@ -116,8 +124,8 @@ class _Recurrent(Module):
         raise TypeError(f"{type(self).__name__} does not define a layer")
 
     def _parameters(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        w, u = (getattr(self, name + suffix) for name in ("weight_ih", "weight_hh"))
-        b, d = (getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh"))
+        w, u = widened([getattr(self, name + suffix) for name in ("weight_ih", "weight_hh")])
+        b, d = widened([getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh")])
         return w, u, b, d
 
     def extra_repr(self) -> str:
@@ -150,7 +158,8 @@ class LSTM(_Recurrent):
         *,
         dtype: DTypeLike = float32,
     ) -> None:
-        if not 0 <= proj_size < max(hidden_size, 1):
+        proj_size, hidden_size = integer(proj_size, "LSTM: proj_size"), integer(hidden_size, "LSTM: hidden_size", 1)
+        if not 0 <= proj_size < hidden_size:
             raise GraphError(f"LSTM: proj_size={proj_size}: expected less than hidden_size={hidden_size}, 0 for none")
         self.proj_size = proj_size
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)
@@ -169,7 +178,7 @@ class LSTM(_Recurrent):
         w, u, b, d = self._parameters(suffix)
         bias = None if b is None or d is None else b + d
         projected = _projected(x, w, bias)
-        r = getattr(self, "weight_hr" + suffix, None)
+        (r,) = widened([getattr(self, "weight_hr" + suffix, None)])
 
         def step(state: State, row: Tensor) -> tuple[State, Tensor]:
             h, c = state

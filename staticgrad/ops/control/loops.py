@@ -35,7 +35,7 @@ from staticgrad.ops.control.bodies import (
 )
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
-from staticgrad.types import Size, TensorType, bind_size, int64, is_floating
+from staticgrad.types import Size, TensorType, bind_size, int64, integer, is_floating
 
 
 @frozen
@@ -207,8 +207,7 @@ def while_loop(
     Raises:
         GraphError: the state changes its structure or a type, or the condition is no bool of shape ().
     """
-    if max_steps is not None and (not isinstance(max_steps, (int, np.integer)) or max_steps < 0):
-        raise GraphError(f"while_loop: max_steps={max_steps!r}: expected a number of steps")
+    most = None if max_steps is None else integer(max_steps, "while_loop: max_steps", 0)
     leaves = nest.flatten(init)
     outer = graph_of(leaves)
     with outer:
@@ -230,7 +229,7 @@ def while_loop(
     for graph, (feeds, results) in zip(graphs, parts, strict=True):
         params = [graph.adopt(x, "while_loop") for x in captured]
         bodies.append(close(graph, [*feeds, *params], results, "while_loop"))
-    attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, None if max_steps is None else int(max_steps))
+    attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, most)
     op = EFFECTFUL_WHILE if any(body.effects for body in bodies) else WHILE
     node = outer.add(op, [*carries, *captured], attrs)
     return nest.pack(init, node.outputs[: len(carries)])

@@ -15,8 +15,9 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare, shown_as
+from staticgrad.ops.declare import FLOAT, NUMERIC, accepted, declare, refuse_in_place, shown_as
 from staticgrad.ops.elementwise.arithmetic import abs, add, divide, multiply
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.elementary import tanh
 from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.ops.elementwise.error import math_erf
@@ -77,14 +78,16 @@ HARDTANH = elementwise(
 
 
 @public
-def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards."""
+    refuse_in_place("hardtanh", inplace)
     return declare(HARDTANH, accepted("hardtanh", FLOAT, input), HardtanhAttributes(float(min_val), float(max_val)))
 
 
 @public
-def relu6(input: TensorLike) -> Tensor:
+def relu6(input: TensorLike, inplace: bool = False) -> Tensor:
     """min(max(input, 0), 6)."""
+    refuse_in_place("relu6", inplace)
     return hardtanh(input, 0.0, 6.0)
 
 
@@ -107,8 +110,9 @@ LEAKY_RELU = elementwise(
 
 
 @public
-def leaky_relu(input: TensorLike, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0)."""
+    refuse_in_place("leaky_relu", inplace)
     return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), LeakyReluAttributes(float(negative_slope)))
 
 
@@ -139,14 +143,16 @@ ELU = elementwise(
 
 
 @public
-def elu(input: TensorLike, alpha: float = 1.0) -> Tensor:
+def elu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289)."""
+    refuse_in_place("elu", inplace)
     return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(float(alpha)))
 
 
 @public
-def selu(input: TensorLike) -> Tensor:
+def selu(input: TensorLike, inplace: bool = False) -> Tensor:
     """The scaled ELU whose constants keep mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515)."""
+    refuse_in_place("selu", inplace)
     attrs = EluAttributes(alpha=1.6732632423543772848, scale=1.0507009873554804934)
     return declare(ELU, accepted("selu", FLOAT, input), attrs)
 
@@ -307,14 +313,15 @@ hardswish = unary(
 
 @public
 @shown_as("MishBackward0")
-def mish(input: TensorLike) -> Tensor:
+def mish(input: TensorLike, inplace: bool = False) -> Tensor:
     """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
+    refuse_in_place("mish", inplace)
     x = accepted("mish", FLOAT, input)[0]
-    return multiply(x, tanh(softplus(x)))
+    return rounded_once(lambda x: multiply(x, tanh(softplus(x))), x)
 
 
 @public
 def softsign(input: TensorLike) -> Tensor:
     """``input / (1 + |input|)``."""
     x = accepted("softsign", FLOAT, input)[0]
-    return divide(x, add(abs(x), 1.0))
+    return rounded_once(lambda x: divide(x, add(abs(x), 1.0)), x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +13,21 @@ from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 from staticgrad.optable import Array, Case, Op, Range, public, register
-from staticgrad.types import DTYPES, DTypeLike, TensorType, dtype_of, float32, float64, is_short_float
+from staticgrad.types import (
+    DTYPES,
+    DTypeLike,
+    TensorType,
+    dtype_of,
+    float32,
+    float64,
+    int32,
+    int64,
+    is_floating,
+    is_integer,
+    is_short_float,
+    uint32,
+    uint64,
+)
 
 T = TypeVar("T", Tensor, "Tensor | None")
 
@@ -25,8 +39,28 @@ class AstypeAttributes:
     dtype: np.dtype
 
 
+def _truncated(x: Array, dtype: np.dtype) -> Array:
+    """Floats as signed integers; the smallest integer where that has no result, whatever the machine makes of it."""
+    least = np.iinfo(dtype).min
+    whole = np.trunc(x)
+    fits = (whole >= float(least)) & (whole < -float(least))
+    return np.where(fits, np.where(fits, whole, 0).astype(dtype), dtype.type(least))
+
+
+def _whole(x: Array, dtype: np.dtype) -> Array:
+    """Floats as integers, by way of int32, of int64 where that has too few bits, and only the lowest bits are kept."""
+    if dtype != uint64:
+        return _truncated(x, int64 if dtype in (int64, uint32) else int32).astype(dtype)
+    half = 2.0**63  # what is not below is converted less this, which is added back to the bits
+    above = x >= half
+    bits = _truncated(np.where(above, x - half, x), int64)
+    return np.where(above, bits ^ np.iinfo(int64).min, bits).astype(dtype)
+
+
 def _converted(attrs: AstypeAttributes, x: Array) -> Array:
     with np.errstate(all="ignore"):
+        if is_floating(x.dtype) and is_integer(attrs.dtype):
+            return _whole(x.astype(float64), attrs.dtype)
         return x.astype(attrs.dtype)
 
 
@@ -56,7 +90,9 @@ ASTYPE = register(
 def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
     """The tensor in another dtype; the tensor itself where it has it already.
 
-    Floats become integers by truncation, bools by comparison with zero (NaN is True).
+    Floats become integers by truncation, bools by comparison with zero (NaN is True). A float without an integer of
+    its own (NaN, infinity, one that is too large) becomes what NumPy makes of it on x86: the smallest int32 or, for
+    64 bits and uint32, int64, of which the lowest bits are kept; from 2**64 on it is 0 as uint64.
     """
     x = lift(x)
     target = dtype_of(dtype)
@@ -66,6 +102,16 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
 def widened(tensors: Sequence[T]) -> list[T]:
     """Short floats as float32, the others, and what is None, as they are."""
     return [x if x is None or not is_short_float(x.dtype) else astype(x, float32) for x in tensors]
+
+
+def rounded_once(compose: Callable[..., Tensor], *operands: Tensor) -> Tensor:
+    """The result of ``compose(*operands)`` for operands of one dtype; of short floats it is composed in float32 and
+    rounded once, so that it overflows only where the result itself does.
+
+    Every function that declares more than one op that rounds goes through here.
+    """
+    result, dtype = compose(*widened(operands)), operands[0].dtype
+    return astype(result, dtype) if is_short_float(dtype) else result
 
 
 def rounded(tensors: Sequence[T], like: Sequence[Tensor]) -> list[T]:

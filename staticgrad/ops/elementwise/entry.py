@@ -22,7 +22,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
-from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare
+from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare, refuse_in_place
 from staticgrad.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
@@ -262,7 +262,7 @@ def unary(
     tolerance: float = 1.0,
     activation: bool = False,
 ) -> Callable[[TensorLike], Tensor]:
-    """An op of one operand and its public function, whose argument an activation calls ``input``, as PyTorch does."""
+    """An op of one operand and its public function, which for an activation has PyTorch's ``input`` and ``inplace``."""
     rules = None if isinstance(rule, str) else (rule,)
     op = elementwise(
         name, doc, scalar, lambda attrs, x: reference(x), accepts, rules, unary_cases(values),
@@ -272,7 +272,8 @@ def unary(
     def function(x: TensorLike) -> Tensor:
         return declare(op, accepted(name, accepts, x))
 
-    def of_input(input: TensorLike) -> Tensor:
+    def of_input(input: TensorLike, inplace: bool = False) -> Tensor:
+        refuse_in_place(name, inplace)
         return function(input)
 
     return publish(of_input if activation else function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())

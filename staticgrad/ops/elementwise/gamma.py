@@ -10,12 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Generic
 
 import numpy as np
 
-from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
@@ -23,6 +21,7 @@ from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.elementwise.entry import Rule, elementwise, scaled, unary, unary_cases
 from staticgrad.optable import Array, Namespace, Range, public
 from staticgrad.scalar import ScalarBuilder, V
+from staticgrad.types import integer
 
 # log(Gamma(2 + t)) / t as a polynomial of t - 1/2 on [0, 1]: interpolation at 17 Chebyshev nodes in 60 digits; its
 # error is below 1e-18.
@@ -303,8 +302,7 @@ def polygamma(n: int, x: TensorLike) -> Tensor:
     Raises:
         GraphError: n is negative or no integer.
     """
-    if not isinstance(n, Integral) or n < 0:
-        raise GraphError(f"polygamma: expected an order that is a whole number, actual {n!r}")
+    n = integer(n, "polygamma: n", 0)
     if n == 0:
         return digamma(x)
-    return declare(POLYGAMMA, accepted("polygamma", FLOAT, x), PolygammaAttributes(int(n)))
+    return declare(POLYGAMMA, accepted("polygamma", FLOAT, x), PolygammaAttributes(n))

@@ -14,7 +14,19 @@ from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.sources import all_values, as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import DTypeLike, Size, TensorType, bool_, dtype_of, float32, int32, int64, is_integer
+from staticgrad.types import (
+    Dim,
+    DTypeLike,
+    Size,
+    TensorType,
+    bool_,
+    dtype_of,
+    float32,
+    int32,
+    int64,
+    integer,
+    is_integer,
+)
 
 
 def as_index(value: TensorLike, what: str) -> Tensor:
@@ -115,7 +127,7 @@ def one_hot(input: TensorLike, num_classes: Size = -1, *, dtype: DTypeLike = int
     """
     labels = operands("one_hot", input)[0]
     known = all_values(labels)
-    if num_classes == -1:
+    if not isinstance(num_classes, Dim) and integer(num_classes, "one_hot: num_classes") == -1:
         if known is None:
             raise GraphError("one_hot: num_classes must be given for labels that are not constant")
         num_classes = int(known.max(initial=-1)) + 1

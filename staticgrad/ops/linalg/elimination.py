@@ -16,6 +16,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import declare, shown_as, subtracted
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, square_cases, transpose_of
@@ -33,7 +34,7 @@ from staticgrad.optable import (
     public,
     register,
 )
-from staticgrad.types import FLOATS, Dim, Size, TensorType, int64
+from staticgrad.types import FLOATS, Dim, Size, TensorType, int64, integer
 
 
 def exchanged(x: Array) -> Array:
@@ -215,14 +216,17 @@ def of_known_size(what: str, x: TensorLike) -> Tensor:
 def matrix_power(x: TensorLike, n: int) -> Tensor:
     """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``."""
     o = FUNCTIONS
+    n = integer(n, "matrix_power: n")
     a = of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)
     require_equal(a.shape[-2], a.shape[-1], "matrix_power", f"columns as rows of {a.type}")
     if n == 0:
         return replaced(a, o.broadcast_to(o.eye(a.shape[-1], dtype=a.dtype), a.shape))
-    power, result, left = (inv(a) if n < 0 else a), None, abs(n)
-    while left:
-        if left % 2:
-            result = power if result is None else o.matmul(result, power)
-        left //= 2
-        power = o.matmul(power, power) if left else power
-    return result if result is not None and result is not x else o.identity(a)
+    return o.identity(a) if n == 1 else rounded_once(lambda a: _power(inv(a) if n < 0 else a, abs(n)), a)
+
+
+def _power(x: Tensor, n: int) -> Tensor:
+    """The product of ``n`` ≥ 1 equal matrices, by repeated squaring."""
+    if n == 1:
+        return x
+    half = _power(FUNCTIONS.matmul(x, x), n // 2)
+    return FUNCTIONS.matmul(half, x) if n % 2 else half

@@ -13,11 +13,12 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor, show_as
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import FLOAT, accepted, operands, shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
-from staticgrad.types import DTypeLike, Size, broadcast_shapes, normalize_axes, normalize_axis
+from staticgrad.types import DTypeLike, Size, broadcast_shapes, integer, normalize_axes, normalize_axis
 
 
 def matrix(what: str, x: TensorLike) -> Tensor:
@@ -56,7 +57,7 @@ def _triangle(what: str, x: TensorLike, k: int, lower: bool) -> Tensor:
     o = FUNCTIONS
     tensor = matrix(what, x)
     shape = tensor.shape[-2:]
-    rows, columns = o.add(o.iota(shape, 0), k), o.iota(shape, 1)
+    rows, columns = o.add(o.iota(shape, 0), integer(k, f"{what}: k")), o.iota(shape, 1)
     kept = o.less_equal(columns, rows) if lower else o.greater_equal(columns, rows)
     return o.where(kept, tensor, o.zeros((), dtype=tensor.dtype))
 
@@ -88,6 +89,7 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
     """
     tensor = matrix("diagonal", x)
     m, n = known_sizes("diagonal", tensor)
+    offset = integer(offset, "diagonal: offset")
     length = max(0, min(m + min(offset, 0), n - max(offset, 0)))
     start = offset if offset >= 0 else -offset * n
     flat = FUNCTIONS.reshape(tensor, (*tensor.shape[:-2], m * n))
@@ -116,11 +118,14 @@ def cross(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
     places = [normalize_axis(axis, t.ndim, "cross") for t in (a, b)]
     if any(t.shape[place] != 3 for t, place in zip((a, b), places, strict=True)):
         raise GraphError(f"cross: expected 3 components along axis {axis}, actual {a.type} and {b.type}")
-    x, y, z = o.unstack(a, axis=places[0])
-    u, v, w = o.unstack(b, axis=places[1])
-    parts = [o.subtract(y * w, z * v), o.subtract(z * u, x * w), o.subtract(x * v, y * u)]
     place = axis if axis < 0 else axis + max(a.ndim, b.ndim) - a.ndim
-    return o.stack(parts, axis=place)
+
+    def compose(a: Tensor, b: Tensor) -> Tensor:
+        x, y, z = o.unstack(a, axis=places[0])
+        u, v, w = o.unstack(b, axis=places[1])
+        return o.stack([o.subtract(y * w, z * v), o.subtract(z * u, x * w), o.subtract(x * v, y * u)], axis=place)
+
+    return rounded_once(compose, a, b)
 
 
 # -- norms ----------------------------------------------------------------------------------------------------------
@@ -169,7 +174,8 @@ def vector_norm(x: TensorLike, axis: Axis = None, *, keepdims: bool = False, ord
         axis: one or several; None: all.
     """
     tensor = accepted("vector_norm", FLOAT, x)[0]
-    return _p_norm(tensor, normalize_axes(axis, tensor.ndim, "vector_norm"), keepdims, ord)
+    axes = normalize_axes(axis, tensor.ndim, "vector_norm")
+    return rounded_once(lambda x: _p_norm(x, axes, keepdims, ord), tensor)
 
 
 @public
@@ -183,8 +189,11 @@ def matrix_norm(x: TensorLike, *, keepdims: bool = False, ord: float | str | Non
     Raises:
         GraphError: another ``ord``.
     """
+    return rounded_once(lambda x: _matrix_norm(x, keepdims, ord), float_matrix("matrix_norm", x))
+
+
+def _matrix_norm(tensor: Tensor, keepdims: bool, ord: float | str | None) -> Tensor:
     o = FUNCTIONS
-    tensor = float_matrix("matrix_norm", x)
     rows, columns = tensor.ndim - 2, tensor.ndim - 1
     if ord in ("fro", None):
         norm = root_of_sum(tensor, (rows, columns), keepdims)

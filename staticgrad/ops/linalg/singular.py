@@ -17,6 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
 from staticgrad.ops.declare import added
+from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
@@ -191,6 +192,8 @@ def svdvals(x: TensorLike) -> Tensor:
 
 def _tolerance(values: Tensor, shape: Shape, rtol: float | None) -> Tensor:
     """What counts as zero among singular values: ``rtol`` (max(m, n) times the machine's precision) of the largest."""
+    if values.shape[-1] == 0:
+        return FUNCTIONS.zeros((*values.shape[:-1], 1), dtype=values.dtype)
     factor = max(sizes(shape[-2:])) * float(np.finfo(values.dtype).eps) if rtol is None else rtol
     return FUNCTIONS.multiply(FUNCTIONS.max(values, axis=-1, keepdims=True), factor)
 
@@ -201,14 +204,15 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     largest, as int64.
 
     Args:
-        x: (\\*batch, m, n), m and n positive and known when declared.
+        x: (\\*batch, m, n), m and n known when declared.
 
     Returns:
         (\\*batch,).
     """
     o = FUNCTIONS
-    values = svdvals(x)
-    limit = _tolerance(values, float_matrix("matrix_rank", x).shape, rtol)
+    (a,) = widened([float_matrix("matrix_rank", x)])
+    values = svdvals(a)
+    limit = _tolerance(values, a.shape, rtol)
     return o.count_nonzero(o.greater(values, limit), axis=-1)
 
 
@@ -279,7 +283,7 @@ PINV = register(
         dtypes=FLOATS,
         cases=tuple(
             Case((shape,), PinvAttributes(None), (UNIT,), prepared=spread_values)
-            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4))
+            for shape in ((3, 3), (2, 5, 3), (3, 5), (1, 1), (2, 1, 4), (0, 3), (2, 3, 0))
         ),
         grad_name="LinalgPinv",
         tolerance=300.0,
@@ -292,7 +296,7 @@ def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     """Moore and Penrose's inverses of matrices. Derivatives are right where the rank does not change.
 
     Args:
-        x: (\\*batch, m, n), m and n positive and known when declared.
+        x: (\\*batch, m, n), m and n known when declared.
         rtol: singular values up to so much of the largest count as zero; default: max(m, n) times the machine's
             precision.
 

@@ -21,7 +21,7 @@ from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduce
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, is_floating
+from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, integer, is_floating
 
 _CLASSES = Range(0, 3)
 
@@ -358,7 +358,7 @@ def cross_entropy(
     if not 0 <= label_smoothing <= 1:
         raise GraphError(f"{what}: label_smoothing={label_smoothing}: expected a number in [0, 1]")
     operands, axis, checks = _class_operands(what, input, target, weight, ignore_index)
-    attrs = ClassLossAttributes(axis, int(ignore_index), reduction, float(label_smoothing))
+    attrs = ClassLossAttributes(axis, integer(ignore_index, f"{what}: ignore_index"), reduction, float(label_smoothing))
     return operands[0].graph.add(CROSS_ENTROPY, operands, attrs, control=checks).outputs[0]
 
 
@@ -380,5 +380,5 @@ def nll_loss(
     operands, axis, checks = _class_operands(what, input, target, weight, ignore_index)
     if is_floating(operands[1].dtype):
         raise GraphError(f"{what}: expected integer labels, actual {operands[1].type}")
-    attrs = ClassLossAttributes(axis, int(ignore_index), reduction)
+    attrs = ClassLossAttributes(axis, integer(ignore_index, f"{what}: ignore_index"), reduction)
     return operands[0].graph.add(NLL_LOSS, operands, attrs, control=checks).outputs[0]

@@ -7,8 +7,9 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift, lift_all
+from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import FLOAT, floating, shown_as
+from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
     PROBABILITY,
@@ -174,9 +175,13 @@ def binary_cross_entropy(
     o, what = FUNCTIONS, "binary_cross_entropy"
     check_reduction(reduction, what)
     operands = lift_all((input, target) if weight is None else (input, target, weight), what=what)
-    x, t = floating(operands[0], what), operands[1]
-    rows = x.graph.add(PROBABILITY_CROSS_ENTROPY, (x, t)).outputs[0]
-    return reduced(o, weighted(o, rows, operands[2] if weight is not None else None), reduction)
+    floating(operands[0], what)
+
+    def compose(x: Tensor, t: Tensor, *weight: Tensor) -> Tensor:
+        rows = x.graph.add(PROBABILITY_CROSS_ENTROPY, (x, t)).outputs[0]
+        return reduced(o, weighted(o, rows, weight[0] if weight else None), reduction)
+
+    return rounded_once(compose, *operands)
 
 
 # -- divergence ---------------------------------------------------------------------------------------------------
@@ -236,11 +241,14 @@ def kl_div(input: TensorLike, target: TensorLike, reduction: str = "mean", log_t
     what = "kl_div"
     check_reduction(reduction, what, (*REDUCTIONS, "batchmean"))
     attrs = DivergenceAttributes("sum" if reduction == "batchmean" else reduction, bool(log_target))
-    loss = declare_loss(KL_DIV, attrs, input, target)
-    if reduction == "batchmean":
-        x = lift(input, loss.graph)
-        if x.ndim == 0:
-            raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {x.type}")
-        with loss.graph:
-            return FUNCTIONS.divide(loss, count(FUNCTIONS, x, (0,)))
-    return loss
+    if reduction != "batchmean":
+        return declare_loss(KL_DIV, attrs, input, target)
+    operands = lift_all((input, target), what=what)
+    if operands[0].ndim == 0:
+        raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {operands[0].type}")
+
+    def compose(x: Tensor, t: Tensor) -> Tensor:
+        with x.graph:
+            return FUNCTIONS.divide(declare_loss(KL_DIV, attrs, x, t), count(FUNCTIONS, x, (0,)))
+
+    return rounded_once(compose, *operands)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike
+from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import shown_as
-from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss
+from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss, reduced
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
 
 
@@ -71,29 +75,70 @@ HUBER_LOSS = elementwise_loss(
 )
 
 
+def _weighted(
+    loss: Callable[..., Tensor],
+    input: TensorLike,
+    target: TensorLike,
+    weight: TensorLike,
+    reduction: str,
+    *,
+    of_weights: bool,
+) -> Tensor:
+    """Rows times their weights, reduced; the mean is over the weights' sum or the rows' number."""
+    o, operands = FUNCTIONS, lift_all((input, target, weight), what="loss")
+    check_reduction(reduction, "loss")
+    if operands[2].shape != operands[0].shape:
+        raise GraphError(f"loss: expected weights of the input's type {operands[0].type}, actual {operands[2].type}")
+
+    def compose(x: Tensor, t: Tensor, w: Tensor) -> Tensor:
+        rows = o.multiply(loss(x, t, "none"), w)
+        if of_weights and reduction == "mean":
+            return o.divide(o.sum(rows), o.sum(w))
+        return reduced(o, rows, reduction)
+
+    return rounded_once(compose, *operands)
+
+
 @public
-def mse_loss(input: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
+def mse_loss(
+    input: TensorLike, target: TensorLike, reduction: str = "mean", weight: TensorLike | None = None
+) -> Tensor:
     """(input - target)², broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    With ``weight``, of their shape, each is multiplied by its own, and the mean is over the sum of the weights.
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
     """
+    if weight is not None:
+        return _weighted(mse_loss, input, target, weight, reduction, of_weights=True)
     return declare_loss(MSE_LOSS, LossAttributes(check_reduction(reduction, "mse_loss")), input, target)
 
 
 @public
-def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean") -> Tensor:
+def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", weight: TensorLike | None = None) -> Tensor:
     """|input - target|, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
+
+    With ``weight``, of their shape, each is multiplied by its own, and the mean is over the sum of the weights.
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
     """
+    if weight is not None:
+        return _weighted(l1_loss, input, target, weight, reduction, of_weights=True)
     return declare_loss(L1_LOSS, LossAttributes(check_reduction(reduction, "l1_loss")), input, target)
 
 
 @public
-def huber_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964).
+def huber_loss(
+    input: TensorLike,
+    target: TensorLike,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: TensorLike | None = None,
+) -> Tensor:
+    """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964). With ``weight``, of their
+    shape, each is multiplied by its own; the mean is over their number.
 
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
@@ -101,6 +146,9 @@ def huber_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", d
     if not delta > 0:
         raise GraphError(f"huber_loss: delta={delta}: expected a positive number")
     attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), float(delta))
+    if weight is not None:
+        rows = functools.partial(huber_loss, delta=delta)
+        return _weighted(rows, input, target, weight, reduction, of_weights=False)
     return declare_loss(HUBER_LOSS, attrs, input, target)
 
 
@@ -114,4 +162,5 @@ def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean
     """
     if beta == 0:
         return l1_loss(input, target, reduction)
-    return FUNCTIONS.divide(huber_loss(input, target, reduction, beta), float(beta))
+    operands = lift_all((input, target), what="smooth_l1_loss")
+    return rounded_once(lambda x, t: FUNCTIONS.divide(huber_loss(x, t, reduction, beta), float(beta)), *operands)

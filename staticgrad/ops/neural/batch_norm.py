@@ -11,6 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, control_dependencies, no_grad
 from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.neural.normalisation import (
     affine,
     affine_reference,
@@ -126,9 +127,11 @@ def is_variable(value: object) -> TypeGuard[Tensor]:
 
 def _update(variable: Tensor, statistic: Tensor, momentum: float | Tensor, n: float | Tensor) -> Node:
     o = FUNCTIONS
-    before = o.latest_value(variable)
-    new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, variable.dtype), momentum))
-    return o.assign(variable, o.where(o.greater(n, 0), new, before) if isinstance(n, Tensor) else new)
+    (before,) = widened([o.latest_value(variable)])
+    new = o.add(o.multiply(before, 1 - momentum), o.multiply(o.astype(statistic, before.dtype), momentum))
+    if isinstance(n, Tensor):
+        new = o.where(o.greater(n, 0), new, before)
+    return o.assign(variable, o.astype(new, variable.dtype))
 
 
 def _running_updates(
@@ -138,11 +141,12 @@ def _running_updates(
     No elements leave them as they are."""
     o = FUNCTIONS
     axes = _channel_axes(x.ndim)
-    n = count(o, x, axes)
     nodes: list[Node] = []
-    if not isinstance(n, Tensor) and n == 0:
-        return nodes
     with no_grad():
+        (x,) = widened([x])
+        n = count(o, x, axes)
+        if not isinstance(n, Tensor) and n == 0:
+            return nodes
         mean, _, variance = centered(o, x, axes)
         if is_variable(running_mean):
             nodes.append(_update(running_mean, o.reshape(mean, running_mean.shape), momentum, n))

@@ -11,7 +11,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, Size, TensorType, int64, normalize_axis
+from staticgrad.types import FLOATS, Size, TensorType, int64, integer, normalize_axis
 
 
 @frozen
@@ -64,27 +64,51 @@ EMBEDDING = register(
 )
 
 
+def refuse_options(what: str, max_norm: float | None, scale_grad_by_freq: bool, sparse: bool) -> None:
+    """Refuse what PyTorch's embeddings know beside a table and a row of padding."""
+    if max_norm is not None:
+        raise GraphError(
+            f"{what}: max_norm is not supported: nothing overwrites the table; scale the rows that are read"
+        )
+    if scale_grad_by_freq:
+        raise GraphError(f"{what}: scale_grad_by_freq is not supported: scale the gradient, as by a hook")
+    if sparse:
+        raise GraphError(f"{what}: sparse gradients are not supported: leave it out, the gradient is dense")
+
+
 @public
-def embedding(input: TensorLike, weight: TensorLike, padding_idx: int | None = None) -> Tensor:
+def embedding(
+    input: TensorLike,
+    weight: TensorLike,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
     """Rows of ``weight`` (rows, features), one for each index of ``input``.
 
     Args:
         input: integers of any shape, in [0, rows); others end the run with a ``BoundsError``.
         padding_idx: a row that receives no gradient; it may count from the end.
+        max_norm, norm_type, scale_grad_by_freq, sparse: PyTorch's, which are not supported.
 
     Returns:
         (\\*input.shape, features).
 
     Raises:
-        GraphError: the input is not of integers, or the weight not a matrix.
+        GraphError: the input is not of integers, the weight not a matrix, or an argument that is not supported.
     """
     what = "embedding"
+    refuse_options(what, max_norm, scale_grad_by_freq, sparse)
     index, table = as_index(input, what), floating(weight, what)
     if table.ndim != 2:
         raise GraphError(f"{what}: expected a weight (rows, features), actual {table.type}")
     rows = table.shape[0]
-    padding: Size | None = padding_idx
+    padding: Size | None = None
     if padding_idx is not None:
+        padding_idx = integer(padding_idx, f"{what}: padding_idx")
+        padding = padding_idx
         if isinstance(rows, int):
             padding = normalize_axis(padding_idx, rows, f"{what}: padding_idx")
         elif padding_idx < 0:

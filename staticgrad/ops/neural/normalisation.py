@@ -14,7 +14,7 @@ from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Shape, Size, TensorType
+from staticgrad.types import FLOATS, Shape, Size, TensorType, computed, integer
 
 
 @frozen
@@ -301,14 +301,15 @@ def rms_norm(
     weight: TensorLike | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """x / sqrt(mean(x²) + eps)·weight over the last axes; ``eps`` None: the dtype's machine epsilon.
+    """x / sqrt(mean(x²) + eps)·weight over the last axes; ``eps`` None: the machine epsilon of the
+    dtype, of float32 for short floats.
 
     Raises:
         GraphError: shapes that do not agree.
     """
     x, *parameters = with_parameters("rms_norm", input, weight)
     ndim = _check_normalized("rms_norm", x, normalized_shape)
-    small = float(np.finfo(x.dtype).eps) if eps is None else float(eps)
+    small = float(np.finfo(computed(x.dtype)).eps) if eps is None else float(eps)
     return x.graph.add(RMS_NORM, (x, *parameters), NormAttributes(ndim, small, weight is not None, False)).outputs[0]
 
 
@@ -341,8 +342,9 @@ def group_norm(
         GraphError: shapes that do not agree.
     """
     x, *parameters = with_parameters("group_norm", input, weight, bias)
+    num_groups = integer(num_groups, "group_norm: num_groups", 1)
     channels = x.shape[1] if x.ndim > 1 else 0
-    if isinstance(channels, int) and (num_groups < 1 or channels % num_groups or x.ndim < 2):
+    if isinstance(channels, int) and (channels % num_groups or x.ndim < 2):
         raise GraphError(f"group_norm: the channels of {x.type} do not fall into {num_groups} groups")
     attrs = GroupNormAttributes(num_groups, float(eps), weight is not None, bias is not None)
     return x.graph.add(GROUP_NORM, (x, *parameters), attrs).outputs[0]

@@ -27,7 +27,7 @@ from staticgrad.ops.reductions import (
     spread,
 )
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, normalize_axis
+from staticgrad.types import FLOATS, DTypeLike, normalize_axis
 
 
 @frozen
@@ -135,23 +135,25 @@ def _along(op: Op, input: TensorLike, dim: int) -> Tensor:
 
 
 @public
-def softmax(input: TensorLike, dim: int = -1) -> Tensor:
-    """exp(x) / Σ exp(x) along ``dim``, computed after subtracting the largest element.
+def softmax(input: TensorLike, dim: int = -1, *, dtype: DTypeLike | None = None) -> Tensor:
+    """exp(x) / Σ exp(x) along ``dim``, computed after subtracting the largest element; with ``dtype`` of the input in
+    that dtype.
 
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
     """
-    return _along(SOFTMAX, input, dim)
+    return _along(SOFTMAX, input if dtype is None else FUNCTIONS.astype(input, dtype), dim)
 
 
 @public
-def log_softmax(input: TensorLike, dim: int = -1) -> Tensor:
-    """log(softmax(x)) along ``dim``, accurate also where the softmax is tiny.
+def log_softmax(input: TensorLike, dim: int = -1, *, dtype: DTypeLike | None = None) -> Tensor:
+    """log(softmax(x)) along ``dim``, accurate also where the softmax is tiny; with ``dtype`` of the input in that
+    dtype.
 
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
     """
-    return _along(LOG_SOFTMAX, input, dim)
+    return _along(LOG_SOFTMAX, input if dtype is None else FUNCTIONS.astype(input, dtype), dim)
 
 
 # -- log-sum-exp --------------------------------------------------------------------------------------------------

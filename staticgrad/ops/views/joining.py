@@ -15,7 +15,7 @@ from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Dim, Size, TensorType, integers, is_floating, normalize_axis
+from staticgrad.types import DTYPES, Dim, Size, TensorType, integer, integers, is_floating, normalize_axis
 
 
 @frozen
@@ -183,14 +183,15 @@ def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0
     x = lift(x)
     i = normalize_axis(axis, x.ndim, "split")
     size = x.shape[i]
-    if isinstance(indices_or_sections, int | np.integer):
-        sections = int(indices_or_sections)
-        if sections < 1 or (isinstance(size, int) and size % sections):
+    if not np.iterable(indices_or_sections):
+        sections = integer(indices_or_sections, "split: indices_or_sections", 1)
+        if isinstance(size, int) and size % sections:
             raise GraphError(f"split: axis {i} of {x.name!r} {x.type} has no {sections} equal parts")
         bounds = [place * (size // sections) for place in range(sections)] + [size]
     else:
         total = _fixed_size(x, i, "split")
-        bounds = [0, *(range(total)[int(cut) :].start for cut in indices_or_sections), total]
+        cuts = integers(indices_or_sections, "split: indices_or_sections")
+        bounds = [0, *(range(total)[cut:].start for cut in cuts), total]
     parts = [slice_axis(x, i, a, b if _ordered(a, b) else a) for a, b in itertools.pairwise(bounds)]
     return [reshape(x, x.shape) if part is x else part for part in parts]
 
@@ -209,7 +210,7 @@ def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...
     x = y = lift(x)
     if axis is None:
         return reshape(roll(reshape(y, -1), shift, 0), y.shape)
-    axes, shifts = integers(axis), integers(shift)
+    axes, shifts = integers(axis, "roll: axis"), integers(shift, "roll: shift")
     if len(shifts) == 1:
         shifts *= len(axes)
     if len(shifts) != len(axes):

@@ -67,7 +67,7 @@ def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
         GraphError: ``axes`` is no permutation of the axes.
     """
     y = lift(x)
-    perm = tuple(normalize_axis(int(axis), y.ndim, "permute_dims") for axis in axes)
+    perm = tuple(normalize_axis(axis, y.ndim, "permute_dims") for axis in axes)
     same = perm == tuple(range(y.ndim)) and not y.requires_grad
     return y if same else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
 
@@ -116,7 +116,7 @@ def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tu
         GraphError: an axis that is out of range or given twice, or another number of places than of axes.
     """
     x = lift(x)
-    sources, places = integers(source), integers(destination)
+    sources, places = integers(source, "moveaxis: source"), integers(destination, "moveaxis: destination")
     from_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in sources]
     to_axes = [normalize_axis(axis, x.ndim, "moveaxis") for axis in places]
     if len(set(from_axes)) != len(from_axes) or len(set(to_axes)) != len(from_axes):

@@ -10,6 +10,7 @@ from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import shown_as
+from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.broadcasting import broadcast_to
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.optable import FUNCTIONS, Array, public
@@ -28,7 +29,7 @@ def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
         GraphError: a negative number.
     """
     x = lift(x)
-    counts = (repetitions,) if isinstance(repetitions, int | Dim) else tuple(repetitions)
+    counts = as_shape(repetitions, "tile: repetitions")
     counts = (1,) * (x.ndim - len(counts)) + counts
     shape = (1,) * (len(counts) - x.ndim) + x.shape
     apart = tuple(size for pair in zip(counts, shape, strict=True) for size in (1, pair[1]))

@@ -15,7 +15,6 @@ from staticgrad.ops.sources import as_shape
 from staticgrad.optable import PRIMITIVE, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
-    Dim,
     Shape,
     ShapeLike,
     Size,
@@ -76,7 +75,7 @@ def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
     """
     x = lift(x)
     wanted: list[Any] = list(shape) if np.iterable(shape) else [shape]
-    free = [axis for axis, size in enumerate(wanted) if not isinstance(size, Dim) and size == -1]
+    free = [axis for axis, size in enumerate(wanted) if isinstance(size, int | np.integer) and size == -1]
     if len(free) > 1:
         raise GraphError(f"reshape: only one size can be -1, not {tuple(wanted)}")
     if free:
@@ -122,7 +121,7 @@ def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
         GraphError: an axis that is out of range or given twice.
     """
     x = lift(x)
-    many = integers(axis)
+    many = integers(axis, "expand_dims: axis")
     axes = normalize_axes(many, x.ndim + len(many), "expand_dims")
     rest = iter(x.shape)
     return reshape(x, tuple(1 if i in axes else next(rest) for i in range(x.ndim + len(axes))))

@@ -259,8 +259,8 @@ def pad(
         GraphError: a negative width, or not as many pairs as axes.
     """
     x = lift(x)
-    items: list[Any] = [pad_width] if isinstance(pad_width, int | np.integer | Dim) else list(pad_width)
-    flat = all(isinstance(item, int | np.integer | Dim) for item in items)
+    items: list[Any] = list(pad_width) if np.iterable(pad_width) else [pad_width]
+    flat = not any(np.iterable(item) for item in items)
     if flat and len(items) in (1, 2):
         pairs = [(items[0], items[-1])] * x.ndim
     elif not flat and len(items) in (1, x.ndim):
