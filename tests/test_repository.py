@@ -81,6 +81,17 @@ def test_version_is_said_once() -> None:
     assert f"## {PROJECT['project']['version']}" in changes
 
 
+def test_the_oldest_dependencies_are_those_that_are_allowed() -> None:
+    """What ``make test-oldest`` installs are the lower bounds that users are promised."""
+    allowed = {
+        re.split("[<>=]", text)[0]: text.split(">=")[1].split(",")[0] for text in PROJECT["project"]["dependencies"]
+    }
+    lines = (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    assert dict(line.split("==") for line in lines if not line.startswith("#")) == {
+        name: f"{bound}.*" for name, bound in allowed.items()
+    }
+
+
 def test_the_command_is_there() -> None:
     scripts = {entry.name: entry.value for entry in distribution("staticgrad").entry_points}
     assert scripts == {"staticgrad": "staticgrad.__main__:main"}
