@@ -128,13 +128,15 @@ def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
             touching[memory].append(step)
     candidates = {step for step in among if _is_pure(step)}
 
-    def spoiled(step: Step) -> Iterator[Step]:
-        yield from following[step]
-        for memory in (*step.writes, *step.adds):
-            yield from touching[memory]
+    def spoiled(item: Step | Memory) -> Iterator[Step | Memory]:
+        if isinstance(item, Step):
+            yield from following[item]
+            yield from item.writes
+            yield from item.adds
+        else:
+            yield from touching[item]
 
-    lost: set[Step] = reach([step for step in steps if step not in candidates], spoiled)
-    return candidates - lost
+    return candidates - reach([step for step in steps if step not in candidates], spoiled)
 
 
 def _is_pure(step: Step) -> bool:
