@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import cProfile
+import ctypes
+import functools
+import gc
 import inspect
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import networkx as nx
@@ -15,8 +19,8 @@ import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit import entry
-from staticgrad.compiler.emit.target import current_target
+from staticgrad.compiler.emit import codegen, entry
+from staticgrad.compiler.emit.target import AVX2, current_target
 from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
 from staticgrad.compiler.lowering.order import Order, Ordered
@@ -428,3 +432,71 @@ def test_loops_are_trimmed_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     trimmed = [node for node in loops.trim(region).graph.nodes if node.op.name == "scan"]
     assert [len(node.outputs) for node in trimmed] == [1] * 8
     assert len(calls) == 1
+
+
+# -- very many programs in one process ------------------------------------------------------------------------------
+
+
+class Heap(ctypes.Structure):
+    """What the C library's allocator tells of itself (``mallinfo2``), in bytes."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "mapped", "usmblks", "fsmblks", "used", "fordblks", "keepcost",
+    )]  # fmt: skip
+
+
+def heap_bytes() -> int:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        pytest.skip("this C library does not tell how much memory is in use")
+    library.mallinfo2.restype = Heap
+    heap: Heap = library.mallinfo2()
+    return int(heap.used + heap.mapped)
+
+
+def test_no_constant_of_a_program_stays_in_llvm() -> None:
+    """In LLVM's global context they stay for ever: some kilobytes of each program."""
+
+    def compiled(number: int) -> None:
+        sums = "\n".join(f"  %a{i + 1} = fadd double %a{i}, {number * 40 + i + 0.5:e}" for i in range(40))
+        codegen.object_code(f"define double @f(double %a0) #0 {{\n{sums}\n  ret double %a40\n}}\n", AVX2)
+
+    for number in range(20):
+        compiled(number)
+    gc.collect()
+    before = heap_bytes()
+    for number in range(20, 120):
+        compiled(number)
+    gc.collect()
+    assert heap_bytes() - before < 100 * 400
+
+
+def test_a_program_that_is_gone_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither objects, beside the compiler's bounded caches, nor mappings of machine code."""
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+
+    def used(first: int) -> tuple[int, int]:
+        for number in range(first, first + 12):
+            with sg.Graph() as graph:
+                x = sg.placeholder((3 + number % 5,), "float64", requires_grad=True)
+                y = sg.sum(sg.tanh(x * float(number + 1)))
+                run = sg.Session(graph).compile(y, [x])
+            value = np.ones(3 + number % 5)
+            run(value)
+            with sg.Session(graph) as session:
+                session.forward(y, {x: value}).backward(y)
+        del graph, x, y, run, session
+        caches = [cached for cached in gc.get_objects() if isinstance(cached, functools._lru_cache_wrapper)]
+        for cached in caches:
+            if str(cached.__module__).startswith("staticgrad") and cached.cache_parameters()["maxsize"]:
+                cached.cache_clear()
+        gc.collect()
+        with open("/proc/self/maps", encoding="ascii") as mappings:
+            return sys.getallocatedblocks(), len(mappings.readlines())
+
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("this system does not list a process's mappings")
+    used(0)
+    (blocks, mappings), (later_blocks, later_mappings) = used(12), used(24)
+    assert later_blocks - blocks < 12 * 10
+    assert later_mappings - mappings < 5

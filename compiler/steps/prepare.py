@@ -136,7 +136,9 @@ def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
         else:
             yield from touching[item]
 
-    return candidates - reach([step for step in steps if step not in candidates], spoiled)
+    starts: list[Step | Memory] = [step for step in steps if step not in candidates]
+    lost: set[Step | Memory] = reach(starts, spoiled)
+    return {step for step in candidates if step not in lost}
 
 
 def _is_pure(step: Step) -> bool:
