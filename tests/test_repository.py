@@ -146,6 +146,45 @@ def test_every_module_is_on_the_map_and_nothing_else() -> None:
         assert named == there, f"{name}/: not named {sorted(there - named)}, not there {sorted(named - there)}"
 
 
+# What asks a clock, and a limit that is too short for a busy machine.
+CLOCKS = r"\b(?:time\.(?:time|sleep|perf_counter|monotonic|process_time|thread_time)(?:_ns)?|timeit|perf_counter)\b"
+PATIENCE = 60  # seconds that a guard against hanging waits at least
+HARMLESS = {
+    ("tests/test_cache.py", "time.time"): "gives a file an age in hours",
+}
+
+
+def test_no_test_depends_on_the_clock() -> None:
+    """On a busy machine everything takes longer. What a test measures is counted: calls, instructions, imports; how
+    long something takes is for benchmarks to say."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        for match in re.finditer(CLOCKS, text) if path != Path(__file__).resolve() else ():
+            found[name, match[0]] = text[: match.start()].count("\n") + 1
+    assert found.keys() <= HARMLESS.keys(), f"the clock is asked in {found}"
+    assert HARMLESS.keys() <= found.keys(), "no longer there"
+
+
+def limits(tree: ast.AST) -> Iterator[tuple[int, str, object]]:
+    """Line, name and value of each time limit of a module: ``timeout=``, ``deadline=``, ``join(…)``, ``wait(…)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            given = [(k.arg, k.value) for k in node.keywords if k.arg in ("timeout", "deadline")]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "wait") and len(node.args) == 1:
+                given.append((node.func.attr, node.args[0]))
+            for name, value in given:
+                if isinstance(value, ast.Constant) and not isinstance(value.value, str):
+                    yield node.lineno, str(name), value.value
+
+
+def test_time_limits_are_guards_against_hanging() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for line, name, value in limits(ast.parse(path.read_text(encoding="utf-8"))):
+            harmless = value is None or (name != "deadline" and isinstance(value, int | float) and value >= PATIENCE)
+            assert harmless, f"{path.relative_to(ROOT)}:{line}: {name} of {value} seconds"
+
+
 def switches_table() -> str:
     rows = ["| variable | default | values | meaning |", "|---|---|---|---|"]
     for switch in SWITCHES.values():
