@@ -1,7 +1,8 @@
-# make demo | test | test-all | bench | oracle | clean
+# make demo | test | test-all | test-oldest | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
+# make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -14,16 +15,21 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-all check bench oracle clean
+.PHONY: demo test test-all test-oldest tests check bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
 
-test: check
+test: check tests
+
+tests: $(VENV)/.has-test
 	$(PYTEST) -m "not slow"
 
 test-all: check
 	$(PYTEST)
+
+test-oldest:
+	$(MAKE) VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt tests
 
 check: $(VENV)/.has-test
 	$(BIN)/ruff check .
@@ -37,7 +43,7 @@ oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find staticgrad compiler runtime tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -51,6 +57,6 @@ $(VENV)/.created:
 $(VENV)/.has-demo: EXTRAS := demo
 $(VENV)/.has-test: EXTRAS := test,dev,demo
 $(VENV)/.has-bench: EXTRAS := bench
-$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-bench: $(VENV)/.created pyproject.toml
-	$(PIP) install --quiet --editable ".[$(EXTRAS)]"
+$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+	$(PIP) install --quiet $(CONSTRAINTS:%=--constraint %) --editable ".[$(EXTRAS)]"
 	touch $@

@@ -146,9 +146,11 @@ class Optimizer:
         variables = [v for _, v in pairs]
         if not pairs:
             raise GraphError(f"{self.name}: there is no variable to update")
-        for position, v in enumerate(variables):
-            if any(v is other for other in variables[:position]):
+        seen: set[int] = set()
+        for v in variables:
+            if id(v) in seen:
                 raise GraphError(f"{self.name}: variable {v.name!r} would be updated twice", source=v.source)
+            seen.add(id(v))
         graph = variables[0].graph
         updates: list[Node] = []
         with graph, no_grad():

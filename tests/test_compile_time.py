@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import cProfile
+import ctypes
+import functools
+import gc
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import networkx as nx
 import numpy as np
 import pytest
 
 import staticgrad as sg
-from staticgrad.compiler.emit import entry
-from staticgrad.compiler.lowering import fuse
+from staticgrad.compiler.emit import codegen, entry
+from staticgrad.compiler.emit.target import AVX2, current_target
+from staticgrad.compiler.lowering import fuse, lower
 from staticgrad.compiler.lowering import order as orders
 from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import Interval, place
+from staticgrad.compiler.options import Options
+from staticgrad.compiler.passes import loops
+from staticgrad.compiler.pipeline import compile_region
+from staticgrad.compiler.regions.cut import cut
+from staticgrad.compiler.regions.region import rebuild
+from staticgrad.compiler.steps.schedule import ancestors, dependencies, schedule
+from staticgrad.compiler.steps.step import Step, Temp
 from staticgrad.phases import phase, watched
 
 orders_of = placement._orders
+Declared: TypeAlias = tuple[list[Any], list[sg.Tensor]]  # fetches and feeds
 
 # -- merging groups -----------------------------------------------------------------------------------------------
 
@@ -251,3 +267,236 @@ def test_a_sum_of_very_many_pads_exceeds_no_recursion_limit(shallow: int) -> Non
         (dx,) = sg.gradients(y, [x])
     value = np.random.default_rng(0).normal(size=(rows, 2))
     np.testing.assert_allclose(sg.Session(graph).run(dx, {x: value}), 1 - np.tanh(value) ** 2, rtol=1e-12)
+
+
+# -- work in proportion to the number of ops -------------------------------------------------------------------------
+
+
+def running_sum(terms: int) -> Declared:
+    """``s = 0; for x in xs: s = s + x`` over so many operands."""
+    xs = [sg.placeholder((8,), "float64") for _ in range(terms)]
+    total = xs[0]
+    for x in xs[1:]:
+        total = total + x
+    return [total, *sg.gradients(sg.sum(total * total), xs[:2])], xs
+
+
+def sum_of_rows(terms: int) -> Declared:
+    x = sg.placeholder((terms, 4), "float64")
+    total = sum([x[i] for i in range(1, terms)], x[0])
+    return [total, *sg.gradients(sg.sum(total * total), [x])], [x]
+
+
+def long_chain(terms: int) -> Declared:
+    x = sg.placeholder((16,), "float64")
+    y = x
+    for number in range(terms):
+        y = sg.tanh(y) if number % 3 else y * 1.01 + x
+    return [sg.sum(y), *sg.gradients(sg.sum(y), [x])], [x]
+
+
+def random_graph(terms: int) -> Declared:
+    """Each op reads two of the hundred before it."""
+    rng = np.random.default_rng(0)
+    x = sg.placeholder((6,), "float64")
+    ys = [x * 0.5, x + 1.0]
+    for number in range(terms):
+        a, b = (ys[i] for i in rng.integers(max(0, len(ys) - 100), len(ys), 2))
+        ys.append(a + b if number % 3 else sg.sin(a) * b)
+    return [sg.sum(ys[-1]), *sg.gradients(sg.sum(ys[-1]), [x])], [x]
+
+
+def stacked_and_read(terms: int) -> Declared:
+    """What very many ops write together, very many read, each a row."""
+    xs = [sg.placeholder((5,), "float64") for _ in range(terms)]
+    y = sg.stack([sg.tanh(x) for x in xs])
+    return [sg.sum(sg.sin(y[i]) * float(i)) for i in range(terms)], xs
+
+
+def many_results(terms: int) -> Declared:
+    x = sg.placeholder((3, 2), "float64")
+    return [sg.reshape(x * float(i), (2, 3)) for i in range(terms)], [x]
+
+
+def many_variables(terms: int) -> Declared:
+    x = sg.placeholder((4, 8), "float32")
+    y = x
+    for _ in range(terms):
+        y = sg.tanh(y @ sg.Variable(np.ones((8, 8), np.float32))) + y
+    loss = sg.sum(y)
+    return [loss, sg.optim.SGD(lr=0.1).minimize(loss)], [x]
+
+
+def many_loops(terms: int) -> Declared:
+    x, xs = sg.placeholder((6,), "float64"), sg.placeholder((3, 6), "float64")
+    y = x
+    for _ in range(terms):
+        y, _unused = sg.scan(lambda carry, row: (sg.tanh(carry + row), carry), y, xs)
+    return [sg.sum(y)], [x, xs]
+
+
+def sum_of_short_reductions(terms: int) -> Declared:
+    """Each of which can be computed again where its sum is read, and saves memory there."""
+    x = sg.placeholder((16384, 4), "float32")
+    total = sg.sum(x, axis=1)
+    for number in range(1, terms):
+        total = total + sg.sum(sg.sin(x * float(number)), axis=1)
+    return [total], [x]
+
+
+def compiled_text(declare: Callable[[int], Declared], terms: int) -> str:
+    with sg.Graph() as graph:
+        fetches, feeds = declare(terms)
+        region = cut(graph, fetches, {x: x.type for x in feeds})
+    return compile_region(region, Options(current_target())).llvm_text
+
+
+def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:
+    """How often each function is called in a compilation, built-in ones included."""
+    profile = cProfile.Profile()
+    profile.runcall(compiled_text, declare, terms)
+    counts = Counter[str]()
+    for called in profile.getstats():
+        code = called.code
+        name = code if isinstance(code, str) else f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"
+        counts[name] += called.callcount
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("declare", "terms"),
+    [
+        (running_sum, 300), (sum_of_rows, 120), (long_chain, 120), (random_graph, 100), (stacked_and_read, 60),
+        (many_results, 80), (many_variables, 40), (many_loops, 12), (sum_of_short_reductions, 40),
+    ],
+)  # fmt: skip
+def test_twice_as_many_ops_take_twice_as_many_calls(declare: Callable[[int], Declared], terms: int) -> None:
+    compiled_text(declare, terms // 4)  # what is computed once in a process
+    few, many = calls(declare, terms), calls(declare, 2 * terms)
+    assert many.total() < 2.2 * few.total()
+    grown = {
+        who: (few[who], many[who])
+        for who in many
+        if many[who] > max(3 * few[who], 10 * terms) and not who.endswith("__eq__")  # equal kernels come in with length
+    }
+    assert not grown, "a function is called in proportion to the square"
+
+
+@pytest.mark.parametrize("declare", [running_sum, sum_of_short_reductions])
+def test_no_function_grows_with_the_number_of_operands(declare: Callable[[int], Declared]) -> None:
+    """The code generator takes longer than in proportion for a long function."""
+    lengths = []
+    for terms in (1500, 3000) if declare is running_sum else (30, 60):
+        functions = compiled_text(declare, terms).split("\ndefine ")[1:]
+        lengths.append(max(function.count("\n") for function in functions))
+    assert lengths[1] < 1.3 * lengths[0] < 8000, lengths
+
+
+def test_what_many_steps_make_and_many_read_is_ordered_without_naming_each_pair() -> None:
+    shared = Temp("stacked", 800, "read by many", None)
+    makers = [Step(f"make{i}", "pointwise", None, (), (), (), adds=(shared,), serial=i) for i in range(100)]
+    readers = [Step(f"read{i}", "pointwise", None, (), (shared,), (), serial=100 + i) for i in range(100)]
+    before = dependencies([*readers, *makers])
+    assert sum(map(len, before.values())) <= 200
+    assert ancestors(readers[:1], before) == set(makers)
+    assert schedule([*readers, *makers]) == [*makers, *readers]
+
+
+def test_writes_that_are_in_the_way_are_deferred_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lowering is tried again where some are, not for each."""
+    tries = []
+
+    class Counted(lower.Lowering):
+        def run(self) -> lower.Steps:
+            tries.append(len(self.deferred))
+            return super().run()
+
+    monkeypatch.setattr(lower, "Lowering", Counted)
+    with sg.Graph() as graph:
+        x = sg.placeholder((8, 8), "float32")
+        variables = [sg.Variable(np.arange(64.0, dtype=np.float32).reshape(8, 8)) for _ in range(12)]
+        update = sg.group(*(sg.assign(v, v.T + x) for v in variables))
+    session = sg.Session(graph)
+    session.run(update, {x: np.ones((8, 8), np.float32)})
+    assert tries == [0, 12]
+    for v in variables:
+        np.testing.assert_array_equal(session.get(v), np.arange(64.0).reshape(8, 8).T + 1)
+
+
+def test_loops_are_trimmed_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(loops, "rebuild", lambda *args: calls.append(args) or rebuild(*args))
+    with sg.Graph() as graph:
+        fetches, feeds = many_loops(8)
+        region = cut(graph, fetches, {x: x.type for x in feeds})
+    trimmed = [node for node in loops.trim(region).graph.nodes if node.op.name == "scan"]
+    assert [len(node.outputs) for node in trimmed] == [1] * 8
+    assert len(calls) == 1
+
+
+# -- very many programs in one process ------------------------------------------------------------------------------
+
+
+class Heap(ctypes.Structure):
+    """What the C library's allocator tells of itself (``mallinfo2``), in bytes."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "mapped", "usmblks", "fsmblks", "used", "fordblks", "keepcost",
+    )]  # fmt: skip
+
+
+def heap_bytes() -> int:
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        pytest.skip("this C library does not tell how much memory is in use")
+    library.mallinfo2.restype = Heap
+    heap: Heap = library.mallinfo2()
+    return int(heap.used + heap.mapped)
+
+
+def test_no_constant_of_a_program_stays_in_llvm() -> None:
+    """In LLVM's global context they stay for ever: some kilobytes of each program."""
+
+    def compiled(number: int) -> None:
+        sums = "\n".join(f"  %a{i + 1} = fadd double %a{i}, {number * 40 + i + 0.5:e}" for i in range(40))
+        codegen.object_code(f"define double @f(double %a0) #0 {{\n{sums}\n  ret double %a40\n}}\n", AVX2)
+
+    for number in range(20):
+        compiled(number)
+    gc.collect()
+    before = heap_bytes()
+    for number in range(20, 120):
+        compiled(number)
+    gc.collect()
+    assert heap_bytes() - before < 100 * 400
+
+
+def test_a_program_that_is_gone_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither objects, beside the compiler's bounded caches, nor mappings of machine code."""
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+
+    def used(first: int) -> tuple[int, int]:
+        for number in range(first, first + 12):
+            with sg.Graph() as graph:
+                x = sg.placeholder((3 + number % 5,), "float64", requires_grad=True)
+                y = sg.sum(sg.tanh(x * float(number + 1)))
+                run = sg.Session(graph).compile(y, [x])
+            value = np.ones(3 + number % 5)
+            run(value)
+            with sg.Session(graph) as session:
+                session.forward(y, {x: value}).backward(y)
+        del graph, x, y, run, session
+        caches = [cached for cached in gc.get_objects() if isinstance(cached, functools._lru_cache_wrapper)]
+        for cached in caches:
+            if str(cached.__module__).startswith("staticgrad") and cached.cache_parameters()["maxsize"]:
+                cached.cache_clear()
+        gc.collect()
+        with open("/proc/self/maps", encoding="ascii") as mappings:
+            return sys.getallocatedblocks(), len(mappings.readlines())
+
+    if not Path("/proc/self/maps").exists():
+        pytest.skip("this system does not list a process's mappings")
+    used(0)
+    (blocks, mappings), (later_blocks, later_mappings) = used(12), used(24)
+    assert later_blocks - blocks < 12 * 50
+    assert later_mappings - mappings < 5

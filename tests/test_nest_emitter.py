@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import re
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -451,6 +452,23 @@ def padding(n: int, before: int, after: int) -> Nest:
         Store(Access(1, 0, (1,)), 7),
     )
     return Nest((n + before + after,), (), (F32, F32), body)
+
+
+def test_masked_accesses_are_written_so_that_every_supported_llvm_reads_them() -> None:
+    """LLVM up to 21 refuses a masked access without its alignment as an operand; LLVM 22 reads that form too."""
+    module = Module(GENERIC)
+    function = module.function("accesses", ["ptr", "ptr"])
+    source, result = function.params
+    mask = function.load("<4 x i1>", source)
+    places = function.emit("<4 x ptr>", f"getelementptr float, {source}, <4 x i64> <i64 3, i64 1, i64 2, i64 0>")
+    value = function.binary("fadd", function.masked_load("<4 x float>", source, mask), function.gather("float", places))
+    function.masked_store(value, result, mask)
+    function.scatter(value, places, mask)
+    function.finish()
+    calls = [line for line in module.text().splitlines() if "llvm.masked" in line]
+    assert len(calls) == 8
+    assert all(re.search(r"i32 4, <4 x i1>" if "call" in line else r"i32, <4 x i1>", line) for line in calls)
+    NativeModule(module.text(), GENERIC)
 
 
 def test_guarded_loads_read_nothing_outside() -> None:

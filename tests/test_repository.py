@@ -81,6 +81,17 @@ def test_version_is_said_once() -> None:
     assert f"## {PROJECT['project']['version']}" in changes
 
 
+def test_the_oldest_dependencies_are_those_that_are_allowed() -> None:
+    """What ``make test-oldest`` installs are the lower bounds that users are promised."""
+    allowed = {
+        re.split("[<>=]", text)[0]: text.split(">=")[1].split(",")[0] for text in PROJECT["project"]["dependencies"]
+    }
+    lines = (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    assert dict(line.split("==") for line in lines if not line.startswith("#")) == {
+        name: f"{bound}.*" for name, bound in allowed.items()
+    }
+
+
 def test_the_command_is_there() -> None:
     scripts = {entry.name: entry.value for entry in distribution("staticgrad").entry_points}
     assert scripts == {"staticgrad": "staticgrad.__main__:main"}
@@ -133,6 +144,45 @@ def test_every_module_is_on_the_map_and_nothing_else() -> None:
         named = set(re.findall(r"`(\w+\.py)`", said[name]))
         there = {path.name for path in folder.glob("*.py") if not path.name.startswith("__")}
         assert named == there, f"{name}/: not named {sorted(there - named)}, not there {sorted(named - there)}"
+
+
+# What asks a clock, and a limit that is too short for a busy machine.
+CLOCKS = r"\b(?:time\.(?:time|sleep|perf_counter|monotonic|process_time|thread_time)(?:_ns)?|timeit|perf_counter)\b"
+PATIENCE = 60  # seconds that a guard against hanging waits at least
+HARMLESS = {
+    ("tests/test_cache.py", "time.time"): "gives a file an age in hours",
+}
+
+
+def test_no_test_depends_on_the_clock() -> None:
+    """On a busy machine everything takes longer. What a test measures is counted: calls, instructions, imports; how
+    long something takes is for benchmarks to say."""
+    found = {}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+        for match in re.finditer(CLOCKS, text) if path != Path(__file__).resolve() else ():
+            found[name, match[0]] = text[: match.start()].count("\n") + 1
+    assert found.keys() <= HARMLESS.keys(), f"the clock is asked in {found}"
+    assert HARMLESS.keys() <= found.keys(), "no longer there"
+
+
+def limits(tree: ast.AST) -> Iterator[tuple[int, str, object]]:
+    """Line, name and value of each time limit of a module: ``timeout=``, ``deadline=``, ``join(…)``, ``wait(…)``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            given = [(k.arg, k.value) for k in node.keywords if k.arg in ("timeout", "deadline")]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("join", "wait") and len(node.args) == 1:
+                given.append((node.func.attr, node.args[0]))
+            for name, value in given:
+                if isinstance(value, ast.Constant) and not isinstance(value.value, str):
+                    yield node.lineno, str(name), value.value
+
+
+def test_time_limits_are_guards_against_hanging() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for line, name, value in limits(ast.parse(path.read_text(encoding="utf-8"))):
+            harmless = value is None or (name != "deadline" and isinstance(value, int | float) and value >= PATIENCE)
+            assert harmless, f"{path.relative_to(ROOT)}:{line}: {name} of {value} seconds"
 
 
 def switches_table() -> str:

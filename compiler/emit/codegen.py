@@ -69,7 +69,7 @@ def objects(texts: Sequence[str], target: Target) -> list[bytes]:
     """
     with _lock:
         machines = [_new_machine(target) for _ in texts]
-        modules = [_parsed(text, machine, llvm.create_context()) for text, machine in zip(texts, machines, strict=True)]
+        modules = [_parsed(text, machine) for text, machine in zip(texts, machines, strict=True)]
     return _all_emitted(machines, modules)
 
 
@@ -85,7 +85,7 @@ def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.
 
 
 def _emitted_unlocked(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """The object of a module that has a context of its own: LLVM compiles several of them at once ("Threads and the
+    """The object of a module; as each has a context of its own, LLVM compiles several of them at once ("Threads and the
     LLVMContext", LLVM Programmer's Manual), but llvmlite holds a lock during each call; so LLVM is called directly."""
     library = llvm.ffi.lib
     with llvm.ffi.OutputString() as message:
@@ -115,11 +115,9 @@ def assembly(text: str, target: Target, *, optimize: bool = False) -> str:
 
 
 @phase("parse LLVM")
-def _parsed(
-    text: str, machine: llvm.TargetMachine, context: llvm.ContextRef | None = None, *, optimize: bool = False
-) -> llvm.ModuleRef:
-    """The module of a text, in LLVM's global context if no other is given."""
-    module = llvm.parse_assembly(text, context)
+def _parsed(text: str, machine: llvm.TargetMachine, *, optimize: bool = False) -> llvm.ModuleRef:
+    """The module of a text, in a context of its own: LLVM's global one keeps every type and constant for ever."""
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     module.verify()

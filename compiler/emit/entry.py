@@ -1,7 +1,7 @@
 """The entry: steps in order and a plan come in, the text of one LLVM module goes out.
 
 ``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other, or, where there are very many, a
-function for each ``SEGMENT`` of them, as the code generator takes longer than in proportion for a long function.
+function for each segment of them, as the code generator takes longer than in proportion for a long function.
 Kernels that are equal up to their operands are one function, and those that take long are handed the pool
 (``emit.parallel``), which may be null. A check that fails ends the run with its number. With ``poison`` the arena is
 filled with 0xFF bytes (NaN for floats, -1 for integers) where nothing lies that lives, at the start and after the last
@@ -38,6 +38,7 @@ from staticgrad.phases import phase
 # A counter of even pace: the time stamp counter on x86; elsewhere the cycle counter is not for user programs.
 CLOCK = f"llvm.read{'cycle' if platform.machine() in ('x86_64', 'AMD64') else 'steady'}counter"
 SEGMENT = 128  # steps in one function
+MOST_OPERANDS = 1024  # of them together, so that no function loads very many pointers
 
 
 @frozen
@@ -173,11 +174,11 @@ class _Main:
         if prepared is not None:
             begin = prepared.steps
             self._prepare(steps[:begin], prepared)
-        if len(steps) - begin <= SEGMENT:
+        segments = _segments(steps[begin:])
+        if len(segments) == 1:
             self._steps(steps[begin:], begin)
         else:
-            for first in range(begin, len(steps), SEGMENT):
-                self._segment(steps[first : first + SEGMENT], first)
+            self._segments(segments, begin)
         self._finish()
 
     def _prepare(self, steps: Sequence[Step], prepared: Prepared) -> None:
@@ -195,8 +196,7 @@ class _Main:
             changed = f.binary("or", changed, f.compare("icmp ne", version, f.load("i64", place)))
         ticks, self._ticks = self._ticks, None  # they are timed together: most calls skip them
         with f.when(changed):
-            for first in range(0, len(steps), SEGMENT):
-                self._segment(steps[first : first + SEGMENT], first)
+            self._segments(_segments(steps), 0)
             for version, place in zip(versions, places, strict=True):
                 f.store(version, place)
         self._ticks = ticks
@@ -206,6 +206,11 @@ class _Main:
     def _finish(self) -> None:
         self.f.ret(integer(0, "i32"))
         self.f.finish()
+
+    def _segments(self, segments: Sequence[Sequence[Step]], first: int) -> None:
+        for steps in segments:
+            self._segment(steps, first)
+            first += len(steps)
 
     def _segment(self, steps: Sequence[Step], first: int) -> None:
         """A call of a function of its own for some steps."""
@@ -328,6 +333,19 @@ def _gaps(plan: Plan) -> list[tuple[int, int]]:
     ends = [0, *(offset + nbytes for offset, nbytes in before)]
     starts = [*(offset for offset, _ in before), plan.arena_bytes]
     return [(end, start - end) for end, start in zip(ends, starts, strict=True) if start > end]
+
+
+def _segments(steps: Sequence[Step]) -> list[list[Step]]:
+    """Steps in order, cut where a function would have very many steps or operands; at least one piece."""
+    found: list[list[Step]] = [[]]
+    operands = 0
+    for step in steps:
+        operands += len(step.operands)
+        if found[-1] and (len(found[-1]) == SEGMENT or operands > MOST_OPERANDS):
+            found.append([])
+            operands = len(step.operands)
+        found[-1].append(step)
+    return found
 
 
 def _ending(plan: Plan) -> dict[int, list[Temp]]:

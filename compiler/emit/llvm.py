@@ -377,9 +377,7 @@ class Function:
     def masked_load(self, type_: str, pointer: Value, mask: Value) -> Value:
         """Lanes where ``mask`` is off are zero and their memory is not touched."""
         name = f"llvm.masked.load.{self.suffix(type_)}.p0"
-        self.module.declare(name, type_, ["ptr", mask.type, type_])
-        args = f"ptr align {_align(type_)} {pointer.text}, {mask}, {type_} zeroinitializer"
-        return self.emit(type_, f"call {type_} @{name}({args})")
+        return self.intrinsic(name, type_, pointer, _alignment(type_), mask, Value("zeroinitializer", type_))
 
     def masked_store(self, value: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes where ``mask`` is on. A single one that is known is stored by itself: LLVM makes a scalar
@@ -389,8 +387,7 @@ class Function:
             self.store(self.extract(value, lane), self.offset(pointer, lane, element_of(value.type)))
             return
         name = f"llvm.masked.store.{self.suffix(value.type)}.p0"
-        self.module.declare(name, "void", [value.type, "ptr", mask.type])
-        self.line(f"call void @{name}({value}, ptr align {_align(value.type)} {pointer.text}, {mask})")
+        self.intrinsic(name, "void", value, pointer, _alignment(value.type), mask)
 
     def gather(self, element: str, pointers: Value, mask: Value | None = None) -> Value:
         """One element from each of a vector of addresses; lanes where ``mask`` is off are zero."""
@@ -398,17 +395,14 @@ class Function:
         type_ = vector(element, lanes)
         mask = self.const(True, vector("i1", lanes)) if mask is None else mask
         name = f"llvm.masked.gather.{self.suffix(type_)}.v{lanes}p0"
-        self.module.declare(name, type_, [pointers.type, mask.type, type_])
-        args = f"{pointers.type} align {_align(type_)} {pointers.text}, {mask}, {type_} zeroinitializer"
-        return self.emit(type_, f"call {type_} @{name}({args})")
+        return self.intrinsic(name, type_, pointers, _alignment(type_), mask, Value("zeroinitializer", type_))
 
     def scatter(self, value: Value, pointers: Value, mask: Value | None = None) -> None:
         """One element to each of a vector of addresses; lanes where ``mask`` is off are not written."""
         lanes = lanes_of(pointers.type)
         mask = self.const(True, vector("i1", lanes)) if mask is None else mask
         name = f"llvm.masked.scatter.{self.suffix(value.type)}.v{lanes}p0"
-        self.module.declare(name, "void", [value.type, pointers.type, mask.type])
-        self.line(f"call void @{name}({value}, {pointers.type} align {_align(value.type)} {pointers.text}, {mask})")
+        self.intrinsic(name, "void", value, pointers, _alignment(value.type), mask)
 
     # -- control ------------------------------------------------------------------------------------------------
 
@@ -512,3 +506,9 @@ class Function:
 
 def _align(type_: str) -> int:
     return {"i1": 1, "i8": 1, "i16": 2, "i32": 4, "float": 4}.get(element_of(type_), 8)
+
+
+def _alignment(type_: str) -> Value:
+    """The alignment of masked accesses, as the operand that LLVM had for it up to version 21. Later ones have a
+    parameter's attribute instead; they read the operand too and turn it into one, so that one text serves all."""
+    return integer(_align(type_), "i32")

@@ -255,9 +255,7 @@ class NestBuilder:
         guard: int | None = None
         name, attrs = node.op.name, node.attrs
         if name == "concat":
-            before = node.inputs[: [id(y) for y in node.inputs].index(id(x))]
-            start = sum(sizes(y.shape)[attrs.axis] for y in before)
-            where[attrs.axis] = where[attrs.axis].plus(start)
+            where[attrs.axis] = where[attrs.axis].plus(self.places.start_in(node, x))
             access = self.access(memory, x.dtype, dot_address(where, strides))
         elif name == "pad":
             where = [w.times(i + 1).plus(low) for w, i, low in zip(where, attrs.interior, attrs.low, strict=True)]

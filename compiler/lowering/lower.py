@@ -57,14 +57,6 @@ class Steps:
     slots: tuple[Slot, ...]
 
 
-class Deferral(Exception):
-    """A write of a variable that cannot happen where its value is made."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self.node = node
-
-
 @dataclass(eq=False)
 class Lowering:
     """One attempt to lower a region, with a set of deferred writes."""
@@ -82,6 +74,7 @@ class Lowering:
         self.places = Places(self.region, self.users)
         self.escaping = escaping(self.region, self.group_of, self.deferred)
         self.fetched = set(map(behind_reshapes, self.region.fetches))
+        self.clashing: set[Node] = set()  # writes of state that cannot happen where their values are made
         self._step_of: dict[Node, Step] = {}
 
     # -- all groups -------------------------------------------------------------------------------------------------
@@ -125,12 +118,12 @@ class Lowering:
             memory: Memory = self.places.state(node.attrs.key)
             builder.store(value, memory, x.dtype, address)
             if not builder.check_in_place(memory):
-                raise Deferral(node)
+                self.clashing.add(node)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
             builder.store(builder.accumulated(memory, address, value, x.dtype), memory, x.dtype, address)
             if not builder.check_in_place(memory):
-                raise Deferral(node)
+                self.clashing.add(node)
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self.places, group.domain, group.axes or ())
@@ -173,7 +166,7 @@ class Lowering:
             inputs = {operand.memory for operand in operands}
             for memory in builder.stored:
                 if isinstance(memory, StateSlot) and memory in inputs:
-                    raise Deferral(self._assign_of(group, memory))
+                    self.clashing.add(self._assign_of(group, memory))
             kernel = replace(kernel, epilogue=builder.nest(), store_raw=store_raw)
         reads = [operand.memory for operand in operands]
         writes: list[Memory] = []
@@ -355,8 +348,7 @@ class Lowering:
             kernel = Branch(parts[0], parts[1], len(node.inputs) - 1, len(node.outputs))
         lent = lent_slots(parts)
         for slot in lent:
-            if slot not in self.places.slots:
-                self.places.add(slot)
+            self.places.add(slot)
         outputs = [self.places.memory(y) for y in node.outputs]
         scratch = Temp(f"{node.name}.turn", kernel.scratch_bytes, "memory of a turn", node.source)
         step = Step(
@@ -494,12 +486,8 @@ def lower(region: Region, raw_strides: RawStrides, part: LowerPart, cost_of: Cos
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
         lowering = Lowering(region, raw_strides, part, groups, group_of, deferred)
-        try:
-            steps = lowering.run()
-        except Deferral as deferral:
-            deferred.add(deferral.node)
-            continue
-        clashing = lowering.writers_in_cycles() | lowering.writers_before_failures()
+        steps = lowering.run()
+        clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:
             return steps
         deferred.update(clashing)

@@ -25,11 +25,13 @@ class Places:
     def __init__(self, region: Region, users: Mapping[Tensor, Sequence[Node]]) -> None:
         self.strides_of = strides_with(layouts(region))
         self.slots: list[Slot] = []
+        self._known: set[Slot] = set()
         self._users = users
         self._memory: dict[Tensor, Memory] = {}
         self._gradients: dict[str, GradSlot] = {}
         self._keys: dict[bool, KeySlot] = {}
         self._states: dict[str, StateSlot] = {}
+        self._starts: dict[Node, dict[Tensor, int]] = {}
         for index, x in enumerate(region.feeds):
             self._memory[x] = self.add(FeedSlot(index, x.type))
         for index, x in enumerate(region.fetches):
@@ -50,7 +52,10 @@ class Places:
                 self._memory[x] = self._states[key]
 
     def add(self, slot: Slot) -> Slot:
-        """One more memory of the caller's."""
+        """A memory of the caller's, which is one more unless it is known already."""
+        if slot in self._known:
+            return slot
+        self._known.add(slot)
         self.slots.append(slot)
         if isinstance(slot, GradSlot):
             self._gradients[slot.key] = slot
@@ -86,6 +91,15 @@ class Places:
                 reason = ", ".join(dict.fromkeys(user.name for user in self._users[x])) or "result"
                 self._memory[x] = Temp(x.name, nbytes, f"read by {reason}", x.source)
         return self._memory[x]
+
+    def start_in(self, concat: Node, x: Tensor) -> int:
+        """Where operand ``x`` begins in the result of a concat, along its axis."""
+        if concat not in self._starts:
+            starts, start = self._starts.setdefault(concat, {}), 0
+            for y in concat.inputs:
+                starts.setdefault(y, start)
+                start += sizes(y.shape)[concat.attrs.axis]
+        return self._starts[concat][x]
 
     def strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:
         """Where an operand of a matrix kernel lies, through views, and its strides by axis."""

@@ -15,6 +15,7 @@ from staticgrad.compiler.kernels.access import VIEWS
 from staticgrad.compiler.passes.dce import dce
 from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
@@ -31,20 +32,56 @@ def _has_loops(region: Region) -> bool:
 # -- trim ---------------------------------------------------------------------------------------------------------
 
 
+@frozen
+class _Lean:
+    """A loop without what nobody uses: its attributes, and the numbers of the carries, of the stacked results and of
+    the other operands that are left."""
+
+    attrs: LoopAttributes
+    carries: tuple[int, ...]
+    rows: tuple[int, ...]
+    read: tuple[int, ...]
+
+    def of(self, old: LoopAttributes, operands: Sequence[Tensor]) -> list[Tensor]:
+        """Of the operands of the ``old`` loop those that are left."""
+        base = old.counted + old.carries
+        carried = [operands[old.counted + j] for j in self.carries]
+        return [*operands[: old.counted], *carried, *(operands[base + i] for i in self.read)]
+
+
 def trim(region: Region) -> Region:
-    """Drop results of loops that nothing uses, and what only they need; the last loop first."""
+    """Drop results of loops that nothing uses, and what only they need."""
     if not _has_loops(region):
         return region
-    used = {x for node in region.graph.nodes for x in node.inputs} | set(region.fetches)
+    used, awaited = set(region.fetches), set(region.effects)
+    lean: dict[Node, _Lean] = {}
     for node in reversed(region.graph.nodes):  # what a trimmed loop no longer reads, an earlier one need not give
-        if isinstance(node.attrs, LoopAttributes):
-            trimmed = _trimmed(region, node, used)
-            if trimmed is not None:
-                return trim(dce(trimmed))
-    return region
+        if node not in awaited and not any(y in used for y in node.outputs):
+            continue
+        awaited.update(node.control)
+        trimmed = _trimmed(node, used) if isinstance(node.attrs, LoopAttributes) else None
+        if trimmed is not None:
+            lean[node] = trimmed
+        used.update(node.inputs if trimmed is None else trimmed.of(node.attrs, node.inputs))
+
+    def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
+        return _with_less(node, lean[node], inputs) if node in lean else None
+
+    return dce(rebuild(region, visit)) if lean else region
 
 
-def _trimmed(region: Region, node: Node, used: set[Tensor]) -> Region | None:
+def _with_less(node: Node, lean: _Lean, inputs: tuple[Tensor, ...]) -> Sequence[Tensor]:
+    """The results of a trimmed loop where those of ``node`` stood; zeros for those that are gone."""
+    attrs: LoopAttributes = node.attrs
+    made = get_default_graph().add(node.op, lean.of(attrs, inputs), lean.attrs, name=node.name).outputs
+    first = attrs.first_result
+    places = [*lean.carries, *range(attrs.carries, first), *(first + k for k in lean.rows)]
+    known = dict(zip(places, made, strict=True))
+    return [known[i] if i in known else o.zeros_like(y) for i, y in enumerate(node.outputs)]
+
+
+def _trimmed(node: Node, used: set[Tensor]) -> _Lean | None:
+    """What is left of a loop of whose results only those in ``used`` are; None if that is all of it."""
     attrs: LoopAttributes = node.attrs
     body, condition = attrs.body, attrs.condition
     carried, first = attrs.carries, attrs.first_result
@@ -79,19 +116,7 @@ def _trimmed(region: Region, node: Node, used: set[Tensor]) -> Region | None:
         carries=len(kept),
         sequences=sum(i < attrs.sequences for i in read),
     )
-
-    def visit(other: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if other is not node:
-            return None
-        base = attrs.counted + carried
-        operands = [*inputs[: attrs.counted], *(inputs[attrs.counted + j] for j in kept)]
-        operands += [inputs[base + i] for i in read]
-        made = get_default_graph().add(node.op, operands, new, name=node.name).outputs
-        places = [*kept, *range(carried, first), *(first + k for k in rows)]
-        known = dict(zip(places, made, strict=True))
-        return [known[i] if i in known else o.zeros_like(y) for i, y in enumerate(node.outputs)]
-
-    return rebuild(region, visit)
+    return _Lean(new, tuple(kept), tuple(rows), tuple(read))
 
 
 # -- hoist --------------------------------------------------------------------------------------------------------
@@ -128,12 +153,12 @@ def _invariants(attrs: LoopAttributes) -> list[Tensor]:
     """The values to compute outside: those that turns read and that depend on captured values alone."""
     body = attrs.body
     fixed = set(body.feeds[1 + attrs.carries + attrs.sequences :])
-    same: set[Node] = set()
+    same: dict[Node, _Worth] = {}
     for node in body.graph.nodes:
         if node.op.name in REMADE or (
             node.op.name not in SOURCES and not _stays(node) and all(x in fixed for x in node.inputs)
         ):
-            same.add(node)
+            same[node] = _worth(node, [same[x.op] for x in node.inputs if x.op in same])
         else:
             continue
         fixed.update(node.outputs)
@@ -142,7 +167,7 @@ def _invariants(attrs: LoopAttributes) -> list[Tensor]:
     for x in (*read, *body.fetches):
         while x.op.op.name in VIEWS:
             x = x.op.inputs[0]
-        if x.op in same and x.op.op.name not in REMADE and _is_worth(x):
+        if x.op in same and x.op.op.name not in REMADE and same[x.op].pays(x):
             found[x] = None
     return list(found)
 
@@ -151,12 +176,24 @@ def _stays(node: Node) -> bool:
     return node.op.effect or bool(node.control) or bool(bodies_of(node)) or node.op.name == "random_uniform"
 
 
-def _is_worth(x: Tensor) -> bool:
-    nodes = needed_nodes((x,), ())
-    if any(node.op.name in MATRIX | REDUCTIONS for node in nodes):
-        return True
-    given = [math.prod(sizes(y.shape)) for node in nodes if node.op.name == "placeholder" for y in node.outputs]
-    return math.prod(sizes(x.shape)) <= max(given, default=0)
+@frozen
+class _Worth:
+    """What a value that is the same in all turns is computed from: whether that takes a product or a reduction, and the
+    most elements of a tensor captured."""
+
+    heavy: bool
+    given: int
+
+    def pays(self, x: Tensor) -> bool:
+        """Whether reading ``x`` costs less than making it."""
+        return self.heavy or math.prod(sizes(x.shape)) <= self.given
+
+
+def _worth(node: Node, operands: Sequence[_Worth]) -> _Worth:
+    """That of a node; ``operands`` are those of its operands that are no parameters."""
+    given = [math.prod(sizes(x.shape)) for x in node.inputs if x.op.op.name == "placeholder"]
+    heavy = node.op.name in MATRIX | REDUCTIONS or any(operand.heavy for operand in operands)
+    return _Worth(heavy, max((*given, *(operand.given for operand in operands)), default=0))
 
 
 def _given(body: Body, values: Sequence[Tensor]) -> Body:

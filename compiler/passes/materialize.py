@@ -132,7 +132,7 @@ def _own_fetches(region: Region) -> Region:
     whole = set(region.fetches)
     for x in region.fetches:
         base = behind_reshapes(x)
-        if base is not x and _may_show(base) and base not in whole | taken:
+        if base is not x and _may_show(base) and base not in whole and base not in taken:
             taken.add(base)
             fetches.append(x)
             continue

@@ -25,7 +25,7 @@ from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.program import GradSlot, StateSlot
-from staticgrad.compiler.steps.schedule import ancestors, dependencies
+from staticgrad.compiler.steps.schedule import Dependencies, ancestors, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
@@ -33,6 +33,7 @@ from staticgrad.phases import phase
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
+LARGEST = 2000  # instructions of a nest that values are moved into: the code generator takes long for one long body
 INSTRUCTION_SECONDS = 1.25e-10  # two vector instructions a cycle
 KERNEL_SECONDS = 2e-8  # what a kernel less saves
 # Bytes a second of one core beside busy ones, by the size of what is moved: first and second level cache, and what is
@@ -65,13 +66,15 @@ class _Inliner:
     def __init__(self, steps: Sequence[Step], target: Target) -> None:
         self.target = target
         self.steps: dict[int, Step] = dict(enumerate(steps))
-        self.readers: dict[Memory, list[int]] = defaultdict(list)
+        self.readers: dict[Memory, dict[int, None]] = defaultdict(dict)  # the places of steps
         self.writers: dict[Memory, list[int]] = defaultdict(list)
         self.instead: dict[Step, list[Step]] = {}  # of a step that went: what must run before those that come after it
         self.shared: set[Memory] = set()  # touched in another way than by loads and stores of nests
+        self._costs: dict[int, int] = {}  # of nests, in instructions, as far as somebody has asked
+        self._before: Dependencies | None = None  # of the steps as they are, once somebody has asked
         for place, step in self.steps.items():
             for memory in step.reads:
-                self.readers[memory].append(place)
+                self.readers[memory][place] = None
             for memory in step.writes:
                 self.writers[memory].append(place)
             if isinstance(step.kernel, Nest) and step.loop is None and step.callback is None:
@@ -102,6 +105,8 @@ class _Inliner:
         source = _Source(maker, store)
         if not source.is_movable:
             return
+        if any(self._grows_too_large(reader, source, memory) for reader in self.readers[memory]):
+            return
         made = []
         for reader in self.readers[memory]:
             found = source.moved_into(self.steps[reader], memory)
@@ -114,17 +119,28 @@ class _Inliner:
         if pays(before, after, self.target):
             self._replace(place, rest, made, memory)
 
+    def _grows_too_large(self, reader: int, source: _Source, memory: Temp) -> bool:
+        """Whether the nest of a reader would be too long with the value in the place of its loads of ``memory``."""
+        step = self.steps[reader]
+        assert isinstance(step.kernel, Nest)
+        if reader not in self._costs:
+            self._costs[reader] = _cost(step.kernel, range(len(step.kernel.body)))
+        loads = [i for i in step.kernel.body if isinstance(i, Load) and step.operands[i.access.arg].memory is memory]
+        return self._costs[reader] + source.cost * len(loads) > LARGEST
+
     def _is_stale(self, source: _Source, reader: int) -> bool:
         """Whether a variable that the source loads may be written before the reader runs, or by it."""
         written = {m for m in source.memories if isinstance(m, StateSlot | GradSlot) and self.writers[m]}
         if not written:
             return False
-        steps = self.ordered()
-        before = ancestors([self.steps[reader]], dependencies(steps))
+        if self._before is None:
+            self._before = dependencies(self.ordered())
+        before = ancestors([self.steps[reader]], self._before)
         writers = {self.steps[place] for memory in written for place in self.writers[memory]}
         return self.steps[reader] in writers or bool(before & writers)
 
     def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
+        self._before = None
         maker = self.steps[place]
         for old, reader in zip(list(self.readers[memory]), made, strict=True):
             self._put(old, with_nest(reader.step, reader.nest, reader.operands))
@@ -133,17 +149,18 @@ class _Inliner:
         else:
             del self.steps[place]
             for read in maker.reads:
-                self.readers[read].remove(place)
+                del self.readers[read][place]
             self.instead[maker] = maker.after
         del self.writers[memory]
 
     def _put(self, place: int, step: Step) -> None:
         old = self.steps[place]
         for memory in old.reads:
-            self.readers[memory].remove(place)
+            del self.readers[memory][place]
         for memory in step.reads:
-            self.readers[memory].append(place)
+            self.readers[memory][place] = None
         self.steps[place] = step
+        self._costs.pop(place, None)
         self.instead[old] = [step]
 
     def ordered(self) -> list[Step]:
@@ -186,6 +203,12 @@ class _Source:
         outer = len(self.nest.outer)
         self.unrolled = tuple(range(outer, len(self.nest.dims))) if self.reduces else ()
         self.moving = frozenset(n for n in self.closure if self.facts.element[n]) if self.reduces else frozenset[int]()
+
+    @property
+    def cost(self) -> int:
+        """The instructions of the value, reductions written down."""
+        points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
+        return _cost(self.nest, self.closure) + (points - 1) * _cost(self.nest, self.moving)
 
     @property
     def is_movable(self) -> bool:
@@ -321,6 +344,10 @@ def pays(before: Iterable[object], after: Iterable[object], target: Target) -> b
         nests = [kernel for kernel in kernels if isinstance(kernel, Nest)]
         totals.append(sum(estimate(nest, target) for nest in nests) + KERNEL_SECONDS * len(nests))
     return totals[1] < totals[0]
+
+
+def _cost(nest: Nest, numbers: Iterable[int]) -> int:
+    return sum(cost_of(nest, number) for number in numbers)
 
 
 def estimate(nest: Nest, target: Target) -> float:

@@ -128,13 +128,17 @@ def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
             touching[memory].append(step)
     candidates = {step for step in among if _is_pure(step)}
 
-    def spoiled(step: Step) -> Iterator[Step]:
-        yield from following[step]
-        for memory in (*step.writes, *step.adds):
-            yield from touching[memory]
+    def spoiled(item: Step | Memory) -> Iterator[Step | Memory]:
+        if isinstance(item, Step):
+            yield from following[item]
+            yield from item.writes
+            yield from item.adds
+        else:
+            yield from touching[item]
 
-    lost: set[Step] = reach([step for step in steps if step not in candidates], spoiled)
-    return candidates - lost
+    starts: list[Step | Memory] = [step for step in steps if step not in candidates]
+    lost: set[Step | Memory] = reach(starts, spoiled)
+    return {step for step in candidates if step not in lost}
 
 
 def _is_pure(step: Step) -> bool:

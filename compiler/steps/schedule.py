@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
@@ -21,9 +23,20 @@ from staticgrad.phases import phase
 from staticgrad.reach import reach
 
 
-def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
-    """For each step the steps that must run before it. What a step says of itself comes first, then what follows from
-    memory: two steps that update different elements of one memory each read and write it."""
+@dataclass(eq=False, slots=True)
+class Barrier:
+    """Stands between steps that must all run before others: so many dependencies as there are steps, where each of the
+    others on each would be their product."""
+
+
+Event: TypeAlias = Step | Barrier
+Dependencies: TypeAlias = dict[Event, set[Event]]
+
+
+def dependencies(steps: Sequence[Step]) -> Dependencies:
+    """For each step the steps and barriers that come before it, and the same for each barrier. What a step says of
+    itself comes first, then what follows from memory: two steps that update different elements of one memory each read
+    and write it."""
     writers: dict[Memory, list[Step]] = defaultdict(list)
     adders: dict[Memory, list[Step]] = defaultdict(list)
     readers: dict[Memory, list[Step]] = defaultdict(list)
@@ -34,57 +47,88 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
             adders[memory].append(step)
         for memory in step.reads:
             readers[memory].append(step)
-    before: dict[Step, set[Step]] = {step: set(step.after) for step in steps}
-
-    def order(first: Sequence[Step], then: Sequence[Step]) -> None:
-        for step in then:
-            before[step].update(other for other in first if other is not step and step not in other.after)
-
+    before: Dependencies = {step: set(step.after) for step in steps}
     for memory in dict.fromkeys((*writers, *adders)):
         if isinstance(memory, StateSlot):
-            order(readers[memory], writers[memory])
+            _order(before, readers[memory], writers[memory])
             continue
         if isinstance(memory, GradSlot):
-            order([step for step in readers[memory] if step not in writers[memory]], writers[memory])
+            made = dict.fromkeys(writers[memory])
+            _order(before, [step for step in readers[memory] if step not in made], writers[memory])
             continue
-        order(writers[memory], adders[memory])
-        made = [*writers[memory], *adders[memory]]
-        order(made, [step for step in readers[memory] if step not in made])
+        _order(before, writers[memory], adders[memory])
+        made = dict.fromkeys((*writers[memory], *adders[memory]))
+        _order(before, tuple(made), [step for step in readers[memory] if step not in made])
     return before
 
 
-def _guard_state(steps: Sequence[Step], before: dict[Step, set[Step]]) -> None:
+def _order(before: Dependencies, first: Sequence[Step], then: Sequence[Step]) -> None:
+    """Let ``first`` run before ``then``, except where one of the former says that it runs after one of the latter."""
+    behind = set(then)
+    plain = [step for step in first if step not in behind and behind.isdisjoint(step.after)]
+    if len(plain) > 1 and len(then) > 1:
+        barrier = Barrier()
+        before[barrier] = set(plain)
+        for step in then:
+            before[step].add(barrier)
+        first = [step for step in first if step in behind or not behind.isdisjoint(step.after)]
+    for step in then:
+        before[step].update(other for other in first if other is not step and step not in other.after)
+
+
+def _guard_state(steps: Sequence[Step], before: Dependencies) -> None:
     """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
     writing = [step for step in steps if any(isinstance(m, (StateSlot, GradSlot)) for m in step.writes)]
     failing = [step for step in steps if step.can_fail]
-    for write in writing:
-        before[write].update(failing)
+    if writing and failing:
+        barrier = Barrier()
+        before[barrier] = set(failing)
+        for write in writing:
+            before[write].add(barrier)
 
 
-def ancestors(steps: Sequence[Step], before: Mapping[Step, set[Step]]) -> set[Step]:
+def ancestors(steps: Sequence[Step], before: Mapping[Event, set[Event]]) -> set[Step]:
     """The steps that must run before one of ``steps``."""
-    return reach({other for step in steps for other in before[step]}, before.__getitem__)
+    found = reach({other for step in steps for other in before[step]}, before.__getitem__)
+    return {event for event in found if isinstance(event, Step)}
 
 
 def unordered(steps: Sequence[Step]) -> set[Step]:
     """The steps that are in a cycle or behind one; empty if an order exists."""
-    before = dependencies(steps)
-    after: dict[Step, list[Step]] = defaultdict(list)
-    waiting = {}
-    for step, others in before.items():
-        waiting[step] = len(others)
-        for other in others:
-            after[other].append(step)
-    ready = [step for step in steps if not waiting[step]]
+    progress = _Progress(dependencies(steps))
+    ready = progress.first()
     done: set[Step] = set()
     while ready:
         step = ready.pop()
         done.add(step)
-        for follower in after[step]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                ready.append(follower)
+        ready += progress.released(step)
     return set(steps) - done
+
+
+class _Progress:
+    """Which steps may run next, as others have run."""
+
+    def __init__(self, before: Dependencies) -> None:
+        self._after: dict[Event, list[Event]] = defaultdict(list)
+        self._waiting: dict[Event, int] = {}
+        for event, others in before.items():
+            self._waiting[event] = len(others)
+            for other in others:
+                self._after[other].append(event)
+
+    def first(self) -> list[Step]:
+        """The steps that wait for nothing."""
+        return [event for event, count in self._waiting.items() if not count and isinstance(event, Step)]
+
+    def released(self, event: Event) -> Iterator[Step]:
+        """The steps that waited for this one last."""
+        for follower in self._after[event]:
+            self._waiting[follower] -= 1
+            if not self._waiting[follower]:
+                if isinstance(follower, Barrier):
+                    yield from self.released(follower)
+                else:
+                    yield follower
 
 
 @phase("schedule")
@@ -92,13 +136,9 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
     """The order in which the steps run; without ``greedy`` as they were declared, as far as that is possible."""
     before = dependencies(steps)
     _guard_state(steps, before)
-    after: dict[Step, list[Step]] = defaultdict(list)
-    waiting: dict[Step, int] = {}
+    progress = _Progress(before)
     users: dict[Memory, int] = defaultdict(int)
     for step in steps:
-        waiting[step] = len(before[step])
-        for other in before[step]:
-            after[other].append(step)
         for memory in step.memories:
             users[memory] += 1
     begun: set[Memory] = set()
@@ -114,9 +154,9 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
                 total -= memory.nbytes if users[memory] == 1 else 0
         return total
 
-    heap = [(growth(step), step.serial, number, step) for number, step in enumerate(steps) if not waiting[step]]
-    heapq.heapify(heap)
     numbers = {step: number for number, step in enumerate(steps)}
+    heap = [(growth(step), step.serial, numbers[step], step) for step in progress.first()]
+    heapq.heapify(heap)
     order: list[Step] = []
     while heap:
         grown, _, number, step = heapq.heappop(heap)
@@ -128,10 +168,8 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
         for memory in step.memories:
             begun.add(memory)
             users[memory] -= 1
-        for follower in after[step]:
-            waiting[follower] -= 1
-            if not waiting[follower]:
-                heapq.heappush(heap, (growth(follower), follower.serial, numbers[follower], follower))
+        for follower in progress.released(step):
+            heapq.heappush(heap, (growth(follower), follower.serial, numbers[follower], follower))
     if len(order) != len(steps):
         raise AssertionError("the steps have no order")
     return _with_late_fills(order)
