@@ -25,13 +25,14 @@ FORMAT = "staticgrad.checkpoint.1"
 
 def save(store: Store, path: str | os.PathLike[str]) -> None:
     """Write the state of a session to ``path``, whole or not at all."""
+    _write_whole(Path(path), store.lock.exclusive(_contents, store))  # values of one moment
+
+
+def _contents(store: Store) -> bytes:
     from safetensors.numpy import save as to_bytes
 
-    with store.lock.exclusive():  # values of one moment
-        values = {key: store.array(key) for key in store.graph.variables}
-        metadata = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-        data = to_bytes(values, metadata)
-    _write_whole(Path(path), data)
+    values = {key: store.array(key) for key in store.graph.variables}
+    return to_bytes(values, {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)})
 
 
 def _write_whole(path: Path, data: bytes) -> None:
@@ -58,9 +59,7 @@ def restore(store: Store, path: str | os.PathLike[str]) -> None:
     values, metadata = _read(Path(path))
     numbers = _numbers(path, metadata)
     _check_values(store, path, values)
-    with store.lock.exclusive():
-        store.write(values)
-        store.set_random(*numbers)
+    store.change(values, random=numbers)
 
 
 def _read(path: Path) -> tuple[dict[str, Array], dict[str, str]]:

@@ -7,7 +7,6 @@ recently used given up first, by graph version, fetches, feeds with their types,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,9 @@ from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, types_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
+from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.state import Store, variable_key
+from staticgrad.runtime.state import CLOSED, TORN, Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Session:
         self.matmul_precision = matmul_precision
         self.store = Store(self.graph, int(seed))
         self.compile_count = 0  # programs compiled so far
-        self.compiling = threading.RLock()
+        self.compiling = Lock()
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
@@ -112,14 +112,19 @@ class Session:
         results that nobody holds goes back to the system; results that somebody holds stay as they are."""
         from staticgrad.runtime import results
 
-        self.store.closed[0] = 1
+        self.store.closed[0] = CLOSED
         self._runners.clear()
         self._executables.clear()
         self._tapes.clear()
         results.trim()
 
     def check_open(self) -> None:
-        """Raise ``StaticGradError`` if the session is closed."""
+        """Raise ``StaticGradError`` if the session is closed, or if this process was forked while it was written."""
+        if self.store.closed[0] == TORN:
+            raise StaticGradError(
+                "this process was forked while another thread was writing the session's variables or gradients, of"
+                " which it has but a part: make a new session here, or fork while no thread runs a program that writes"
+            )
         if self.store.closed[0]:
             raise StaticGradError("the session is closed")
 
@@ -250,11 +255,15 @@ class Session:
         )
         runner = self._runners.get(key)
         if runner is None:
-            with self.compiling:
-                runner = self._runners.get(key)
-                if runner is None:
-                    region = self._region([*tensors, *ops], feeds)
-                    runner = self._runners.put(key, self._runner(region, planning_seconds, memory_budget, autotune))
+
+            def compiled() -> Runner:
+                known = self._runners.get(key)  # another thread may have been quicker
+                if known is not None:
+                    return known
+                region = self._region([*tensors, *ops], feeds)
+                return self._runners.put(key, self._runner(region, planning_seconds, memory_budget, autotune))
+
+            runner = self.compiling.exclusive(compiled)
         return runner
 
     def timed_runner(
@@ -316,8 +325,8 @@ class Session:
         """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's. With
         ``prepares`` what follows from variables alone is kept from call to call."""
         self.check_open()
-        with self.compiling:
-            self.compile_count += 1
+
+        def loaded() -> Runner:
             if config.get("BACKEND") == "reference":
                 from staticgrad.runtime.reference import ReferenceRunner
 
@@ -328,6 +337,13 @@ class Session:
 
             options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
             return NativeRunner(binary(region, replace(options, prepares=prepares), held), self.store)
+
+        def counted() -> Runner:
+            runner = loaded()
+            self.compile_count += 1
+            return runner
+
+        return self.compiling.exclusive(counted)
 
     def program(
         self,
@@ -385,11 +401,15 @@ class Session:
         key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
-            with self.compiling:
-                programs = self._tapes.get(key)
-                if programs is None:
-                    types = types_of(list(fed), shapes)
-                    programs = self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+
+            def planned() -> TapePrograms:
+                known = self._tapes.get(key)
+                if known is not None:
+                    return known
+                types = types_of(list(fed), shapes)
+                return self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+
+            programs = self.compiling.exclusive(planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(

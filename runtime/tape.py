@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
@@ -116,8 +117,8 @@ class TapePrograms:
         step = self._steps.get((ledger.state, backward, retain_graph))
         if step is None:
             passage = ledger.admit(outputs, shapes, retain_graph)
-            with self._session.compiling:
-                step = self._steps.put((passage.before, backward, retain_graph), self._compile(backward, passage))
+            compiled = self._session.compiling.exclusive(self._compile, backward, passage)
+            step = self._steps.put((passage.before, backward, retain_graph), compiled)
         return step
 
     def _compile(self, key: BackwardKey, passage: Passage[SavedTensor]) -> Step:
@@ -259,26 +260,31 @@ class Tape:
         self._check_open()
         outputs, grads = self._arguments(output, grad)
         shapes = tuple([None if g is None else g.shape for g in grads])
-        while True:
+        given, is_done = [g for g in grads if g is not None], False
+        while not is_done:
             step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph))
-            with self._session.store.lock.exclusive():
-                if step.passage.before is self._ledger.state:  # no other thread has called a backward meanwhile
-                    return self._take(step, [g for g in grads if g is not None])
+            is_done = self._session.store.lock.exclusive(self._take, step, given)
 
-    def _take(self, step: Step, grads: Sequence[Array]) -> None:
-        """Run a backward; the state's lock is held."""
-        kept, values = self._kept, self._values
+    def _take(self, step: Step, grads: Sequence[Array]) -> bool:
+        """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
+        thread has called a backward meanwhile."""
+        kept, values, ledger = self._kept, self._values, self._ledger
+        ledger.settle()
+        if step.passage.before is not ledger.state:
+            return False
         self._check_open()
         self._check_unchanged(step.variables)
         if step.block_bytes > kept.block.memory.nbytes:
             self._programs.blocks.grow(kept, step.block_bytes)
         values = [*kept.block.values, *values]
+        kept.then = partial(ledger.ran.append, step.passage)
         step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
-        self._ledger.commit(step.passage)
+        ledger.settle()
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()
         kept.raise_late()
+        return True
 
     def _arguments(
         self, output: Tensor | Sequence[Tensor], grad: Any

@@ -19,6 +19,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from staticgrad.errors import GraphError, SourceLine, user_source
+from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.reach import reach
@@ -454,7 +455,7 @@ class Graph:
         self.hook_calls: list[HookCall] = []
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
 
     def __enter__(self) -> Graph:
         _state.graphs.append(writable(self))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +23,12 @@ from staticgrad.phases import phase
 
 CODEGEN_LEVEL = 2
 
-# LLVM through llvmlite is used by one thread at a time; library names are unique in the process.
+# LLVM through llvmlite is used by one thread at a time; library names are unique in the process. A fork waits until no
+# thread is inside: a child would find LLVM's own locks held for ever.
 _lock = threading.RLock()
 _numbers = itertools.count()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 @functools.cache
@@ -70,7 +74,7 @@ def objects(texts: Sequence[str], target: Target) -> list[bytes]:
     with _lock:
         machines = [_new_machine(target) for _ in texts]
         modules = [_parsed(text, machine, llvm.create_context()) for text, machine in zip(texts, machines, strict=True)]
-    return _all_emitted(machines, modules)
+        return _all_emitted(machines, modules)
 
 
 @phase("machine code")
@@ -80,8 +84,11 @@ def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
 
 @phase("machine code")
 def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> list[bytes]:
-    with ThreadPoolExecutor(min(config.available_cores(), len(modules))) as threads:
+    threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
+    try:
         return list(threads.map(_emitted_unlocked, machines, modules))
+    finally:
+        threads.shutdown(cancel_futures=True)  # what an exception ends here does not begin the rest
 
 
 def _emitted_unlocked(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:

@@ -15,7 +15,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from staticgrad.compiler.program import GradSlot, StateSlot
+from staticgrad.compiler.program import StateSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
 from staticgrad.phases import phase
 from staticgrad.reach import reach
@@ -52,7 +52,7 @@ def dependencies(steps: Sequence[Step]) -> dict[Step, set[Step]]:
 
 def _guard_state(steps: Sequence[Step], before: dict[Step, set[Step]]) -> None:
     """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
-    writing = [step for step in steps if any(isinstance(m, (StateSlot, GradSlot)) for m in step.writes)]
+    writing = [step for step in steps if step.writes_state]
     failing = [step for step in steps if step.can_fail]
     for write in writing:
         before[write].update(failing)

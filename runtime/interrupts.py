@@ -1,0 +1,244 @@
+"""Programs that can be interrupted: how one that runs without the interpreter's lock (the GIL) hears of signals.
+
+Python runs signal handlers in the main thread, between bytecodes, so never while a program runs. A program that may
+take long (``compiler.emit.polls``) therefore asks from time to time, before it has written any state: it calls
+``poll``, which once in ``INTERVAL`` nanoseconds takes the GIL and lets Python run its handlers. Where one raises
+(Ctrl-C, a time limit) the program ends with a status of its own, and ``raise_it`` sets the exception when the GIL is
+held again. In any other thread ``poll`` does nothing.
+
+    context ::= words of one call in flight, in the place of the pool: the first is the address of a ``run`` that looks
+                for signals between the chunks that the caller takes, and lets nobody take one after an interruption
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+
+import numpy as np
+
+from staticgrad.compiler.emit.native import NativeModule, named_words
+from staticgrad.compiler.emit.polls import ContextWord
+from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.runtime.locks import addresses
+
+INTERVAL = 20_000_000  # nanoseconds between two looks for signals
+
+
+class Word(ContextWord):
+    """The words of a context."""
+
+    POOL = 4  # the threads that the program may use, or null
+    WATCHES = 5  # whether the caller is the main thread
+    LAST = 6  # when signals were looked for
+    TYPE = 7  # of the exception that a handler raised, as CPython hands it over
+    VALUE = 8
+    TRACE = 9
+    MAIN = 10  # address of the main thread's number
+
+
+WORDS = 11
+
+_TEXT = """
+declare i64 @pthread_self()
+declare i32 @clock_gettime(i32, ptr)
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyErr_CheckSignals()
+declare void @PyErr_Fetch(ptr, ptr, ptr)
+declare void @PyErr_Restore(ptr, ptr, ptr)
+
+; Nanoseconds of a clock that never goes back.
+define internal i64 @now() {{
+  %place = alloca [2 x i64], align 8
+  %fine_place = getelementptr i64, ptr %place, i64 1
+  call i32 @clock_gettime(i32 {clock}, ptr %place)
+  %seconds = load i64, ptr %place
+  %fine = load i64, ptr %fine_place
+  %coarse = mul i64 %seconds, 1000000000
+  %sum = add i64 %coarse, %fine
+  ret i64 %sum
+}}
+
+; Before a program is called with this context.
+define void @begin(ptr %context) {{
+{places}
+  %main_place = load ptr, ptr %MAIN
+  %main = load i64, ptr %main_place
+  %me = call i64 @pthread_self()
+  %same = icmp eq i64 %main, %me
+  %watches = zext i1 %same to i64
+  %now = call i64 @now()
+  store i64 %watches, ptr %WATCHES
+  store i64 %now, ptr %LAST
+  store i64 0, ptr %COMMITTED
+  store atomic i64 0, ptr %STOPPED seq_cst, align 8
+  ret void
+}}
+
+; Called by the thread that called the program: not null when it shall end.
+define i32 @poll(ptr %context) {{
+{places}
+  %stopped = load atomic i64, ptr %STOPPED monotonic, align 8
+  %over = icmp ne i64 %stopped, 0
+  br i1 %over, label %yes, label %going
+going:
+  %watches = load i64, ptr %WATCHES
+  %committed = load i64, ptr %COMMITTED
+  %watched = icmp ne i64 %watches, 0
+  %undone = icmp eq i64 %committed, 0
+  %asks = and i1 %watched, %undone
+  br i1 %asks, label %timed, label %no
+timed:
+  %now = call i64 @now()
+  %last = load i64, ptr %LAST
+  %passed = sub i64 %now, %last
+  %due = icmp sge i64 %passed, {interval}
+  br i1 %due, label %look, label %no
+look:
+  %gil = call i32 @PyGILState_Ensure()
+  %status = call i32 @PyErr_CheckSignals()
+  %raised = icmp ne i32 %status, 0
+  br i1 %raised, label %ending, label %looked
+ending:
+  call void @PyErr_Fetch(ptr %TYPE, ptr %VALUE, ptr %TRACE)
+  store atomic i64 1, ptr %STOPPED seq_cst, align 8
+  br label %looked
+looked:
+  %then = call i64 @now()
+  store i64 %then, ptr %LAST
+  call void @PyGILState_Release(i32 %gil)
+  br i1 %raised, label %yes, label %no
+yes:
+  ret i32 1
+no:
+  ret i32 0
+}}
+
+; Set the exception that ended a program. The GIL is held.
+define void @raise_it(ptr %context) {{
+{places}
+  %type = load ptr, ptr %TYPE
+  %value = load ptr, ptr %VALUE
+  %trace = load ptr, ptr %TRACE
+  store ptr null, ptr %TYPE
+  store ptr null, ptr %VALUE
+  store ptr null, ptr %TRACE
+  call void @PyErr_Restore(ptr %type, ptr %value, ptr %trace)
+  ret void
+}}
+
+; A chunk, unless the program shall end. The table: the context, the part, the part's own table.
+define internal void @polled_part(ptr %table, i64 %chunk, i64 %worker) {{
+  %context = load ptr, ptr %table
+  %part_place = getelementptr ptr, ptr %table, i64 1
+  %own_place = getelementptr ptr, ptr %table, i64 2
+{places}
+  %is_caller = icmp eq i64 %worker, 0
+  br i1 %is_caller, label %asking, label %looking
+asking:
+  %status = call i32 @poll(ptr %context)
+  %ended = icmp ne i32 %status, 0
+  br i1 %ended, label %done, label %one
+looking:
+  %stopped = load atomic i64, ptr %STOPPED monotonic, align 8
+  %over = icmp ne i64 %stopped, 0
+  br i1 %over, label %done, label %one
+one:
+  %part = load ptr, ptr %part_place
+  %own = load ptr, ptr %own_place
+  call void %part(ptr %own, i64 %chunk, i64 %worker)
+  br label %done
+done:
+  ret void
+}}
+
+; As a pool's own: with the pool of the context, or alone. Who has begun to write state does all chunks.
+define void @run(ptr %context, ptr %part, ptr %table, i64 %chunks) {{
+{places}
+  %polled = alloca [3 x ptr], align 8
+  %polled_own = getelementptr ptr, ptr %polled, i64 2
+  %polled_place = getelementptr ptr, ptr %polled, i64 1
+  store ptr %context, ptr %polled
+  store ptr %part, ptr %polled_place
+  store ptr %table, ptr %polled_own
+  %watches = load i64, ptr %WATCHES
+  %committed = load i64, ptr %COMMITTED
+  %watched = icmp ne i64 %watches, 0
+  %undone = icmp eq i64 %committed, 0
+  %asks = and i1 %watched, %undone
+  %function = select i1 %asks, ptr @polled_part, ptr %part
+  %given = select i1 %asks, ptr %polled, ptr %table
+  %pool = load ptr, ptr %POOL
+  %alone = icmp eq ptr %pool, null
+  br i1 %alone, label %next, label %together
+together:
+  %run = load ptr, ptr %pool
+  call void %run(ptr %pool, ptr %function, ptr %given, i64 %chunks)
+  ret void
+next:
+  %i = phi i64 [ 0, %0 ], [ %following, %one ]
+  %some = icmp slt i64 %i, %chunks
+  br i1 %some, label %one, label %done
+one:
+  call void %function(ptr %given, i64 %i, i64 0)
+  %following = add i64 %i, 1
+  br label %next
+done:
+  ret void
+}}
+"""
+
+
+class _Machinery:
+    """What all contexts of a process share. It lives as long as the process."""
+
+    def __init__(self) -> None:
+        places = "\n".join(named_words(words, "%context") for words in (ContextWord, Word))
+        text = _TEXT.format(places=places, clock=time.CLOCK_MONOTONIC, interval=INTERVAL)
+        self.module = NativeModule(text, GENERIC)
+        self.main = np.zeros(1, np.int64)
+        self.note_main()
+        os.register_at_fork(after_in_child=self.note_main)
+
+    def note_main(self) -> None:
+        ident = threading.main_thread().ident or 0
+        self.main[0] = ident - 2**64 if ident >= 2**63 else ident
+
+
+@functools.cache
+def _machinery() -> _Machinery | None:
+    return _Machinery() if addresses()[0] else None
+
+
+class Context:
+    """The words of one call in flight that can be interrupted, with the pool that it may use."""
+
+    def __init__(self, pool: int) -> None:
+        machinery = _machinery()
+        assert machinery is not None
+        self._machinery = machinery
+        self.words = np.zeros(WORDS, np.int64)
+        self.address: int = self.words.ctypes.data
+        self.words[Word.RUN] = machinery.module.address("run")
+        self.words[Word.POLL] = machinery.module.address("poll")
+        self.words[Word.POOL] = pool
+        self.words[Word.MAIN] = machinery.main.ctypes.data
+
+    @property
+    def committed(self) -> int:
+        """The address of the word that says whether state is being written."""
+        return self.address + 8 * Word.COMMITTED
+
+    @property
+    def functions(self) -> tuple[int, int]:
+        """What is called before the program, and where it was interrupted: of the context."""
+        module = self._machinery.module
+        return module.address("begin"), module.address("raise_it")
+
+
+def interruptible() -> bool:
+    """Whether programs of this process can be interrupted."""
+    return _machinery() is not None
