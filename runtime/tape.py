@@ -63,6 +63,7 @@ class Step:
     block_bytes: int  # that it needs in the block
     peak_bytes: int  # of all that is kept and its arena
     is_last: bool  # nothing in the block can be read after it
+    may_tear: bool  # it works in the block, and may be interrupted there
 
 
 class TapePrograms:
@@ -139,6 +140,7 @@ class TapePrograms:
             block_bytes=arena if uses_up else 0,
             peak_bytes=arena if uses_up else arena + self._block_bytes(passage.before.held),
             is_last=all(s.is_output for s in passage.after.held),
+            may_tear=may_be_interrupted(runner) and uses_up,
         )
 
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
@@ -179,6 +181,13 @@ def arena_bytes(runner: Runner) -> int:
     return runner.interface.arena_bytes if isinstance(runner, NativeRunner) else 0
 
 
+def may_be_interrupted(runner: Runner) -> bool:
+    """Whether a signal handler can end a run after it began."""
+    from staticgrad.runtime.native import NativeRunner
+
+    return not isinstance(runner, NativeRunner) or runner.interface.polls
+
+
 def may_fail(runner: Runner) -> bool:
     """Whether a run can end in an error after it began."""
     from staticgrad.runtime.native import NativeRunner
@@ -193,7 +202,7 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values", "_writes",
+        "__weakref__", "_closed", "_is_torn", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values", "_writes",
     )  # fmt: skip
 
     def __init__(
@@ -203,6 +212,7 @@ class Tape:
         self._programs = programs
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
+        self._is_torn = False  # a backward that works in the block was interrupted
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = session.store.writes
         self._kept = programs.blocks.take()
@@ -269,17 +279,26 @@ class Tape:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
         thread has called a backward meanwhile."""
         kept, values, ledger = self._kept, self._values, self._ledger
-        ledger.settle()
+        if ledger.ran:  # done, though an exception ended its call before it was counted
+            ledger.settle()
+            self._is_torn = False
         if step.passage.before is not ledger.state:
             return False
         self._check_open()
+        if self._is_torn:
+            raise BuffersFreedError(
+                "an earlier backward was interrupted (Ctrl-C, a time limit) while it used up this tape's values; no"
+                " gradient has changed: run the forward again, or pass retain_graph=True"
+            )
         self._check_unchanged(step.variables)
         if step.block_bytes > kept.block.memory.nbytes:
             self._programs.blocks.grow(kept, step.block_bytes)
         values = [*kept.block.values, *values]
         kept.then = partial(ledger.ran.append, step.passage)
+        self._is_torn = step.may_tear  # until it has run
         step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
         ledger.settle()
+        self._is_torn = False
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()

@@ -267,9 +267,9 @@ with sg.Graph() as graph:
     tally = sg.assign(w, w + 1)
 feeds = {x: np.ones(3, np.float32), big: np.ones((1500, 1500), np.float32)}
 
-def in_flight(session):
-    "Wait for a run that has the session's lock and has given Python's away."
-    while not session.store.lock.words[Word.GATE]:
+def in_flight(session, word=Word.WRITING):
+    "Wait for a run that has begun and has given Python's lock away, or for whoever holds the session's lock."
+    while not session.store.lock.words[word]:
         pass
 """
 
@@ -304,6 +304,47 @@ with sg.Session(graph, num_threads={threads}) as session:
     assert said.split() == ["interrupted"] * 6
 
 
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_backward_that_is_interrupted_changes_no_gradient_and_its_tape_is_whole_or_refused(retain: bool) -> None:
+    """A backward that consumes works in the memory of the values: they are lost, and the tape says so."""
+    said = script(
+        LONG
+        + f"""
+with graph:
+    rows = sg.placeholder((1500, 1500), name="rows", requires_grad=True)
+    y = rows
+    for _ in range(12):
+        y = sg.tanh(sg.matmul(y, big))
+    loss = sg.sum(y)
+feed = {{rows: np.zeros((1500, 1500), np.float32), big: np.eye(1500, dtype=np.float32)}}
+with sg.Session(graph, num_threads=1) as session:
+    tape = session.forward(loss, feed)
+    tape.backward(loss, retain_graph=True)
+    expected = session.grad(rows)
+    def interrupt():
+        in_flight(session)
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        tape.backward(loss, retain_graph={retain})
+        print("ran")
+    except KeyboardInterrupt:
+        print("interrupted")
+    thread.join()
+    np.testing.assert_array_equal(session.grad(rows), expected)
+    try:
+        tape.backward(loss)
+    except sg.BuffersFreedError as error:
+        print("refused", "interrupted" in str(error))
+    else:
+        np.testing.assert_array_equal(session.grad(rows), 2 * expected)
+        print("repeated")
+    """
+    )
+    assert said.split() == (["interrupted", "repeated"] if retain else ["interrupted", "refused", "True"])
+
+
 def test_a_handler_that_does_not_raise_lets_a_run_go_on() -> None:
     said = script(
         LONG
@@ -336,7 +377,7 @@ with sg.Session(graph) as session:
     done, lock = threading.Event(), session.store.lock
     holder = threading.Thread(target=lock.exclusive, args=(done.wait,))
     holder.start()
-    in_flight(session)
+    in_flight(session, Word.GATE)
     def interrupt():
         while not lock.words[Word.WAITERS]:
             pass
@@ -459,7 +500,7 @@ with sg.Session(graph, num_threads=2) as session:
     for thread in threads:
         thread.start()
     begun.wait()
-    in_flight(session)
+    in_flight(session, Word.GATE)
     print(in_child(lambda: uses(session, 1)), flush=True)
     done.set()
     """
