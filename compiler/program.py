@@ -88,10 +88,10 @@ class KeySlot:
 
 @frozen(eq=False)
 class CallbackSlot:
-    """A Python function called in the middle of a run: the address of ``i32 (*)(ptr operands)``, where ``operands`` is
-    a table of pointers, inputs first, then outputs. ``function`` gets NumPy arrays and returns a sequence of them.
-    A non-zero return ends the run. If ``late`` it never does: what the function raised is raised after the run, which
-    may have written state before the call."""
+    """A Python function called in the middle of a run: words of which the first is the address of ``i32 (*)(ptr words,
+    ptr operands)``, where ``operands`` is a table of pointers, inputs first, then outputs. ``function`` gets NumPy
+    arrays and returns a sequence of them. A non-zero return ends the run. If ``late`` it never does: what the function
+    raised is raised after the run, which may have written state before the call."""
 
     function: Callable[..., Any]
     inputs: tuple[TensorType, ...]

@@ -12,10 +12,12 @@ held again. In any other thread ``poll`` does nothing.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,6 +43,16 @@ class Word(ContextWord):
 
 WORDS = 11
 
+
+class CallWord:
+    """The words of a Python function that a program calls."""
+
+    CALL = 0  # address of call_python
+    FUNCTION = 1  # of the operands' address: gives the status
+    TELL = 2  # of what was raised
+    FAILURE = 3  # the status then
+
+
 _TEXT = """
 declare i64 @pthread_self()
 declare i32 @clock_gettime(i32, ptr)
@@ -49,6 +61,13 @@ declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
 declare void @PyErr_Fetch(ptr, ptr, ptr)
 declare void @PyErr_Restore(ptr, ptr, ptr)
+declare void @PyErr_NormalizeException(ptr, ptr, ptr)
+declare void @PyErr_Clear()
+declare i32 @PyException_SetTraceback(ptr, ptr)
+declare ptr @PyObject_CallOneArg(ptr, ptr)
+declare ptr @PyLong_FromVoidPtr(ptr)
+declare i64 @PyLong_AsLong(ptr)
+declare void @Py_DecRef(ptr)
 
 ; Nanoseconds of a clock that never goes back.
 define internal i64 @now() {{
@@ -130,6 +149,52 @@ define void @raise_it(ptr %context) {{
   ret void
 }}
 
+; What a program calls: a Python function with the operands' address. What is raised in it, by a signal handler before
+; its first bytecode too, goes to another function, which is of C.
+define i32 @call_python(ptr %words, ptr %operands) {{
+  %error = alloca [3 x ptr], align 8
+  %value_place = getelementptr ptr, ptr %error, i64 1
+  %trace_place = getelementptr ptr, ptr %error, i64 2
+{call_places}
+  %gil = call i32 @PyGILState_Ensure()
+  %address = call ptr @PyLong_FromVoidPtr(ptr %operands)
+  %function = load ptr, ptr %FUNCTION
+  %answer = call ptr @PyObject_CallOneArg(ptr %function, ptr %address)
+  call void @Py_DecRef(ptr %address)
+  %raised = icmp eq ptr %answer, null
+  br i1 %raised, label %failed, label %ended
+ended:
+  %number = call i64 @PyLong_AsLong(ptr %answer)
+  call void @Py_DecRef(ptr %answer)
+  br label %done
+failed:
+  call void @PyErr_Fetch(ptr %error, ptr %value_place, ptr %trace_place)
+  call void @PyErr_NormalizeException(ptr %error, ptr %value_place, ptr %trace_place)
+  %type = load ptr, ptr %error
+  %value = load ptr, ptr %value_place
+  %trace = load ptr, ptr %trace_place
+  %traced = icmp ne ptr %trace, null
+  br i1 %traced, label %tracing, label %telling
+tracing:
+  call i32 @PyException_SetTraceback(ptr %value, ptr %trace)
+  br label %telling
+telling:
+  %tell = load ptr, ptr %TELL
+  %told = call ptr @PyObject_CallOneArg(ptr %tell, ptr %value)
+  call void @PyErr_Clear()
+  call void @Py_DecRef(ptr %told)
+  call void @Py_DecRef(ptr %type)
+  call void @Py_DecRef(ptr %value)
+  call void @Py_DecRef(ptr %trace)
+  %failure = load i64, ptr %FAILURE
+  br label %done
+done:
+  %result = phi i64 [ %number, %ended ], [ %failure, %telling ]
+  call void @PyGILState_Release(i32 %gil)
+  %status = trunc i64 %result to i32
+  ret i32 %status
+}}
+
 ; A chunk, unless the program shall end. The table: the context, the part, the part's own table.
 define internal void @polled_part(ptr %table, i64 %chunk, i64 %worker) {{
   %context = load ptr, ptr %table
@@ -197,7 +262,8 @@ class _Machinery:
 
     def __init__(self) -> None:
         places = "\n".join(named_words(words, "%context") for words in (ContextWord, Word))
-        text = _TEXT.format(places=places, clock=time.CLOCK_MONOTONIC, interval=INTERVAL)
+        call_places = named_words(CallWord, "%words")
+        text = _TEXT.format(places=places, call_places=call_places, clock=time.CLOCK_MONOTONIC, interval=INTERVAL)
         self.module = NativeModule(text, GENERIC)
         self.main = np.zeros(1, np.int64)
         self.note_main()
@@ -237,6 +303,30 @@ class Context:
         """What is called before the program, and where it was interrupted: of the context."""
         module = self._machinery.module
         return module.address("begin"), module.address("raise_it")
+
+
+_CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def callback(
+    function: Callable[[int], int], tell: Callable[[BaseException], object], failure: int
+) -> tuple[int, tuple[object, ...]]:
+    """The address of what a ``CallbackSlot`` is handed, and what must live as long.
+
+    Args:
+        function: called with the address of the operands' table; gives the status.
+        tell: a function of C, called with what ``function`` raises, in the same thread.
+        failure: the status then.
+    """
+    machinery = _machinery()
+    words = np.zeros(4, np.int64)
+    kept: tuple[object, ...] = (words, function, tell)
+    if machinery is None:
+        plain = _CALL(lambda _, operands: function(operands))
+        words[CallWord.CALL] = ctypes.cast(plain, ctypes.c_void_p).value or 0
+        return words.ctypes.data, (*kept, plain)
+    words[:] = machinery.module.address("call_python"), id(function), id(tell), failure
+    return words.ctypes.data, kept
 
 
 def interruptible() -> bool:

@@ -10,6 +10,7 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from staticgrad.compiler.program import (
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.optable import Array
 from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, Word, make_entry
-from staticgrad.runtime.interrupts import Context, interruptible
+from staticgrad.runtime.interrupts import Context, callback, interruptible
 from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, at_once
 from staticgrad.runtime.locks import Word as LockWord
 from staticgrad.runtime.results import maker, workspace
@@ -51,7 +52,6 @@ IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by oth
 _Main = Callable[[int, int, int], int]
 _RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 _DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
 
@@ -187,7 +187,10 @@ class NativeRunner:
         in_views = [_viewer(t) for t in slot.inputs]
         out_views = [_viewer(t) for t in slot.outputs]
 
-        def call(operands: Any) -> int:
+        count = len(slot.inputs) + len(slot.outputs)
+
+        def call(address: int) -> int:
+            operands = (ctypes.c_void_p * count).from_address(address)
             try:
                 inputs = [view(operands[i]) for i, view in enumerate(in_views)]
                 results = call_function(slot.function, inputs, slot.outputs, slot.source)
@@ -201,9 +204,10 @@ class NativeRunner:
                 self._failure.error = error
                 return 1
 
-        wrapper = _CALLBACK(call)
-        self._kept_alive.append(wrapper)
-        return ctypes.cast(wrapper, ctypes.c_void_p).value or 0
+        tell = partial(setattr, self._failure, "late" if slot.late else "error")
+        address, kept = callback(call, tell, int(not slot.late))
+        self._kept_alive.append(kept)
+        return address
 
     def _choose_lock(self, callbacks: bool) -> int | None:
         """How the session's lock is taken for a run; None where that reads and writes no state."""

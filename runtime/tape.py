@@ -202,7 +202,8 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_closed", "_is_torn", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values", "_writes",
+        "__weakref__", "_closed", "_is_torn", "_kept", "_ledger", "_peak_bytes", "_programs", "_session", "_values",
+        "_writes",
     )  # fmt: skip
 
     def __init__(

@@ -345,6 +345,35 @@ with sg.Session(graph, num_threads=1) as session:
     assert said.split() == (["interrupted", "repeated"] if retain else ["interrupted", "refused", "True"])
 
 
+def test_ctrl_c_ends_a_loop_that_calls_python_functions() -> None:
+    """The interpreter runs the handler as the next function begins, before its first line."""
+    said = script(
+        LONG
+        + """
+with graph:
+    def turn(s):
+        (y,) = sg.py_call(lambda value: value, [s[1]], [(sg.float32, (3,))])
+        return s[0] * 1, y
+    called = sg.assign(w, w + sg.while_loop(lambda s: s[0] >= 0, turn, (sg.constant(1), x))[1])
+with sg.Session(graph) as session:
+    exe = session.compile(called, list(feeds))
+    for _ in range(10):
+        def interrupt():
+            in_flight(session)
+            os.kill(os.getpid(), signal.SIGINT)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            exe(*feeds.values())
+        except KeyboardInterrupt:
+            print("interrupted")
+        thread.join()
+        assert not session.get(w).any()
+    """
+    )
+    assert said.split() == ["interrupted"] * 10
+
+
 def test_a_handler_that_does_not_raise_lets_a_run_go_on() -> None:
     said = script(
         LONG

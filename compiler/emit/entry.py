@@ -318,7 +318,8 @@ class _Main:
         assert table is not None
         for position, operand in enumerate(step.operands):
             f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
-        status = f.emit("i32", f"call i32 {self._bases[slot].text}({table})")
+        words = self._bases[slot]
+        status = f.emit("i32", f"call i32 {f.load('ptr', words).text}({words}, {table})")
         if check is not None:
             self._end_if(f.compare("icmp ne", status, integer(0, "i32")), check)
 
