@@ -152,6 +152,18 @@ class Check:
     wraps: bool = False
 
 
+INTERRUPTED = -1  # the status of a program that was told to end
+
+
+class ContextWord:
+    """The words of a context (``emit.polls``) that programs know."""
+
+    RUN = 0  # address of run: what kernels call, as a pool's
+    POLL = 1  # address of i32 poll(ptr context): whether the program shall end
+    STOPPED = 2  # whether it was told so
+    COMMITTED = 3  # whether it has begun to write state
+
+
 @frozen
 class BufferPlan:
     """One buffer of the arena: live from step ``first`` until before step ``last``, and why."""

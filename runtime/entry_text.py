@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 
 from staticgrad.compiler.emit.llvm import Module, Value, integer
-from staticgrad.compiler.emit.polls import INTERRUPTED
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.program import INTERRUPTED
 from staticgrad.runtime.entry import (
     API,
     DATA,

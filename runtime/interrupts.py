@@ -22,8 +22,8 @@ from collections.abc import Callable
 import numpy as np
 
 from staticgrad.compiler.emit.native import NativeModule, named_words
-from staticgrad.compiler.emit.polls import ContextWord
 from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.compiler.program import ContextWord
 from staticgrad.runtime.locks import addresses
 
 INTERVAL = 20_000_000  # nanoseconds between two looks for signals

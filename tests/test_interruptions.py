@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -9,17 +10,23 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support import random_graphs
 from support.concurrency import in_threads
 from support.injection import ends_with_injection
+from support.sampling import relative_error
+from support.selection import slow
 
 import staticgrad as sg
 from staticgrad import collection
-from staticgrad.runtime import executable, locks, native, recent, reference, results, session, state, tape
+from staticgrad.compiler.emit import entry, loops, polls
+from staticgrad.compiler.steps import step
+from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
 from staticgrad.runtime.locks import Lock, Word
 
 FILES = frozenset(
@@ -372,6 +379,81 @@ with sg.Session(graph) as session:
     """
     )
     assert said.split() == ["interrupted"] * 10
+
+
+class Interrupter:
+    """In the place of the poll of all contexts: what ends programs at a chosen look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = self.at = 0
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.poll)
+        self.kept = function
+        made = interrupts.Context.__init__
+
+        def make(context: interrupts.Context, pool: int) -> None:
+            made(context, pool)
+            context.words[interrupts.Word.POLL] = ctypes.cast(function, ctypes.c_void_p).value
+
+        monkeypatch.setattr(interrupts.Context, "__init__", make)
+        monkeypatch.setenv("STATICGRAD_CACHE", "0")
+        for module in (step, entry):
+            monkeypatch.setattr(module, "POLLS_FROM", 0.0)
+        for module in (entry, loops):
+            monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+        monkeypatch.setattr(polls, "TURNS_SECONDS", 0.0)
+
+    def poll(self, address: int) -> int:
+        words = (ctypes.c_int64 * interrupts.WORDS).from_address(address)
+        assert not words[interrupts.Word.COMMITTED]
+        self.looks += 1
+        if self.looks != self.at:
+            return 0
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(KeyboardInterrupt))
+        words[interrupts.Word.TYPE], words[interrupts.Word.STOPPED] = id(KeyboardInterrupt), 1
+        return 1
+
+    def ends(self, action: Callable[[], object], at: int) -> bool:
+        """Whether ``action`` was interrupted at its look number ``at``, from 1."""
+        self.looks, self.at = 0, at
+        try:
+            action()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.at = 0
+        return False
+
+
+@pytest.mark.parametrize("seeds", [range(3), slow(range(3, 30))])
+def test_random_programs_interrupted_at_every_look_leave_state_as_before(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that look after every step and every turn of a loop; in the end they compute what others do."""
+    looks = 0
+    for seed in seeds:
+        case = random_graphs.random_graph(seed, advanced=True)
+        with case.graph:
+            slopes = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
+        fetches, found = [case.results, slopes, case.train], []
+        for interrupted in (False, True):
+            with monkeypatch.context() as patch, np.errstate(all="ignore"), sg.Session(case.graph) as s:
+                interrupter = Interrupter(patch) if interrupted else None
+                at = 0
+
+                def state(s: sg.Session = s, graph: sg.Graph = case.graph) -> list[Array]:
+                    return [*map(s.get, graph.variables.values()), np.array([s.store.writes, s.store.runs_drawn])]
+
+                before = state()
+                run = partial(s.run, fetches, case.feeds)
+                while interrupter is not None and interrupter.ends(run, at := at + 1):
+                    assert all(map(partial(np.array_equal, equal_nan=True), state(), before)), f"seed {seed}"
+                if interrupter is None:
+                    run()
+                looks += at
+                found.append([*sg.nest.flatten(s.run(case.results, case.feeds)), *state()])
+        for want, got in zip(*found, strict=True):
+            assert relative_error(got, want, floor=1e-4) <= 1e-8, f"seed {seed}"
+    assert looks > 10 * len(seeds)
 
 
 def test_a_handler_that_does_not_raise_lets_a_run_go_on() -> None:

@@ -8,8 +8,8 @@ first write of state: then the word ``COMMITTED`` is set, and the program runs t
 from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.program import INTERRUPTED, ContextWord
 
-INTERRUPTED = -1  # the status with which a program ends that was interrupted
 POLL_SECONDS = 0.5e-3  # of estimated time between two looks of a program that takes ``steps.loops.POLLS_FROM``
 TURNS_SECONDS = 1e-4  # between two looks of a loop
 MOST_TURNS = 4096
@@ -19,15 +19,6 @@ def turns_between(turn_seconds: float) -> int:
     """After how many turns, a power of two, a loop looks."""
     wanted = min(MOST_TURNS, max(1, int(TURNS_SECONDS / turn_seconds)))
     return 1 << (wanted.bit_length() - 1)
-
-
-class ContextWord:
-    """The words of a context that programs know."""
-
-    RUN = 0  # address of run: what kernels call, as a pool's
-    POLL = 1  # address of i32 poll(ptr context): whether the program shall end
-    STOPPED = 2  # whether it was told so
-    COMMITTED = 3  # whether it has begun to write state
 
 
 def end_if_interrupted(f: Function, *, asks: bool) -> None:
