@@ -24,6 +24,7 @@ import numpy as np
 from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.compiler.program import ContextWord
+from staticgrad.forks import reentrant_lock
 from staticgrad.runtime.locks import addresses
 
 INTERVAL = 20_000_000  # nanoseconds between two looks for signals
@@ -274,8 +275,16 @@ class _Machinery:
         self.main[0] = ident - 2**64 if ident >= 2**63 else ident
 
 
-@functools.cache
+_making = reentrant_lock()
+
+
 def _machinery() -> _Machinery | None:
+    with _making:
+        return _made()
+
+
+@functools.cache
+def _made() -> _Machinery | None:
     return _Machinery() if addresses()[0] else None
 
 
@@ -320,7 +329,7 @@ def callback(
     """
     machinery = _machinery()
     words = np.zeros(4, np.int64)
-    kept: tuple[object, ...] = (words, function, tell)
+    kept: tuple[object, ...] = (words, function, tell, machinery)
     if machinery is None:
         plain = _CALL(lambda _, operands: function(operands))
         words[CallWord.CALL] = ctypes.cast(plain, ctypes.c_void_p).value or 0

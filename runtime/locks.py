@@ -42,6 +42,7 @@ import numpy as np
 from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.errors import StaticGradError
+from staticgrad.forks import reentrant_lock
 from staticgrad.runtime.vectorcall import MethodDef, is_known
 
 Ts = TypeVarTuple("Ts")
@@ -343,14 +344,22 @@ class _Machinery:
         new = ctypes.pythonapi["PyCFunction_NewEx"]
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
         capsule = new_capsule(words.ctypes.data, None, None)
-        kept = (lock, words)  # in the place of a module's name: it lives as long as the function
+        kept = (lock, words, self)  # in the place of a module's name: it lives as long as the function
         made: Callable[..., Any] = new(ctypes.addressof(self._definition), capsule, kept)
         return made
 
 
-@functools.cache
+_making = reentrant_lock()
+
+
 def _machinery() -> _Machinery | None:
     """None where a lock is Python's own."""
+    with _making:  # two of them, of which one is forgotten, would leave functions whose code is gone
+        return _made()
+
+
+@functools.cache
+def _made() -> _Machinery | None:
     return _Machinery() if is_known() and os.name == "posix" and hasattr(os, "register_at_fork") else None
 
 

@@ -60,6 +60,11 @@ class Session:
         matmul_precision: ``"highest"`` computes products in the dtype of their operands.
 
     May be used from several threads: runs that write state take turns.
+
+    Ctrl-C, or any signal handler that raises, ends a long run of the main thread between two steps, turns of a loop or
+    chunks of a kernel, with state as before the run; a run that has begun to write variables or gradients ends first.
+    A process that is forked has the session as it was between two runs; where another thread was writing it, the child
+    refuses it.
     """
 
     def __init__(

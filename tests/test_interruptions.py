@@ -619,6 +619,57 @@ with sg.Session(graph, num_threads=2) as session:
     assert said.split() == ["0"]
 
 
+def test_a_child_forked_while_a_thread_drops_a_module_of_llvm_can_compile() -> None:
+    """Finalizers take llvmlite's lock; a fork waits for them."""
+    said = script(
+        FORK
+        + """
+import llvmlite.binding as llvm
+with sg.Session(graph, num_threads=2) as session:
+    session.run(tally)
+    begun, slow = threading.Event(), threading.Event()
+    def finalize():
+        with llvm.ffi.lib._lock:
+            begun.set()
+            slow.wait(0.3)
+    thread = threading.Thread(target=finalize)
+    thread.start()
+    begun.wait()
+    print(in_child(lambda: uses(session, 1)), flush=True)
+    slow.set()
+    thread.join()
+    """,
+        STATICGRAD_CACHE="0",
+    )
+    assert said.split() == ["0"]
+
+
+def test_threads_that_need_their_first_lock_at_once_share_its_code() -> None:
+    said = script(
+        """
+import threading
+from staticgrad.runtime import locks
+made, first = [], threading.Event()
+build = locks._Machinery.__init__
+def slowly(self):
+    made.append(1)
+    first.set()
+    second.join(0.5)  # the second thread has the time to make another one
+    build(self)
+locks._Machinery.__init__ = slowly
+def later():
+    first.wait()
+    locks.Lock().exclusive(int)
+second = threading.Thread(target=later)
+second.start()
+locks.Lock().exclusive(int)
+second.join()
+print(len(made))
+    """
+    )
+    assert said.split() == ["1"]
+
+
 def test_a_child_forked_while_state_is_being_written_refuses_its_session_with_words() -> None:
     said = script(
         FORK

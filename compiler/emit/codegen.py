@@ -6,6 +6,7 @@ form that the code generator wants. This is the one module that needs LLVM; a pr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
@@ -23,12 +24,26 @@ from staticgrad.phases import phase
 
 CODEGEN_LEVEL = 2
 
-# LLVM through llvmlite is used by one thread at a time; library names are unique in the process. A fork waits until no
-# thread is inside: a child would find LLVM's own locks held for ever.
+# LLVM through llvmlite is used by one thread at a time; library names are unique in the process.
 _lock = threading.RLock()
 _numbers = itertools.count()
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is inside LLVM, whose locks a child would find held for ever; llvmlite's own lock is
+    held by finalizers, too."""
+    _lock.acquire()
+    _llvmlites_lock.__enter__()
+
+
+def _after_fork() -> None:
+    _llvmlites_lock.__exit__(None, None, None)
+    _lock.release()
+
+
+_llvmlites_lock: Any = getattr(llvm.ffi.lib, "_lock", contextlib.nullcontext())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 @functools.cache
