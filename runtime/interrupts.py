@@ -13,7 +13,6 @@ held again. In any other thread ``poll`` does nothing.
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import threading
 import time
@@ -276,16 +275,15 @@ class _Machinery:
 
 
 _making = reentrant_lock()
+_made: list[_Machinery] = []
 
 
 def _machinery() -> _Machinery | None:
-    with _making:
-        return _made()
-
-
-@functools.cache
-def _made() -> _Machinery | None:
-    return _Machinery() if addresses()[0] else None
+    if not _made and addresses()[0]:
+        with _making:
+            if not _made:
+                _made.append(_Machinery())
+    return _made[0] if _made else None
 
 
 class Context:

@@ -350,17 +350,21 @@ class _Machinery:
 
 
 _making = reentrant_lock()
+_made: list[_Machinery] = []
 
 
 def _machinery() -> _Machinery | None:
     """None where a lock is Python's own."""
-    with _making:  # two of them, of which one is forgotten, would leave functions whose code is gone
-        return _made()
+    if not _made and _is_served():
+        with _making:  # two of them, of which one is forgotten, would leave functions whose code is gone
+            if not _made:
+                _made.append(_Machinery())
+    return _made[0] if _made else None
 
 
 @functools.cache
-def _made() -> _Machinery | None:
-    return _Machinery() if is_known() and os.name == "posix" and hasattr(os, "register_at_fork") else None
+def _is_served() -> bool:
+    return is_known() and os.name == "posix" and hasattr(os, "register_at_fork")
 
 
 def addresses() -> tuple[int, int]:
