@@ -5,7 +5,7 @@ memory; the program itself, with its plan, costs and texts, when somebody asks. 
 the region before anything is compiled, so a hit runs no pass, no lowering, no placement, and imports neither the
 compiler nor LLVM.
 
-    kept ::= (arena bytes, borrows, workers, flops, bytes, slots, checks), code
+    kept ::= (arena bytes, borrows, workers, flops, bytes, polls, slots, checks), code
 
 Slots and checks are kept without names: variables and gradients are numbers of the digest, and what a failed check says
 is taken from the program that is compiled when one fails. Programs that call Python functions are compiled every time,
@@ -183,7 +183,7 @@ def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
 
     checks = tuple((KINDS.index(c.kind), c.size, c.offset, c.wraps) for c in interface.checks)
     numbers_of = (interface.arena_bytes, interface.borrows, interface.workers, interface.flops, interface.bytes)
-    return ((*numbers_of, tuple(map(slot, interface.slots)), checks), code_to_plain(code))
+    return ((*numbers_of, interface.polls, tuple(map(slot, interface.slots)), checks), code_to_plain(code))
 
 
 def from_plain(data: Plain, names: Digest) -> tuple[Interface, Code]:
@@ -194,11 +194,11 @@ def from_plain(data: Plain, names: Digest) -> tuple[Interface, Code]:
     """
     match data:
         case (
-            (int(arena), bool(borrows), int(workers), int(flops), int(moved), tuple(slots), tuple(checks)),
+            (int(arena), bool(borrows), int(workers), int(flops), int(moved), bool(polls), tuple(slots), tuple(checks)),
             code,
         ) if arena >= 0 and workers >= 1:
             kept = tuple(_slot(slot, names) for slot in slots)
-            interface = Interface(kept, arena, tuple(map(_check, checks)), borrows, workers, flops, moved)
+            interface = Interface(kept, arena, tuple(map(_check, checks)), borrows, workers, flops, moved, polls)
             return interface, code_from_plain(code)
     raise ValueError("no program")
 

@@ -87,6 +87,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             target=options.target.name,
             borrows=bool(held),
             workers=options.workers if entry.shares else 1,
+            polls=entry.polls,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
         )
     )

@@ -6,8 +6,9 @@
 
 The compiled entry is ``i32 @main(ptr slots, ptr arena, ptr pool)``: ``slots`` is a table of pointers in the order of
 ``Program.slots``, ``arena`` is 64-byte aligned memory of ``arena_bytes``, ``pool`` is null or a pool of threads
-(``emit.parallel``), at most ``workers`` of them. It returns 0, or 1 + the number of the check or callback that failed;
-then no state has been written. A program with a ``PreparedSlot`` finds in the arena what its last call left there.
+(``emit.parallel``), at most ``workers`` of them; for a program that ``polls`` null or a context (``emit.polls``). It
+returns 0, or 1 + the number of the check or callback that failed, or -1 if it was interrupted; then no state has been
+written. A program with a ``PreparedSlot`` finds in the arena what its last call left there.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Contraction
 
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
+# Rates of a fast core with its operands in cache: what they estimate is a lower bound of a time.
+FLOPS_PER_SECOND = 1.5e11
+BYTES_PER_SECOND = 3e10
+
+
+def least_seconds(flops: int, nbytes: int) -> float:
+    """A rough lower bound of the time that so many operations over so many bytes take one core."""
+    return max(flops / FLOPS_PER_SECOND, nbytes / BYTES_PER_SECOND)
+
 
 # -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------
 
@@ -79,10 +89,10 @@ class KeySlot:
 
 @frozen(eq=False)
 class CallbackSlot:
-    """A Python function called in the middle of a run: the address of ``i32 (*)(ptr operands)``, where ``operands`` is
-    a table of pointers, inputs first, then outputs. ``function`` gets NumPy arrays and returns a sequence of them.
-    A non-zero return ends the run. If ``late`` it never does: what the function raised is raised after the run, which
-    may have written state before the call."""
+    """A Python function called in the middle of a run: words of which the first is the address of ``i32 (*)(ptr words,
+    ptr operands)``, where ``operands`` is a table of pointers, inputs first, then outputs. ``function`` gets NumPy
+    arrays and returns a sequence of them. A non-zero return ends the run. If ``late`` it never does: what the function
+    raised is raised after the run, which may have written state before the call."""
 
     function: Callable[..., Any]
     inputs: tuple[TensorType, ...]
@@ -143,6 +153,18 @@ class Check:
     wraps: bool = False
 
 
+INTERRUPTED = -1  # the status of a program that was told to end
+
+
+class ContextWord:
+    """The words of a context (``emit.polls``) that programs know."""
+
+    RUN = 0  # address of run: what kernels call, as a pool's
+    POLL = 1  # address of i32 poll(ptr context): whether the program shall end
+    STOPPED = 2  # whether it was told so
+    COMMITTED = 3  # whether it has begun to write state
+
+
 @frozen
 class BufferPlan:
     """One buffer of the arena: live from step ``first`` until before step ``last``, and why."""
@@ -179,6 +201,7 @@ class Interface:
     workers: int
     flops: int
     bytes: int
+    polls: bool
 
 
 @frozen(eq=False)
@@ -197,9 +220,11 @@ class Program:
     target: str
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
+    polls: bool = False  # it takes long, or nobody knows how long, and looks whether it shall end
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
 
     @property
     def interface(self) -> Interface:
         flops, moved = sum(cost.flops for cost in self.costs), sum(cost.bytes for cost in self.costs)
-        return Interface(self.slots, self.arena_bytes, self.checks, self.borrows, self.workers, flops, moved)
+        sums = (flops, moved, self.polls)
+        return Interface(self.slots, self.arena_bytes, self.checks, self.borrows, self.workers, *sums)

@@ -31,15 +31,17 @@ WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are rea
 
 def save(store: Store, path: str | os.PathLike[str]) -> None:
     """Write the state of a session to ``path``, whole or not at all."""
+    store.graph.settle_names()
+    files.replace(path, store.lock.exclusive(_contents, store))  # values of one moment
+
+
+def _contents(store: Store) -> bytes:
     from safetensors.numpy import save as to_bytes
 
-    store.graph.settle_names()
-    with store.lock.exclusive():  # values of one moment
-        values = {key: store.array(key) for key in store.graph.variables}
-        notes = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-        notes |= _declared_text(store)
-        data = to_bytes(values, notes | {"digest": digest_of(values, notes)})
-    files.replace(path, data)
+    values = {key: store.array(key) for key in store.graph.variables}
+    notes = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
+    notes |= _declared_text(store)
+    return to_bytes(values, notes | {"digest": digest_of(values, notes)})
 
 
 def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
@@ -90,10 +92,7 @@ def restore(
     _check_values(store, path, loaded)
     if not renamed:
         _check_order(store, path, loaded, values, _declared(path, notes))
-    with store.lock.exclusive():
-        store.write(loaded)
-        if chosen is None:
-            store.set_random(*numbers)
+    store.change(loaded, random=numbers if chosen is None else None)
     return rest
 
 

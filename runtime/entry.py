@@ -8,7 +8,9 @@ to the executable's ``slow`` path in Python, which converts it or raises.
 
 The interpreter's lock is held while the descriptor's memory is used, except inside programs that take long; ``busy``
 says that one of those is running, and a second call goes the slow way, which has memory of its own. Programs that touch
-state run here only if they keep the interpreter's lock and nobody holds the session's lock (its gate is zero).
+state take the session's lock (``runtime.locks``); those that keep the interpreter's lock look whether nobody holds it
+(its gate is zero) instead. What a run changes beside variables (their versions, the run number, which gradients are
+there) is changed here, so that no exception comes between.
 
 It reads fields of array, list and tuple objects directly. Their offsets are not asked for by version: they are probed
 on real objects, once in a process, and where one differs (another interpreter, a free-threaded build, a layout to come)
@@ -29,7 +31,8 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
 from staticgrad.runtime import results
-from staticgrad.runtime.vectorcall import interpreter_address, is_known
+from staticgrad.runtime.locks import addresses
+from staticgrad.runtime.vectorcall import MethodDef, interpreter_address, is_known
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -43,7 +46,7 @@ class Word:
     ARENA = 2
     BUSY = 3
     RELEASES = 4  # whether the program runs without the interpreter's lock
-    GATE = 5  # address of the session lock's gate, or null
+    GATE = 5  # address of the session lock's gate where the lock is not taken, or null
     CLOSED = 6  # address of the session's word that says it is closed
     RANDOM = 7  # address of the session's (seed, run number), or null
     KEY = 8  # address of the call's own (seed, run number)
@@ -57,8 +60,19 @@ class Word:
     VERSION_ADDRESSES = 16
     SLOW = 17  # Python callables: with the call's arguments; with a status, raises
     FAIL = 18
-    POOL = 19  # the threads that the program may use, or null
-    FIRST_API = 20
+    POOL = 19  # the threads that the program may use, or null; of a program that can be interrupted its context
+    LOCK = 20  # the session's lock, or null: address of its words, how it is taken, the functions that do
+    KIND = 21
+    ACQUIRE = 22
+    RELEASE = 23
+    WRITING = 24  # what says that the program has begun to write state: a word's address, 1, or null if it never does
+    MARKS = 25  # how many words are set to 1 when the program has run, and their addresses
+    MARK_ADDRESSES = 26
+    BEGIN = 27  # of a program that can be interrupted: called with the context before it, and where it has been
+    RAISE = 28
+    GUARDED = 29  # whether any of the words from LOCK on is set
+    WRITING_BEFORE = 30
+    FIRST_API = 31
 
 
 API = (
@@ -93,6 +107,8 @@ TUPLE_SIZE = DATA
 TUPLE_ITEM = tuple.__basicsize__  # CPython 3.14 keeps a hash before the items
 LIST_SIZE = DATA
 LIST_ITEMS = DATA + 8  # the address of the items; behind it how many have room
+
+DRAWS = 3  # beside the kinds of ``runtime.locks``: the lock is held briefly, while the run number is taken
 
 READABLE = 0x0101  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 WRITABLE = READABLE | 0x0400  # | NPY_ARRAY_WRITEABLE
@@ -141,15 +157,6 @@ def _lists_are_known() -> bool:
 # -- making entries -------------------------------------------------------------------------------------------------
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
 METH_FASTCALL_KEYWORDS = 0x0080 | 0x0002
 _OUT = sys.intern("out")
 
@@ -159,7 +166,7 @@ class _Machinery:
     """What all entries of a process share."""
 
     module: NativeModule
-    definition: _MethodDef
+    definition: MethodDef
     api: np.ndarray[Any, np.dtype[np.uint64]]
 
 
@@ -185,7 +192,7 @@ def _machinery() -> _Machinery | None:
             addresses[name] = interpreter_address(name)
     target = current_target()
     native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
-    definition = _MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
+    definition = MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
     return _Machinery(native, definition, np.array([addresses[name] for name in API], np.uint64))
 
 
@@ -195,9 +202,11 @@ def forward_address() -> int:
     return 0 if machinery is None else machinery.module.address("forward")
 
 
-class _Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
-    """The words, and everything that must live as long as the entry does."""
+class Descriptor(np.ndarray[Any, np.dtype[np.uint64]]):
+    """The words, the addresses of the words that are set to 1 after a run, and everything that must live as long as the
+    entry does."""
 
+    marks: np.ndarray[Any, np.dtype[np.uint64]]
     kept: tuple[object, ...]
 
 
@@ -227,36 +236,49 @@ class EntrySpec:
     single: bool
     writes: int
     versions: Sequence[int]
+    lock: int
+    kind: int
+    writing: int
+    marks: int
+    interrupts: tuple[int, int]  # the functions BEGIN and RAISE
     slow: Callable[..., Any]
     fail: Callable[[int], Any]
     kept: tuple[object, ...]
 
 
-def make_entry(spec: EntrySpec) -> Callable[..., Any] | None:
-    """A Python function for ``spec``; None where this Python or NumPy has another layout, or a call is too large."""
+def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
+    """A Python function for ``spec`` and its descriptor; None where this Python or NumPy has another layout, a call is
+    too large, or machine code cannot take the session's lock."""
     machinery = _machinery()
-    if machinery is None or len(spec.leaves) > MOST_LEAVES:
+    acquire, release = addresses()
+    if machinery is None or len(spec.leaves) > MOST_LEAVES or (spec.lock and not acquire):
         return None
     feeds, feed_dims = _records(spec.feeds, made=False)
     leaves, leaf_dims = _records(spec.leaves, made=True)
     versions = np.array(list(spec.versions) or [0], np.uint64)
-    words = np.zeros(Word.FIRST_API + len(API), np.uint64).view(_Descriptor)
+    marks = np.zeros(max(spec.marks, 1), np.uint64)
+    words = np.zeros(Word.FIRST_API + len(API), np.uint64).view(Descriptor)
     values = {
         Word.MAIN: spec.main, Word.TABLE: spec.table, Word.ARENA: spec.arena, Word.RELEASES: int(spec.releases),
         Word.GATE: spec.gate, Word.CLOSED: spec.closed, Word.RANDOM: spec.random, Word.KEY: spec.key,
         Word.FEEDS: len(spec.feeds), Word.FEED_RECORDS: feeds.ctypes.data,
         Word.LEAVES: len(spec.leaves), Word.LEAF_RECORDS: leaves.ctypes.data, Word.SINGLE: int(spec.single),
         Word.WRITES: spec.writes, Word.VERSIONS: len(spec.versions), Word.VERSION_ADDRESSES: versions.ctypes.data,
-        Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail), Word.POOL: spec.pool,
+        Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail), Word.POOL: spec.pool, Word.LOCK: spec.lock,
+        Word.KIND: spec.kind, Word.ACQUIRE: acquire, Word.RELEASE: release, Word.WRITING: spec.writing,
+        Word.MARKS: spec.marks, Word.MARK_ADDRESSES: marks.ctypes.data,
+        Word.BEGIN: spec.interrupts[0], Word.RAISE: spec.interrupts[1],
+        Word.GUARDED: int(bool(spec.lock or spec.marks or spec.interrupts[0])),
     }  # fmt: skip
     for word, value in values.items():
         words[word] = value
     words[Word.FIRST_API :] = machinery.api
+    words.marks = marks
     words.kept = (spec, feeds, feed_dims, leaves, leaf_dims, versions, machinery)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     entry: Callable[..., Any] = new(ctypes.addressof(machinery.definition), words, None)
-    return entry
+    return entry, words
 
 
 _Words = np.ndarray[Any, np.dtype[np.int64]]

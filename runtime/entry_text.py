@@ -6,12 +6,16 @@ Comes in: the target. Goes out: LLVM IR, needed only where no machine code of it
 
 from __future__ import annotations
 
+import contextlib
+
 from staticgrad.compiler.emit.llvm import Module, Value, integer
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.program import INTERRUPTED
 from staticgrad.runtime.entry import (
     API,
     DATA,
     DIMS,
+    DRAWS,
     DTYPE,
     FLAGS,
     LIST_ITEMS,
@@ -26,6 +30,8 @@ from staticgrad.runtime.entry import (
     Field,
     Word,
 )
+from staticgrad.runtime.locks import BRIEF
+from staticgrad.runtime.locks import Word as Lock
 from staticgrad.runtime.vectorcall import HEAD, WORD
 from staticgrad.runtime.vectorcall import Word as Hidden
 
@@ -147,6 +153,8 @@ class _Writer:
         f.block("run")
         self._run(objects, answer)
         f.block("drop")  # too late for anything but the slow way
+        with self._where_set(Word.LOCK):
+            self._give_lock()
         self.call("Py_DecRef", "void", f.load("ptr", answer))
         f.branch("miss")
         f.block("miss")
@@ -289,18 +297,26 @@ class _Writer:
         return self.call("PyArray_NewFromDescr", "ptr", array_type, dtype, ndim, dims, null, null, no_flags, null)
 
     def _run(self, objects: Value, answer: Value) -> None:
-        """Nothing from here on allocates, so nothing else runs in this thread until the program has."""
-        f = self.f
+        """Nothing from here on allocates, so that nothing else runs in this thread until the program has, but for
+        signal handlers while the lock is waited for and where the program looks for them."""
+        f, null = self.f, Value("null", "ptr")
+        guarded = f.compare("icmp ne", self.at(Word.GUARDED), integer(0))
+        with f.when(guarded):
+            self._take_lock(answer)
         self.require(self.same(self.at(Word.BUSY), 0), "drop")
         gate = self.at(Word.GATE, "ptr")
-        with f.when(f.compare("icmp ne", gate, Value("null", "ptr"))):
+        with f.when(f.compare("icmp ne", gate, null)):
             self.require(self.same(f.load("i64", gate), 0), "drop")
         self._fill_table(objects)
         self._draw()
         busy = f.offset(self.words, Word.BUSY, "i64")
         f.store(integer(1), busy)
+        with f.when(guarded):
+            self._begin()
         status = self._call_main()
         with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
+            with f.when(guarded):
+                self._end()
             self._fail(status, answer)
             f.block(f.label("unreachable"))
         f.store(integer(0), busy)
@@ -309,7 +325,61 @@ class _Writer:
             number = f.binary("add", f.load("i64", writes), integer(1))
             f.store(number, writes)
             f.store(number, self.item(addresses, written.index))
+        with f.when(guarded):
+            marks = self.at(Word.MARK_ADDRESSES, "ptr")
+            with f.loop(0, self.at(Word.MARKS)) as mark:
+                f.store(integer(1), self.item(marks, mark.index))
+            self._end()
         f.ret(f.load("ptr", answer))
+
+    # -- the session's lock
+
+    def _where_set(self, word: int) -> contextlib.AbstractContextManager[None]:
+        return self.f.when(self.f.compare("icmp ne", self.at(word, "ptr"), Value("null", "ptr")))
+
+    def _kind(self) -> Value:
+        """How the lock is held until the run number is taken."""
+        kind = self.at(Word.KIND)
+        return self.f.emit("i64", f"select {self.same(kind, DRAWS)}, i64 {BRIEF}, {kind}")
+
+    def _take_lock(self, answer: Value) -> None:
+        """Wait for the session's lock, without the GIL; the call ends where a signal handler raises meanwhile."""
+        f = self.f
+        with self._where_set(Word.LOCK):
+            acquire = self.at(Word.ACQUIRE, "ptr")
+            status = f.emit("i32", f"call i32 {acquire.text}({self.at(Word.LOCK, 'ptr')}, {self._kind()})")
+            with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
+                self.call("Py_DecRef", "void", f.load("ptr", answer))
+                f.ret(Value("null", "ptr"))
+                f.block(f.label("unreachable"))
+
+    def _give_lock(self) -> None:
+        lock = self.at(Word.LOCK, "ptr")
+        self.f.line(f"call void {self.at(Word.RELEASE, 'ptr').text}({lock}, {self._kind()})")
+
+    def _begin(self) -> None:
+        """The run number is taken: a program that does not touch state goes on without the lock, one that writes says
+        so in the lock."""
+        f = self.f
+        with self._where_set(Word.LOCK):
+            with f.when(self.same(self.at(Word.KIND), DRAWS)):
+                self._give_lock()
+            with self._where_set(Word.WRITING):
+                place = f.offset(self.at(Word.LOCK, "ptr"), Lock.WRITING, "i64")
+                f.store(f.load("i64", place), f.offset(self.words, Word.WRITING_BEFORE, "i64"))
+                f.store(self.at(Word.WRITING), place)
+        with self._where_set(Word.BEGIN):
+            f.line(f"call void {self.at(Word.BEGIN, 'ptr').text}({self.at(Word.POOL, 'ptr')})")
+
+    def _end(self) -> None:
+        """Nothing is written any more, and the lock is given back."""
+        f = self.f
+        with self._where_set(Word.LOCK):
+            with self._where_set(Word.WRITING):
+                place = f.offset(self.at(Word.LOCK, "ptr"), Lock.WRITING, "i64")
+                f.store(self.at(Word.WRITING_BEFORE), place)
+            with f.when(f.compare("icmp ne", self.at(Word.KIND), integer(DRAWS))):
+                self._give_lock()
 
     def _fill_table(self, objects: Value) -> None:
         f, table = self.f, self.at(Word.TABLE, "ptr")
@@ -363,6 +433,11 @@ class _Writer:
             with f.when(self.same(f.load("i64", place), f.binary("add", number, integer(1)))):
                 f.store(number, place)
         self.call("Py_DecRef", "void", f.load("ptr", answer))
+        with f.when(f.compare("icmp eq", status, integer(INTERRUPTED, "i32"))):
+            f.store(integer(0), f.offset(self.words, Word.BUSY, "i64"))
+            f.line(f"call void {self.at(Word.RAISE, 'ptr').text}({self.at(Word.POOL, 'ptr')})")
+            f.ret(null)
+            f.block(f.label("unreachable"))
         code = self.call("PyLong_FromLong", "ptr", f.emit("i64", f"sext {status} to i64"))
         raised = self.call("PyObject_CallOneArg", "ptr", self.at(Word.FAIL, "ptr"), code)
         self.call("Py_DecRef", "void", code)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad import config, nest
@@ -174,19 +174,20 @@ class Executable(vectorcall.Forwarding):
 
     def _compile(self, shapes: Shapes) -> Runner:
         bind_sizes(self.feeds, shapes)
-        feeds = types_of(self.feeds, shapes)
-        with self.session.compiling:
-            runner = self.session.runner(
-                self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
-            )
-            if len(self._runners) >= KEPT_PROGRAMS:
-                oldest = next(iter(self._runners))
-                self._runners.pop(oldest, None)
-                self._entries.pop(oldest, None)
-            self._entries[shapes] = entry = self._entry(runner, tuple(feeds.values()))
-            if entry != self.call:
-                self._start()
-            self._runners[shapes] = runner
+        return self.session.compiling.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
+
+    def _compile_now(self, shapes: Shapes, feeds: Mapping[Tensor, TensorType]) -> Runner:
+        runner = self.session.runner(
+            self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
+        )
+        if len(self._runners) >= KEPT_PROGRAMS:
+            oldest = next(iter(self._runners))
+            self._runners.pop(oldest, None)
+            self._entries.pop(oldest, None)
+        self._entries[shapes] = entry = self._entry(runner, tuple(feeds.values()))
+        if entry != self.call:
+            self._start()
+        self._runners[shapes] = runner
         return runner
 
     def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:
@@ -262,10 +263,9 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        with self.session.compiling:
-            runner = self.session.timed_runner(
-                self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune
-            )
+        runner = self.session.compiling.exclusive(
+            self.session.timed_runner, self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune
+        )
         return profile(runner, given)
 
     def text(self, level: Level = "graph") -> str:

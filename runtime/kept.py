@@ -7,7 +7,7 @@ ends and handed to the next tape of that kind, since touching fresh memory is sl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -46,13 +46,14 @@ _NO_BLOCK = Block(0)
 class Kept:
     """One tape's share. Its block goes back when nobody holds this any more, so not while a program runs in it."""
 
-    __slots__ = ("_blocks", "block", "late", "run_number")
+    __slots__ = ("_blocks", "block", "late", "run_number", "then")
 
     def __init__(self, blocks: Blocks | None, block: Block, run_number: int = -1) -> None:
         self._blocks = blocks
         self.block = block
         self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
         self.late: BaseException | None = None  # raised while a program ran to its end
+        self.then: Callable[[], object] | None = None  # a function of C, called in one step with what a program changes
 
     def raise_late(self) -> None:
         """Raise what was raised while a program ran, now that all it did is noted."""

@@ -6,11 +6,11 @@ types it was compiled for. Each call takes a frame (pointer table and arena) fro
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +30,14 @@ from staticgrad.compiler.program import (
     Program,
     StateSlot,
     VersionSlot,
+    least_seconds,
 )
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.optable import Array
-from staticgrad.runtime.entry import ArraySpec, EntrySpec, make_entry
+from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, Word, make_entry
+from staticgrad.runtime.interrupts import Context, callback, interruptible
+from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, at_once
+from staticgrad.runtime.locks import Word as LockWord
 from staticgrad.runtime.results import maker, workspace
 from staticgrad.runtime.state import Store, aligned_empty
 from staticgrad.types import TensorType, sizes
@@ -41,17 +45,14 @@ from staticgrad.types import TensorType, sizes
 if TYPE_CHECKING:
     from staticgrad.runtime.kept import Kept
 
-# Programs that take a few microseconds keep the interpreter's lock: releasing it would not pay. The rates are those of
-# a fast core with its operands in cache, since what is kept short by mistake holds up other threads only briefly.
-FLOPS_PER_SECOND = 1.5e11
-BYTES_PER_SECOND = 3e10
+# Programs that take a few microseconds keep the interpreter's lock: releasing it would not pay. What is thought short
+# by mistake holds up other threads only briefly; what nobody knows the time of, such as a loop without a bound, polls.
 KEEP_LOCK_BELOW = 8e-6
 IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by other programs as well
 
 _Main = Callable[[int, int, int], int]
 _RELEASING = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _KEEPING = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
 
 _DATA_OFFSET = object.__basicsize__  # of the data pointer in an array object, checked below
 
@@ -75,16 +76,20 @@ data_address = _choose_data_address()
 
 def estimated_seconds(interface: Interface) -> float:
     """A rough lower bound of a call's time on one core."""
-    return max(interface.flops / FLOPS_PER_SECOND, interface.bytes / BYTES_PER_SECOND)
+    return least_seconds(interface.flops, interface.bytes)
 
 
 class Frame:
     """What one call in flight owns: the pointer table, the arena, the key of the random ops, the key of those that
-    repeat what another run drew, and the versions of the variables from which the arena is prepared."""
+    repeat what another run drew, the versions of the variables from which the arena is prepared, the context of a
+    program that can be interrupted, and, once it is needed, ``call``: a function in machine code that calls the program
+    with all that, and its descriptor."""
 
-    __slots__ = ("again", "arena", "arena_address", "key", "prepared", "table", "table_address")
+    __slots__ = ("again", "arena", "arena_address", "call", "context", "key", "prepared", "table", "table_address")
 
-    def __init__(self, slots: int, arena_bytes: int, prepared: int = 0) -> None:
+    def __init__(self, slots: int, arena_bytes: int, prepared: int = 0, context: Context | None = None) -> None:
+        self.context = context
+        self.call: tuple[Callable[[], Any], Descriptor] | None = None
         self.table: Any = (ctypes.c_void_p * (slots + 1))()  # the last is for feeds that the program does not read
         self.table_address = ctypes.addressof(self.table)
         self.arena = workspace(arena_bytes)
@@ -103,16 +108,19 @@ class NativeRunner:
         self._binary = binary
         callbacks = any(isinstance(slot, CallbackSlot) for slot in interface.slots)
         self._is_late = any(isinstance(slot, CallbackSlot) and slot.late for slot in interface.slots)
-        self.keeps_lock = not callbacks and estimated_seconds(interface) < KEEP_LOCK_BELOW
+        self.keeps_lock = not callbacks and not interface.polls and estimated_seconds(interface) < KEEP_LOCK_BELOW
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = binary.code.address("main")
         self._main: _Main = prototype(self.main_address)
-        self.pool = _pool_address(interface.workers)
+        self._is_interruptible = interface.polls and interruptible()
+        # A program that polls expects a context in its place.
+        self.pool = 0 if interface.polls and not self._is_interruptible else _pool_address(interface.workers)
         self._failure = threading.local()
         self._frames: deque[Frame] = deque()
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
-        self._enter = self._choose_lock(callbacks)
+        self._kind = self._choose_lock(callbacks)
+        self._is_plain = False  # calls go through Python: this interpreter is called another way
 
     @property
     def program(self) -> Program:
@@ -131,6 +139,7 @@ class NativeRunner:
         self._keys: list[int] = []
         self._repeated_keys: list[int] = []
         self._gradients: list[tuple[int, GradSlot]] = []
+        self._fetch_slots: dict[int, int] = {}
         self._fixed: list[tuple[int, int]] = []
         self._kept_alive: list[object] = []
         self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
@@ -141,6 +150,7 @@ class NativeRunner:
                 self._feeds.append((position, slot.index))
             elif isinstance(slot, FetchSlot):
                 self._fetches.append((position, slot.index))
+                self._fetch_slots[slot.index] = position
                 types[slot.index] = slot.type
             elif isinstance(slot, StateSlot):
                 self._fixed.append((position, data_address(self._state_array(slot))))
@@ -178,7 +188,10 @@ class NativeRunner:
         in_views = [_viewer(t) for t in slot.inputs]
         out_views = [_viewer(t) for t in slot.outputs]
 
-        def call(operands: Any) -> int:
+        count = len(slot.inputs) + len(slot.outputs)
+
+        def call(address: int) -> int:
+            operands = (ctypes.c_void_p * count).from_address(address)
             try:
                 inputs = [view(operands[i]) for i, view in enumerate(in_views)]
                 results = call_function(slot.function, inputs, slot.outputs, slot.source)
@@ -192,18 +205,19 @@ class NativeRunner:
                 self._failure.error = error
                 return 1
 
-        wrapper = _CALLBACK(call)
-        self._kept_alive.append(wrapper)
-        return ctypes.cast(wrapper, ctypes.c_void_p).value or 0
+        tell = partial(setattr, self._failure, "late" if slot.late else "error")
+        address, kept = callback(call, tell, int(not slot.late))
+        self._kept_alive.append(kept)
+        return address
 
-    def _choose_lock(self, callbacks: bool) -> Callable[[], contextlib.AbstractContextManager[None]]:
-        lock = self.store.lock
+    def _choose_lock(self, callbacks: bool) -> int | None:
+        """How the session's lock is taken for a run; None where that reads and writes no state."""
         reads = any(isinstance(slot, StateSlot) for slot in self.interface.slots)
         if self.written or self._gradients or (callbacks and reads):
-            return lock.exclusive
+            return EXCLUSIVE
         if not reads:
-            return contextlib.nullcontext
-        return lock.brief if self.keeps_lock else lock.shared
+            return None
+        return BRIEF if self.keeps_lock else SHARED
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
@@ -236,12 +250,9 @@ class NativeRunner:
                 self._repeat_draws(frame, kept.run_number)
             if kept is not None and self.interface.borrows:
                 arena = data_address(kept.block.memory)
-            if self._keys:
-                number = self._draw(frame, arena)
-                if kept is not None and kept.run_number < 0:
-                    kept.run_number = number
-            else:
-                self._call(frame, arena)
+            self._call(frame, arena, kept)
+            if self._keys and kept is not None and kept.run_number < 0:
+                kept.run_number = int(frame.key[1])
             if self._is_late:
                 self._raise_late(kept)
             return results
@@ -262,43 +273,72 @@ class NativeRunner:
         for position in self._repeated_keys:
             frame.table[position] = data_address(frame.again)
 
-    def _draw(self, frame: Frame, arena: int) -> int:
-        """Run with the next run number, which it gives back if it fails."""
-        store = self.store
-        number = store.take_run_number()
+    def _call(self, frame: Frame, arena: int, kept: Kept | None) -> None:
+        """Call the program with the session's lock. What it changes is counted, and ``kept.then`` called, in one step
+        with it."""
+        then = (kept.then,) if kept is not None and kept.then is not None else ()
+        if frame.call is None and not self._is_plain:
+            frame.call = self._make_call(frame)
+            self._is_plain = frame.call is None
+        if frame.call is None:
+            return self._call_plainly(frame, arena, then)
+        call, words = frame.call
+        words[Word.ARENA] = arena
+        try:
+            if self._gradients:
+                self.store.lock.exclusive(self._call_with_gradients, frame, at_once, call, *then)
+            else:
+                at_once(call, *then)
+        except _Ended as ended:
+            raise self._error(ended.status, frame) from None
+
+    def _call_with_gradients(self, frame: Frame, function: Callable[..., Any], *arguments: Any) -> None:
+        """Let the program add to the sums so far, or to new ones, which are there when it has run."""
+        marks = frame.call[1].marks if frame.call is not None else None
+        there = []
+        for number, (position, slot) in enumerate(self._gradients):
+            memory = self.store.gradient_memory(slot.key, slot.type)
+            there.append(memory.there)
+            frame.table[position] = data_address(memory.array)
+            if marks is not None:
+                marks[number] = data_address(memory.there)
+        function(*arguments)
+        if marks is None:
+            for word in there:
+                word[0] = 1
+
+    def _make_call(self, frame: Frame) -> tuple[Callable[[], Any], Descriptor] | None:
+        kind = DRAWS if self._kind is None and self._keys else self._kind
+        return make_entry(self._spec(frame, (), (), lock=kind, slow=_refuse, fail=_end))
+
+    def _call_plainly(self, frame: Frame, arena: int, then: Sequence[Callable[[], object]]) -> None:
+        """The same from Python: an exception may come between what changes."""
+        store, lock = self.store, self.store.lock
+        hold: Callable[..., object] = _apply
+        if self._kind is not None:
+            hold = (lock.brief, lock.shared, lock.exclusive)[self._kind]
+        number = store.take_run_number() if self._keys else 0
         frame.key[:] = store.seed, number
         try:
-            self._call(frame, arena)
+            hold(self._call_with_gradients, frame, self._call_main, frame, arena)
         except BaseException:
-            store.return_run_number(number)
+            if self._keys:
+                store.return_run_number(number)
             raise
-        return number
+        for step in then:
+            step()
 
-    def _call(self, frame: Frame, arena: int) -> None:
-        """Call the program with the session's lock, and count what it has written."""
-        with self._enter():
-            fresh = self._bind_gradients(frame) if self._gradients else None
-            status = self._main(frame.table_address, arena, self.pool)
-            if status:
-                raise self._error(status, frame)
-            if self.written:
-                self.store.written(self.written)
-            if fresh:
-                self.store.keep_gradients(fresh)
-
-    def _bind_gradients(self, frame: Frame) -> dict[str, Array]:
-        """Let the program add to the sums so far; gives those that are new."""
-        new: dict[str, Array] = {}
-        for position, slot in self._gradients:
-            array, fresh = self.store.gradient_memory(slot.key, slot.type)
-            if fresh:
-                new[slot.key] = array
-            frame.table[position] = data_address(array)
-        return new
+    def _call_main(self, frame: Frame, arena: int) -> None:
+        status = self._main(frame.table_address, arena, self.pool)
+        if status:
+            raise self._error(status, frame)
+        self.store.count_writes(self.written)
 
     def _new_frame(self) -> Frame:
         position, count = self._prepared or (0, 0)
-        frame = Frame(len(self.interface.slots), 0 if self.interface.borrows else self.interface.arena_bytes, count)
+        context = Context(self.pool) if self._is_interruptible else None
+        nbytes = 0 if self.interface.borrows else self.interface.arena_bytes
+        frame = Frame(len(self.interface.slots), nbytes, count, context)
         if count:
             frame.table[position] = data_address(frame.prepared)
         for position, address in self._fixed:
@@ -340,37 +380,59 @@ class NativeRunner:
         """
         if self._poison or self._gradients or self._is_late:
             return None
-        store, frame = self.store, self._new_frame()
-        stateful = self._enter is not contextlib.nullcontext
-        waits = stateful and not self.keeps_lock  # for the session's lock, which only Python code can do
-        feed_slots = {index: position for position, index in self._feeds}
-        fetch_slots = {index: position for position, index in self._fetches}
+        leaves = [ArraySpec(self._fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places]
+        slots = {index: position for position, index in self._feeds}
+        given = [ArraySpec(slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)]
+        frame, lock = self._new_frame(), None if self.keeps_lock else self._kind
 
         def fail(status: int) -> None:
             raise self._error(status, frame)
 
-        entry = make_entry(
-            EntrySpec(
-                main=self.main_address,
-                table=frame.table_address,
-                arena=frame.arena_address,
-                pool=self.pool,
-                releases=not self.keeps_lock,
-                gate=data_address(store.lock.gate) if (stateful or self._keys) and not waits else 0,
-                closed=data_address(store.closed),
-                random=data_address(store.random) if self._keys else 0,
-                key=data_address(frame.key),
-                feeds=[ArraySpec(feed_slots.get(i, len(self.interface.slots)), t) for i, t in enumerate(feeds)],
-                leaves=[ArraySpec(fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places],
-                single=single,
-                writes=data_address(store.write_count),
-                versions=[data_address(store.version_word(key)) for key in self.written],
-                slow=_missed if waits else slow,
-                fail=fail,
-                kept=(self, frame),
-            )
+        spec = self._spec(frame, given, leaves, lock=lock, single=single, slow=slow, fail=fail, kept=(self, frame))
+        made = make_entry(spec)
+        return None if made is None else made[0]
+
+    def _spec(
+        self,
+        frame: Frame,
+        feeds: Sequence[ArraySpec],
+        leaves: Sequence[ArraySpec],
+        *,
+        lock: int | None,
+        slow: Callable[..., Any],
+        fail: Callable[[int], Any],
+        kept: tuple[object, ...] = (),
+        single: bool = False,
+    ) -> EntrySpec:
+        """What calls the program with this frame. With ``lock`` it takes the session's lock so; without, it goes the
+        slow way where somebody has it."""
+        store, context = self.store, frame.context
+        looks = lock is None and (self._kind is not None or bool(self._keys))
+        writes = bool(self.written or self._gradients)
+        return EntrySpec(
+            main=self.main_address,
+            table=frame.table_address,
+            arena=frame.arena_address,
+            pool=self.pool if context is None else context.address,
+            releases=not self.keeps_lock,
+            gate=data_address(store.lock.words) + 8 * LockWord.GATE if looks else 0,
+            closed=data_address(store.closed),
+            random=data_address(store.random) if self._keys else 0,
+            key=data_address(frame.key),
+            feeds=feeds,
+            leaves=leaves,
+            single=single,
+            writes=data_address(store.write_count),
+            versions=[data_address(store.version_word(key)) for key in self.written],
+            lock=0 if lock is None else store.lock.address,
+            kind=lock or 0,
+            writing=0 if not writes else 1 if context is None else context.committed,
+            marks=len(self._gradients),
+            interrupts=(0, 0) if context is None else context.functions,
+            slow=slow,
+            fail=fail,
+            kept=kept,
         )
-        return _with_lock(entry, self._enter, slow) if waits and entry is not None else entry
 
     def assembly(self) -> str:
         return self._binary.assembly()
@@ -384,26 +446,25 @@ def _pool_address(threads: int) -> int:
     return pool_address(threads)
 
 
-_MISSED = object()
+class _Ended(Exception):
+    """A program ended with a status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
 
 
-def _missed(*arrays: Any, out: Any = None) -> object:
-    return _MISSED
+def _end(status: int) -> None:
+    raise _Ended(status)
 
 
-def _with_lock(
-    entry: Callable[..., Any], enter: Callable[[], contextlib.AbstractContextManager[None]], slow: Callable[..., Any]
-) -> Callable[..., Any]:
-    """``entry`` with the session's lock held; ``slow``, which may compile, without it."""
+def _refuse(*arrays: Any, out: Any = None) -> Any:
+    """What a call in machine code comes to whose session is closed."""
+    raise StaticGradError("the session is closed")
 
-    def locked(*arrays: Any, out: Any = None) -> Any:
-        with enter():
-            result = entry(*arrays) if out is None else entry(*arrays, out=out)
-        if result is not _MISSED:
-            return result
-        return slow(*arrays) if out is None else slow(*arrays, out=out)
 
-    return locked
+def _apply(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
 
 
 def _viewer(type_: TensorType) -> Callable[[int | None], Array]:

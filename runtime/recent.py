@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
@@ -16,8 +16,7 @@ class Recent(Generic[V]):
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._entries: OrderedDict[object, V] = OrderedDict()
-        self._lock = threading.Lock()
+        self._entries: OrderedDict[object, V] = OrderedDict()  # each of whose operations is one step
 
     def get(self, key: object) -> V | None:
         try:
@@ -27,12 +26,11 @@ class Recent(Generic[V]):
             return None
 
     def put(self, key: object, value: V) -> V:
-        with self._lock:
-            self._entries[key] = value
+        self._entries[key] = value
+        with contextlib.suppress(KeyError):  # where another thread gave up all of them just now
             while len(self._entries) > self._limit:
                 self._entries.popitem(last=False)
         return value
 
     def clear(self) -> None:
-        with self._lock:
-            self._entries.clear()
+        self._entries.clear()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -27,39 +27,47 @@ class ReferenceRunner:
         self.types = tuple(x.type for x in region.fetches)
         self._draws = any(draws(node) and not node.epoch for node in region.graph.nodes)
         self._summed = {n.attrs.key: n.inputs[0].type for n in region.graph.nodes if n.op.name == "accumulate_grad"}
-        stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
-        self._enter = store.lock.exclusive if stateful else contextlib.nullcontext[None]
+        self._is_stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
 
     def run(
         self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
     ) -> list[Array]:
         """Run once; state is written when everything else has succeeded."""
-        store = self.store
-        number = store.take_run_number() if self._draws else 0
-        key = np.array([store.seed, number], np.int64)
-        again = key
-        if kept is not None:
-            if kept.run_number < 0:
-                kept.run_number = number
-            again = np.array([store.seed, kept.run_number], np.int64)
-        try:
-            with self._enter():
-                outcome = evaluate(
-                    self.region, arrays, lambda attrs: store.array(attrs.key), key, self._gradient, again
-                )
-                results = [np.array(value, order="C") for value in outcome.values]
-                store.add_gradients(outcome.gradients)
-                store.write({name: np.array(value) for name, value in outcome.writes.items()})
-        except BaseException:
-            if self._draws:
-                store.return_run_number(number)
-            raise
+        if self._is_stateful or self._draws:
+            results = self.store.lock.exclusive(self._run, arrays, kept)
+        else:
+            results = self._run(arrays, kept)
         if outs is None:
             return results
         for i, out in enumerate(outs):
             if out is not None:
                 np.copyto(out, results[i])
                 results[i] = out
+        return results
+
+    def _run(self, arrays: Sequence[Array], kept: Kept | None) -> list[Array]:
+        """The results; variables, gradients and the run number are changed at the end, in one step."""
+        store, number = self.store, self.store.runs_drawn
+        key = np.array([store.seed, number], np.int64)
+        again = key
+        if kept is not None:
+            if kept.run_number < 0:
+                kept.run_number = number
+            again = np.array([store.seed, kept.run_number], np.int64)
+        done: list[bool] = []
+        then: list[Callable[[], object]] = [partial(done.append, True)]
+        then += [kept.then] if kept is not None and kept.then is not None else []
+        try:
+            if self._draws:
+                store.take_run_number()
+            outcome = evaluate(self.region, arrays, lambda attrs: store.array(attrs.key), key, self._gradient, again)
+            results = [np.array(value, order="C") for value in outcome.values]
+            writes = {name: np.array(value) for name, value in outcome.writes.items()}
+            store.change(writes, outcome.gradients, then=then)
+        except BaseException:
+            if self._draws and not done:
+                store.return_run_number(number)
+            raise
         return results
 
     def _gradient(self, key: str) -> Array | None:

@@ -23,6 +23,7 @@ not wait but asks the C library instead. A forked child goes on with the blocks 
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import functools
 import importlib
@@ -434,9 +435,10 @@ class Recycler:
         new = ctypes.pythonapi.PyCapsule_New
         new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         self.handler: object = new(ctypes.addressof(self._allocator), _CAPSULE, None)
-        self._set_handler: Callable[[object], object] = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(
-            numpy_api(SET_HANDLER)
-        )
+        set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(numpy_api(SET_HANDLER))
+        # NumPy keeps the handler in force in a context variable: it is in this context, and in no other one.
+        self._context = contextvars.Context()
+        self._context.run(set_handler, self.handler)
         self._trim = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(module.address("trim"))
         self._module = module
         # Arrays may outlive this module and everything else in Python: nothing of this is ever freed.
@@ -448,11 +450,7 @@ class Recycler:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> Array:
         """An uninitialised array whose memory comes from the pool."""
-        before = self._set_handler(self.handler)
-        try:
-            return np.empty(shape, dtype)
-        finally:
-            self._set_handler(before)
+        return self._context.copy().run(np.empty, shape, dtype)  # in one step; a context is for one thread at a time
 
     def trim(self) -> None:
         """Give all idle blocks back to the system."""

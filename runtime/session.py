@@ -7,7 +7,6 @@ recently used given up first, by graph version, fetches, feeds with their types,
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,9 @@ from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
+from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.state import Store, variable_key
+from staticgrad.runtime.state import CLOSED, TORN, Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Session:
         matmul_precision: ``"highest"`` computes products in the dtype of their operands.
 
     May be used from several threads: runs that write state take turns.
+
+    Ctrl-C, or any signal handler that raises, ends a long run of the main thread between two steps, turns of a loop or
+    chunks of a kernel, with state as before the run; a run that has begun to write variables or gradients ends first.
+    A process that is forked has the session as it was between two runs; where another thread was writing it, the child
+    refuses it.
     """
 
     def __init__(
@@ -92,7 +97,7 @@ class Session:
         self.matmul_precision = matmul_precision
         self.store = Store(self.graph, int(seed))
         self.compile_count = 0  # programs compiled so far
-        self.compiling = threading.RLock()
+        self.compiling = Lock()
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
@@ -116,14 +121,19 @@ class Session:
         results that nobody holds goes back to the system; results that somebody holds stay as they are."""
         from staticgrad.runtime import results
 
-        self.store.closed[0] = 1
+        self.store.closed[0] = CLOSED
         self._runners.clear()
         self._executables.clear()
         self._tapes.clear()
         results.trim()
 
     def check_open(self) -> None:
-        """Raise ``StaticGradError`` if the session is closed."""
+        """Raise ``StaticGradError`` if the session is closed, or if this process was forked while it was written."""
+        if self.store.closed[0] == TORN:
+            raise StaticGradError(
+                "this process was forked while another thread was writing the session's variables or gradients, of"
+                " which it has but a part: make a new session here, or fork while no thread runs a program that writes"
+            )
         if self.store.closed[0]:
             raise StaticGradError("the session is closed")
 
@@ -255,11 +265,15 @@ class Session:
         )
         runner = self._runners.get(key)
         if runner is None:
-            with self.compiling:
-                runner = self._runners.get(key)
-                if runner is None:
-                    region = self._region([*tensors, *ops], feeds)
-                    runner = self._runners.put(key, self._runner(region, planning_seconds, memory_budget, autotune))
+
+            def compiled() -> Runner:
+                known = self._runners.get(key)  # another thread may have been quicker
+                if known is not None:
+                    return known
+                region = self._region([*tensors, *ops], feeds)
+                return self._runners.put(key, self._runner(region, planning_seconds, memory_budget, autotune))
+
+            runner = self.compiling.exclusive(compiled)
         return runner
 
     def timed_runner(
@@ -321,8 +335,8 @@ class Session:
         """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's. With
         ``prepares`` what follows from variables alone is kept from call to call."""
         self.check_open()
-        with self.compiling:
-            self.compile_count += 1
+
+        def loaded() -> Runner:
             if config.get("BACKEND") == "reference":
                 from staticgrad.runtime.reference import ReferenceRunner
 
@@ -333,6 +347,13 @@ class Session:
 
             options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
             return NativeRunner(binary(region, replace(options, prepares=prepares), held), self.store)
+
+        def counted() -> Runner:
+            runner = loaded()
+            self.compile_count += 1
+            return runner
+
+        return self.compiling.exclusive(counted)
 
     def program(
         self,
@@ -390,11 +411,15 @@ class Session:
         key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
-            with self.compiling:
-                programs = self._tapes.get(key)
-                if programs is None:
-                    types = types_of(list(fed), shapes)
-                    programs = self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+
+            def planned() -> TapePrograms:
+                known = self._tapes.get(key)
+                if known is not None:
+                    return known
+                types = types_of(list(fed), shapes)
+                return self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+
+            programs = self.compiling.exclusive(planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(

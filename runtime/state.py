@@ -1,5 +1,8 @@
 """The state of one session: variables, accumulated gradients, the run number, and the lock that guards them.
 
+What changes together changes in one step (``runtime.locks.at_once``, or at the end of a program's call in machine
+code): an exception of a signal handler finds it as it was before or as it is after.
+
 Every variable lies in the same memory for as long as the session lives, 64-byte aligned and C-contiguous: compiled
 programs hold its address and write in place. Those that a program needs first lie side by side, since memory that is
 new to the process is found faster in a few large pages than in many small ones. All writes are counted, and the version
@@ -8,11 +11,11 @@ of a variable is the number of the last one that changed it.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import iadd, setitem
 
 import numpy as np
 
@@ -21,9 +24,11 @@ from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed
 from staticgrad.optable import Array
+from staticgrad.runtime.locks import Lock, Word, at_once
 from staticgrad.types import Shape, TensorType, sizes
 
 ALIGNMENT = 64
+CLOSED, TORN = 1, 2  # of a session's ``closed``: by its user; in a forked child, half changed by a thread of the parent
 
 
 def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
@@ -68,83 +73,14 @@ def first_value(attrs: VariableAttributes, seed: int) -> Array:
     return value.astype(attrs.dtype, copy=False)
 
 
-class StateLock:
-    """Writers take turns; readers see no half-written value.
+class Accumulated:
+    """The sum of a gradient so far: ``array``, which counts only while ``there`` is 1."""
 
-    ``brief`` is for everything done in Python and for short readers; ``shared`` for long readers, which run side by
-    side; ``exclusive`` for writers and for programs that call back into Python. The thread that holds it may take it
-    again, since a callback may run the session. A shared reader never calls back, so nobody waits for a lock while a
-    callback needs it.
+    __slots__ = ("array", "there")
 
-    ``gate`` counts the holders of every kind, in memory that compiled entries read: while it is zero and the
-    interpreter's lock is held, nobody else is inside.
-    """
-
-    def __init__(self) -> None:
-        self.mutex = threading.RLock()
-        self.idle = threading.Condition(self.mutex)
-        self.readers = 0
-        self.gate = np.zeros(1, np.int64)
-        self._brief = _Brief(self)
-        self._shared = _Shared(self)
-        self._exclusive = _Exclusive(self)
-
-    def brief(self) -> contextlib.AbstractContextManager[None]:
-        return self._brief
-
-    def shared(self) -> contextlib.AbstractContextManager[None]:
-        return self._shared
-
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        return self._exclusive
-
-
-class _Hold(contextlib.AbstractContextManager[None]):
-    def __init__(self, lock: StateLock) -> None:
-        self._lock = lock
-        self._gate = lock.gate.data  # whose items are read and written faster than an array's
-
-
-class _Brief(_Hold):
-    def __enter__(self) -> None:
-        self._lock.mutex.acquire()
-        self._gate[0] += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._gate[0] -= 1
-        self._lock.mutex.release()
-
-
-class _Shared(_Hold):
-    def __enter__(self) -> None:
-        with self._lock.mutex:
-            self._gate[0] += 1
-            self._lock.readers += 1
-
-    def __exit__(self, *_: object) -> None:
-        lock = self._lock
-        with lock.mutex:
-            self._gate[0] -= 1
-            lock.readers -= 1
-            if not lock.readers:
-                lock.idle.notify_all()
-
-
-class _Exclusive(_Hold):
-    def __enter__(self) -> None:
-        lock = self._lock
-        lock.mutex.acquire()
-        try:
-            while lock.readers:
-                lock.idle.wait()
-        except BaseException:  # Ctrl-C while waiting
-            lock.mutex.release()
-            raise
-        self._gate[0] += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._gate[0] -= 1
-        self._lock.mutex.release()
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.there = np.zeros(1, np.int64)
 
 
 class Store:
@@ -154,30 +90,39 @@ class Store:
         if not -(2**63) <= seed < 2**64:
             raise StaticGradError(f"a seed is an int of 64 bits, not {seed}")
         self.graph = graph
-        self.lock = StateLock()
+        self.lock = Lock(self._tear)
         # Read and written by compiled entries, hence in memory of its own: the seed's 64 bits, and how many earlier
         # runs took random numbers; whether the session is closed; how many writes of variables there were.
         self.random = np.array([_signed(seed), 0], np.int64)
         self.closed = np.zeros(1, np.int64)
         self.write_count = np.zeros(1, np.int64)
-        self._initializing = threading.RLock()  # not the state's lock: who compiles may hold it, and waits for nobody
+        self._initializing = Lock()  # not the state's lock: who compiles may hold it, and waits for nobody
         self._values: dict[str, Array] = {}
         self._versions: dict[str, Array] = {}
-        self._gradients: dict[str, Array] = {}
-        self._forgotten: dict[str, Array] = {}  # the memory of gradients that were zeroed
+        self._gradients: dict[str, Accumulated] = {}
+        self._forgotten: dict[str, Accumulated] = {}  # whose memory is taken again
 
     def copy(self) -> Store:
         """Variables, gradients and random state as they are now, in memory of their own."""
         other = Store(self.graph, self.seed)
-        with self.lock.brief():
-            other.random[:] = self.random
-            other.write_count[:] = self.write_count
-            for key, value in self._values.items():
-                array = other._values[key] = aligned_empty(value.shape, value.dtype)
-                array[...] = value
-                other._versions[key] = self._versions[key].copy()
-            other._gradients = {key: value.copy() for key, value in self._gradients.items()}
+        self.lock.brief(self._copy_to, other)
         return other
+
+    def _copy_to(self, other: Store) -> None:
+        other.random[:] = self.random
+        other.write_count[:] = self.write_count
+        for key, value in self._values.items():
+            array = other._values[key] = aligned_empty(value.shape, value.dtype)
+            array[...] = value
+            other._versions[key] = self._versions[key].copy()
+        for key, sum_ in self._gradients.items():
+            if sum_.there[0]:
+                copied = other._gradients[key] = Accumulated(sum_.array.copy())
+                copied.there[0] = 1
+
+    def _tear(self) -> None:
+        """In a forked child: another thread of the parent was changing the state."""
+        self.closed[0] = TORN
 
     # -- variables --------------------------------------------------------------------------------------------------
 
@@ -196,19 +141,20 @@ class Store:
 
     def initialize(self, keys: Iterable[str]) -> None:
         """Make those of these variables that have not been used yet, side by side."""
-        with self._initializing:
-            new = [self.attributes(key) for key in dict.fromkeys(keys) if key not in self._values]
-            arrays = side_by_side([TensorType(attrs.shape, attrs.dtype) for attrs in new])
-            for attrs, array in zip(new, arrays, strict=True):
-                array[...] = first_value(attrs, self.seed)
-                self._versions[attrs.key] = np.zeros(1, np.int64)
-                self._values[attrs.key] = array
+        self._initializing.exclusive(self._initialize, keys)
+
+    def _initialize(self, keys: Iterable[str]) -> None:
+        new = [self.attributes(key) for key in dict.fromkeys(keys) if key not in self._values]
+        arrays = side_by_side([TensorType(attrs.shape, attrs.dtype) for attrs in new])
+        for attrs, array in zip(new, arrays, strict=True):
+            array[...] = first_value(attrs, self.seed)
+            self._versions[attrs.key] = np.zeros(1, np.int64)
+            self._values[attrs.key] = array
 
     def read(self, key: str) -> Array:
         """A copy of a variable's value."""
-        array = self.array(key)
-        with self.lock.brief():
-            return array.copy()
+        copy: Array = self.lock.brief(self.array(key).copy)
+        return copy
 
     @property
     def writes(self) -> int:
@@ -224,81 +170,110 @@ class Store:
         self.array(key)
         return self._versions[key]
 
-    def written(self, keys: tuple[str, ...]) -> None:
-        """Count a write of each of ``keys``."""
+    def count_writes(self, keys: Sequence[str]) -> None:
+        """Count a write of each of ``keys``, which a program has written."""
         for key in keys:
             self.write_count[0] += 1
             self._versions[key][0] = self.write_count[0]
 
     def write(self, values: Mapping[str, Array]) -> None:
         """Write several variables, all or none."""
-        arrays = {key: self.array(key) for key in values}
-        with self.lock.exclusive():
-            for key, array in arrays.items():
-                array[...] = values[key]
-            self.written(tuple(arrays))
+        self.change(values)
+
+    def change(
+        self,
+        values: Mapping[str, Array] | None = None,
+        sums: Mapping[str, Array] | None = None,
+        random: tuple[int, int] | None = None,
+        then: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        """Write variables, add to accumulated gradients, set seed and run number, and call ``then``, which are
+        functions of C: all of it in one step."""
+        for key in values or ():
+            self.array(key)
+        self.lock.exclusive(self._change, values or {}, sums or {}, random, then)
+
+    def _change(
+        self,
+        values: Mapping[str, Array],
+        sums: Mapping[str, Array],
+        random: tuple[int, int] | None,
+        then: Sequence[Callable[[], object]],
+    ) -> None:
+        changes: list[Callable[[], object]] = []
+        number = self.writes
+        for number, (key, value) in enumerate(values.items(), self.writes + 1):
+            changes.append(partial(setitem, self.array(key), ..., value))
+            changes.append(partial(setitem, self._versions[key], 0, number))
+        changes.append(partial(setitem, self.write_count, 0, number))
+        for key, value in sums.items():
+            memory = self.gradient_memory(key, TensorType(value.shape, value.dtype))
+            changes += [partial(iadd, memory.array, value), partial(setitem, memory.there, 0, 1)]
+        if random is not None:
+            changes.append(partial(setitem, self.random, ..., (_signed(random[0]), random[1])))
+        before = int(self.lock.words[Word.WRITING])  # not null in a function that a program calls which writes, too
+        writing = partial(setitem, self.lock.words, Word.WRITING)
+        at_once(partial(writing, 1), *changes, *then, partial(writing, before))
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
     def gradient(self, key: str) -> Array | None:
         """A copy of an accumulated gradient, None where there is none yet."""
-        with self.lock.brief():
-            array = self._gradients.get(key)
-            return None if array is None else array.copy()
+        return self.lock.brief(self._copy_of_gradient, key)
+
+    def _copy_of_gradient(self, key: str) -> Array | None:
+        return self._gradients[key].array.copy() if self.has_gradient(key) else None
 
     def has_gradient(self, key: str) -> bool:
-        return key in self._gradients
+        found = self._gradients.get(key)
+        return found is not None and bool(found.there[0])
 
-    def gradient_memory(self, key: str, type_: TensorType) -> tuple[Array, bool]:
-        """Zeros or the sum so far for a program to add to, and whether it is new. Memory that ``zero_gradients`` has
-        left is taken again.
+    def gradient_memory(self, key: str, type_: TensorType) -> Accumulated:
+        """The sum so far for a program to add to, or zeros, which are a gradient from when the program has said that
+        they are there. Memory that ``zero_gradients`` has left is taken again.
 
         Raises:
             GradientError: the sum so far is that of another shape (of a tensor with a free size).
         """
-        array = self._gradients.get(key)
-        if array is not None:
-            if array.shape != type_.shape:
+        found = self._gradients.get(key)
+        if found is not None and found.there[0]:
+            if found.array.shape != type_.shape:
                 raise GradientError(
                     f"the gradient of {key.rpartition(':')[0]!r} does not add to those accumulated before: call"
-                    f" zero_grad() when sizes change\n  expected shape {array.shape}\n  actual   shape {type_.shape}"
+                    f" zero_grad() when sizes change\n  expected shape {found.array.shape}"
+                    f"\n  actual   shape {type_.shape}"
                 )
-            return array, False
-        array = self._forgotten.pop(key, None)
+            return found
+        found = found or self._forgotten.pop(key, None)
+        array = found.array if found is not None else None
         if array is None or array.shape != type_.shape:
             array = aligned_empty(type_.shape, type_.dtype)
         array[...] = 0
-        return array, True
-
-    def keep_gradients(self, arrays: Mapping[str, Array]) -> None:
-        """Let these be the sums so far; a backward that a callback has called may have made some already."""
-        for key, array in arrays.items():
-            known = self._gradients.setdefault(key, array)
-            if known is not array:
-                known += array
+        new = self._gradients[key] = Accumulated(array)
+        return new
 
     def add_gradients(self, sums: Mapping[str, Array]) -> None:
         """Add to accumulated gradients."""
-        with self.lock.exclusive():
-            memory = {key: self.gradient_memory(key, TensorType(v.shape, v.dtype)) for key, v in sums.items()}
-            for key, (array, _) in memory.items():
-                array += sums[key]
-            self.keep_gradients({key: array for key, (array, fresh) in memory.items() if fresh})
+        self.change(sums=sums)
 
     def set_gradient(self, key: str, value: Array | None) -> None:
         """Let a copy of ``value`` be the sum so far, or None be none."""
-        with self.lock.exclusive():
-            if (before := self._gradients.pop(key, None)) is not None:
-                self._forgotten[key] = before
-            if value is not None:
-                array, _ = self.gradient_memory(key, TensorType(value.shape, value.dtype))
-                array[...] = value
-                self._gradients[key] = array
+        self.lock.exclusive(self._set_gradient, key, value)
+
+    def _set_gradient(self, key: str, value: Array | None) -> None:
+        gradients = {other: sum_ for other, sum_ in self._gradients.items() if other != key}
+        if value is not None:
+            new = gradients[key] = Accumulated(aligned_empty(value.shape, value.dtype))
+            new.array[...] = value
+            new.there[0] = 1
+        self._gradients = gradients
 
     def zero_gradients(self) -> None:
-        with self.lock.exclusive():
-            self._forgotten.update(self._gradients)
-            self._gradients.clear()
+        self.lock.exclusive(self._forget_gradients)
+
+    def _forget_gradients(self) -> None:
+        self._forgotten = {**self._forgotten, **self._gradients}
+        self._gradients = {}
 
     # -- random numbers ---------------------------------------------------------------------------------------------
 
@@ -312,21 +287,24 @@ class Store:
         return int(self.random[1])
 
     def set_random(self, seed: int, runs_drawn: int) -> None:
-        with self.lock.exclusive():
-            self.random[:] = _signed(seed), runs_drawn
+        self.change(random=(seed, runs_drawn))
 
     def take_run_number(self) -> int:
         """The number of this run among those that draw."""
-        with self.lock.brief():
-            number = int(self.random[1])
-            self.random[1] = number + 1
-            return number
+        return self.lock.brief(self._take_run_number)
+
+    def _take_run_number(self) -> int:
+        number = int(self.random[1])
+        self.random[1] = number + 1
+        return number
 
     def return_run_number(self, number: int) -> None:
         """A run that failed leaves the random state as it was, unless another run has drawn since."""
-        with self.lock.brief():
-            if self.random[1] == number + 1:
-                self.random[1] = number
+        self.lock.brief(self._return_run_number, number)
+
+    def _return_run_number(self, number: int) -> None:
+        if self.random[1] == number + 1:
+            self.random[1] = number
 
 
 def _signed(seed: int) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
@@ -63,6 +64,7 @@ class Step:
     block_bytes: int  # that it needs in the block
     peak_bytes: int  # of all that is kept and its arena
     is_last: bool  # nothing in the block can be read after it
+    may_tear: bool  # it works in the block, and may be interrupted there
 
 
 class TapePrograms:
@@ -134,9 +136,8 @@ class TapePrograms:
         step = self._steps.get((ledger.state, backward, retain_graph, alone))
         if step is None:
             passage = ledger.admit(outputs, shapes, retain_graph, inputs)
-            with self._session.compiling:
-                made = self._compile(backward, passage, alone)
-                step = self._steps.put((passage.before, backward, retain_graph, alone), made)
+            compiled = self._session.compiling.exclusive(self._compile, backward, passage, alone)
+            step = self._steps.put((passage.before, backward, retain_graph, alone), compiled)
         return step
 
     def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> Step:
@@ -158,6 +159,7 @@ class TapePrograms:
             block_bytes=arena if uses_up else 0,
             peak_bytes=arena if uses_up else arena + self._block_bytes(passage.before.held),
             is_last=all(s.is_output for s in passage.after.held),
+            may_tear=may_be_interrupted(runner) and uses_up,
         )
 
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
@@ -203,6 +205,13 @@ def arena_bytes(runner: Runner) -> int:
     return runner.interface.arena_bytes if isinstance(runner, NativeRunner) else 0
 
 
+def may_be_interrupted(runner: Runner) -> bool:
+    """Whether a signal handler can end a run after it began."""
+    from staticgrad.runtime.native import NativeRunner
+
+    return not isinstance(runner, NativeRunner) or runner.interface.polls
+
+
 def may_fail(runner: Runner) -> bool:
     """Whether a run can end in an error after it began."""
     from staticgrad.runtime.native import NativeRunner
@@ -217,7 +226,8 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session", "_values",
+        "__weakref__", "_closed", "_is_torn", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session",
+        "_values",
         "_writes",
     )  # fmt: skip
 
@@ -229,6 +239,7 @@ class Tape:
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
         self._running = 0  # backwards: one that a hook calls runs inside of another
+        self._is_torn = False  # a backward that works in the block was interrupted
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = session.store.writes
         self._kept = programs.blocks.take()
@@ -306,32 +317,46 @@ class Tape:
         outputs, grads = self._arguments(output, grad)
         ends = None if inputs is None else self._ends(inputs)
         shapes = tuple([None if g is None else g.shape for g in grads])
-        while True:
+        given, is_done = [g for g in grads if g is not None], False
+        while not is_done:
             step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
-            with self._session.store.lock.exclusive():
-                if step.passage.before is self._ledger.state:  # no other thread has called a backward meanwhile
-                    return self._take(step, [g for g in grads if g is not None])
+            is_done = self._session.store.lock.exclusive(self._take, step, given)
 
-    def _take(self, step: Step, grads: Sequence[Array]) -> None:
-        """Run a backward; the state's lock is held."""
-        kept, values = self._kept, self._values
+    def _take(self, step: Step, grads: Sequence[Array]) -> bool:
+        """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
+        thread has called a backward meanwhile."""
+        kept, values, ledger = self._kept, self._values, self._ledger
+        if ledger.ran:  # done, though an exception ended its call before it was counted
+            ledger.settle()
+            self._is_torn = False
+        if step.passage.before is not ledger.state:
+            return False
         self._check_open()
+        if self._is_torn:
+            raise BuffersFreedError(
+                "an earlier backward was interrupted (Ctrl-C, a time limit) while it used up this tape's values; no"
+                " gradient has changed: run the forward again, or pass retain_graph=True"
+            )
         self._check_unchanged(step.variables)
         if step.block_bytes > kept.block.memory.nbytes:
             self._programs.blocks.grow(kept, step.block_bytes)
         values = [*kept.block.values, *values]
+        kept.then = partial(ledger.ran.append, step.passage)
+        self._is_torn = step.may_tear  # until it has run
         self._running += 1
         try:
             step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
         finally:
             self._running -= 1
-        self._ledger.commit(step.passage)
+        ledger.settle()
+        self._is_torn = False
         if not self._running:
-            self._programs.freed(kept, self._ledger.state.held)
+            self._programs.freed(kept, ledger.state.held)
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
         if step.is_last:
             self._kept = kept.without_block()
         kept.raise_late()
+        return True
 
     def _arguments(
         self, output: Tensor | Sequence[Tensor], grad: Any

@@ -41,7 +41,6 @@ import os
 import platform
 import signal
 import sys
-import threading
 import time
 from typing import Any
 
@@ -50,6 +49,7 @@ import numpy as np
 from staticgrad import config
 from staticgrad.compiler.emit.native import NativeModule, named_words
 from staticgrad.compiler.emit.target import GENERIC
+from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.runtime.state import aligned_empty
 
@@ -585,7 +585,7 @@ class Pool:
 
 
 _pools: dict[int, Pool] = {}
-_lock = threading.Lock()
+_lock = reentrant_lock()
 
 
 @functools.cache
@@ -597,9 +597,7 @@ def _module() -> NativeModule:
 
 
 def _start_again() -> None:
-    """In a forked child: the workers and whoever held a lock have stayed with the parent."""
-    global _lock
-    _lock = threading.Lock()
+    """In a forked child: the workers have stayed with the parent."""
     for pool in _pools.values():
         pool.reset()
 

@@ -59,6 +59,17 @@ class _Spec(ctypes.Structure):
                 ("flags", ctypes.c_uint), ("slots", ctypes.c_void_p))  # fmt: skip
 
 
+class MethodDef(ctypes.Structure):
+    """``PyMethodDef``: a function of machine code that becomes one of Python."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
 def interpreter_address(name: str) -> int:
     """The address of a function of the interpreter."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0

@@ -22,6 +22,7 @@ import numpy as np
 
 from staticgrad import numpy_calls
 from staticgrad.errors import GraphError, SourceLine, called_for, user_source
+from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
 from staticgrad.reach import reach
@@ -565,7 +566,7 @@ class Graph:
         self.hook_calls: list[HookCall] = []
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
 
     def __enter__(self) -> Graph:
         _state.graphs.append(writable(self))

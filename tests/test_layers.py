@@ -18,7 +18,7 @@ from tree import ROOT, modules
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
         "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
-        "staticgrad.frozen", "staticgrad.reach")),
+        "staticgrad.forks", "staticgrad.frozen", "staticgrad.reach")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
@@ -70,7 +70,10 @@ LATER = (
 # The project's own modules that it does import; benchmarks/startup.py says how long that takes.
 AT_ONCE = {
     "staticgrad",
-    *(f"staticgrad.{name}" for name in ("collection", "errors", "frozen", "graph", "optable", "reach", "types")),
+    *(
+        f"staticgrad.{name}"
+        for name in ("collection", "errors", "forks", "frozen", "graph", "numpy_calls", "optable", "reach", "types")
+    ),
 }
 
 

@@ -44,8 +44,8 @@ class Record:
 INTERNAL = {
     "accumulate_grad", "apply_dropout", "apply_sigmoid_cross_entropy", "bounds_check", "convolution",
     "convolution_input_grad", "convolution_weight_grad", "dot", "fold", "gather", "getitem", "index", "index_add",
-    "latest_value", "multiply_no_nan", "multiply_zeros", "pad_with", "scatter_add", "size_value", "standardize",
-    "unbroadcast", "window",
+    "latest_value", "multiply_no_nan", "multiply_zeros", "pad_with", "product_of_others", "scatter_add", "size_value",
+    "standardize", "unbroadcast", "window",
 }  # fmt: skip
 
 

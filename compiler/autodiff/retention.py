@@ -10,6 +10,7 @@ node that saves (``saves``) is refused before anything changes; spent nodes that
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -216,14 +217,16 @@ class Retention(Generic[H]):
 
 
 class Ledger(Generic[H]):
-    """What the backwards of one tape have spent, and which call spent what."""
+    """What the backwards of one tape have spent, and which call spent what. Whoever runs one appends its passage to
+    ``ran`` in one step with what it changes, so that it counts even where an exception ends the call right after."""
 
-    __slots__ = ("_calls", "_changes", "_rule", "state")
+    __slots__ = ("_calls", "_changes", "_rule", "ran", "state")
 
     def __init__(self, rule: Retention[H]) -> None:
         self._rule = rule
         self._calls = 0
         self._changes: list[tuple[int, Passage[H]]] = []  # the calls that changed the state
+        self.ran: deque[Passage[H]] = deque()  # admitted backwards that are done and not yet counted
         self.state = rule.start
 
     def admit(
@@ -252,6 +255,12 @@ class Ledger(Generic[H]):
         if node is not None:
             raise self._freed(node)
         return self._rule.passage(before, outputs, retain_graph, inputs)
+
+    def settle(self) -> None:
+        """Count the backwards that ran."""
+        while self.ran:
+            self.commit(self.ran[0])
+            self.ran.popleft()
 
     def commit(self, passage: Passage[H]) -> None:
         """Count an admitted backward as done."""

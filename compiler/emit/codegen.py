@@ -6,9 +6,11 @@ form that the code generator wants. This is the one module that needs LLVM; a pr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,23 @@ CODEGEN_LEVEL = 2
 # LLVM through llvmlite is used by one thread at a time; library names are unique in the process.
 _lock = threading.RLock()
 _numbers = itertools.count()
+
+
+def _before_fork() -> None:
+    """Wait until no other thread is inside LLVM, whose locks a child would find held for ever; llvmlite's own lock is
+    held by finalizers, too."""
+    _lock.acquire()
+    _llvmlites_lock.__enter__()
+
+
+def _after_fork() -> None:
+    _llvmlites_lock.__exit__(None, None, None)
+    _lock.release()
+
+
+_llvmlites_lock: Any = getattr(llvm.ffi.lib, "_lock", contextlib.nullcontext())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 @functools.cache
@@ -70,7 +89,7 @@ def objects(texts: Sequence[str], target: Target) -> list[bytes]:
     with _lock:
         machines = [_new_machine(target) for _ in texts]
         modules = [_parsed(text, machine) for text, machine in zip(texts, machines, strict=True)]
-    return _all_emitted(machines, modules)
+        return _all_emitted(machines, modules)
 
 
 @phase("machine code")
@@ -80,8 +99,11 @@ def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
 
 @phase("machine code")
 def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> list[bytes]:
-    with ThreadPoolExecutor(min(config.available_cores(), len(modules))) as threads:
+    threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
+    try:
         return list(threads.map(_emitted_unlocked, machines, modules))
+    finally:
+        threads.shutdown(cancel_futures=True)  # what an exception ends here does not begin the rest
 
 
 def _emitted_unlocked(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:

@@ -7,11 +7,13 @@ Kernels that are equal up to their operands are one function, and those that tak
 filled with 0xFF bytes (NaN for floats, -1 for integers) where nothing lies that lives, at the start and after the last
 use of each buffer, so a read outside its life shows at once. A ``timed`` program notes the clock after each step. Steps
 that are ``prepared`` (``prepare.py``) come first, and run only if a variable that they read has another version than
-when they ran last.
+when they ran last. A program that takes long looks between steps and in loops whether it shall end (``emit.polls``),
+until the first write of state.
 """
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +25,7 @@ from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
+from staticgrad.compiler.emit.polls import POLL_SECONDS, commit, end_if_interrupted
 from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
@@ -30,7 +33,7 @@ from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, Prepared, Slot
-from staticgrad.compiler.steps.loops import Branch, Loop
+from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
 from staticgrad.compiler.steps.step import Kernel, Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
@@ -48,6 +51,7 @@ class Entry:
     text: str
     checks: tuple[Check, ...]
     shares: bool  # some kernel can use a pool
+    polls: bool  # it looks whether it shall end
 
 
 def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int, ...]:
@@ -142,6 +146,7 @@ class _Main:
         checks: list[Check],
         name: str = "main",
         base: int = 0,
+        polls_before: float = 0,
     ) -> None:
         self.module = module
         self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=name != "main")
@@ -151,6 +156,8 @@ class _Main:
         self.numbers = numbers
         self.checks = checks  # of the whole program
         self.shares = False
+        self.polls_before = polls_before  # the program looks whether it shall end in steps before this one
+        self._unseen = 0.0  # estimated seconds since it last did
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
         self._ticks: Value | None = None  # where the time after each step is noted
@@ -216,13 +223,13 @@ class _Main:
         """A call of a function of its own for some steps."""
         known = len(self.checks)
         name = self.module.unique(f"{self.f.name}.steps{first}")
-        part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base)
+        part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base, self.polls_before)
         part._ticks, part._ending = self._ticks, self._ending
         part._steps(steps, first)
         part._finish()
         self.shares |= part.shares
         status = self.f.call(name, "i32", *self.f.params)
-        if len(self.checks) > known:
+        if len(self.checks) > known or first < self.polls_before:
             with self.f.when(self.f.compare("icmp ne", status, integer(0, "i32"))):
                 self.f.ret(status)
                 self.f.block(self.f.label("unreachable"))
@@ -233,7 +240,12 @@ class _Main:
             self._pointers = self.f.emit("ptr", f"alloca ptr, i64 {max(1, *operands)}, align 8")
         self._load_bases(steps)
         for time, step in enumerate(steps, first):
-            self._step(step)
+            if time == self.polls_before and time:
+                commit(self.f)
+            polls = time < self.polls_before
+            self._step(step, polls)
+            if polls:
+                self._look(step)
             self._note_time(time + 1)
             for temp in self._ending.get(time + 1, ()):
                 self._fill(self.plan.offsets[temp], temp.nbytes)
@@ -262,7 +274,16 @@ class _Main:
             args = (place, integer(POISON - 256, "i8"), integer(nbytes), integer(0, "i1"))
             self.f.call("llvm.memset.p0.i64", "void", *args)
 
-    def _step(self, step: Step) -> None:
+    def _look(self, step: Step) -> None:
+        """The program ends if it shall: it asks where that was long ago, and is told where a kernel may have been."""
+        self._unseen += step.seconds
+        asks = self._unseen >= POLL_SECONDS
+        if asks:
+            self._unseen = 0.0
+        if asks or (step.kernel is not None and is_shared(step.kernel, self.module.target)):
+            end_if_interrupted(self.f, asks=asks)
+
+    def _step(self, step: Step, polls: bool) -> None:
         if step.kernel is not None:
             shared = is_shared(step.kernel, self.module.target)
             self.shares |= shared
@@ -271,13 +292,13 @@ class _Main:
             scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
             self.f.call(name, "void", *pointers, scratch, *self.f.params[2:] * shared)
         elif step.loop is not None:
-            self._run_parts(step, step.loop)
+            self._run_parts(step, step.loop, polls)
         elif step.callback is not None:
             self._call_out(step)
         elif step.check is not None:
             self._test(step.check, step.operands[0])
 
-    def _run_parts(self, step: Step, loop: Loop | Branch) -> None:
+    def _run_parts(self, step: Step, loop: Loop | Branch, polls: bool) -> None:
         """A loop or branch: its parts become functions of their own, with arenas inside the scratch memory."""
         scratch = step.scratch
         assert scratch is not None
@@ -285,7 +306,8 @@ class _Main:
         for part, arena in zip(loop.parts, loop.arenas, strict=True):
             base = self.base + self.plan.offsets[scratch] + arena
             name = self.module.unique(f"{self.f.name}.{step.name}")
-            writer = _Main(self.module, _numbers(part.slots), part.plan, self.poison, self.checks, name, base)
+            until = math.inf if polls else 0
+            writer = _Main(self.module, _numbers(part.slots), part.plan, self.poison, self.checks, name, base, until)
             writer.write(part.steps)
             self.shares |= writer.shares
             functions.append(name)
@@ -293,7 +315,7 @@ class _Main:
         def operand(number: int) -> Value:
             return self._address(step.operands[number].memory)
 
-        write_step(step, LoopWriter(self.f, operand, lambda place: self._address(scratch, place), functions))
+        write_step(step, LoopWriter(self.f, operand, lambda place: self._address(scratch, place), functions, polls))
 
     def _call_out(self, step: Step) -> None:
         f, check, slot = self.f, step.check, step.callback
@@ -302,7 +324,8 @@ class _Main:
         assert table is not None
         for position, operand in enumerate(step.operands):
             f.store(self._address(operand.memory), f.offset(table, position, "ptr"))
-        status = f.emit("i32", f"call i32 {self._bases[slot].text}({table})")
+        words = self._bases[slot]
+        status = f.emit("i32", f"call i32 {f.load('ptr', words).text}({words}, {table})")
         if check is not None:
             self._end_if(f.compare("icmp ne", status, integer(0, "i32")), check)
 
@@ -367,8 +390,10 @@ def emit_entry(
 ) -> Entry:  # fmt: skip
     """The text of the module that runs ``steps`` over ``plan``."""
     module = Module(target)
-    main = _Main(module, _numbers(slots), plan, poison, [])
+    writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
+    polls = sum(step.seconds for step in steps[:writing]) >= POLLS_FROM
+    main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0)
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)
-    return Entry(module.text(), tuple(main.checks), main.shares)
+    return Entry(module.text(), tuple(main.checks), main.shares, polls)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Value, integer
+from staticgrad.compiler.emit.polls import POLL_SECONDS, end_if_interrupted, turns_between
 from staticgrad.compiler.program import FeedSlot, FetchSlot
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.steps.step import Step
@@ -23,9 +24,13 @@ class LoopWriter:
         operand: gives an operand's address.
         place: gives the address of a byte of the step's scratch memory.
         functions: the names of the parts' functions.
+        polls: whether a loop that takes long looks whether the program shall end.
     """
 
-    def __init__(self, f: Function, operand: Address, place: Address, functions: Sequence[str]) -> None:
+    def __init__(
+        self, f: Function, operand: Address, place: Address, functions: Sequence[str], polls: bool = False
+    ) -> None:
+        self.polls = polls
         self.f = f
         self.operand = operand
         self.place = place
@@ -104,9 +109,18 @@ class LoopWriter:
         f.block(body)
         self._call(0, step.tables[0], step.arenas[0])
         self._advance(step, feeds, fetches)
+        if self.polls and step.seconds >= POLL_SECONDS:
+            self._look(step.taken, turns_between(step.turn_seconds))
         f.branch(head)
         f.block(done)
         self._end(step, feeds)
+
+    def _look(self, taken: int, every: int) -> None:
+        """After each so many turns, a power of two, the program may end."""
+        f = self.f
+        past = f.binary("and", f.load("i64", self.place(taken)), integer(every - 1))
+        with f.when(f.compare("icmp eq", past, integer(0))):
+            end_if_interrupted(f, asks=True)
 
     def _turns(self, step: Loop) -> Value | None:
         if step.counted:

@@ -388,7 +388,7 @@ class Lowering:
 
     def writers_before_failures(self) -> set[Node]:
         """Writes of state that are not deferred, in steps that something that may fail comes after."""
-        early = ancestors([step for step in self.steps if step.check is not None], dependencies(self.steps))
+        early = ancestors([step for step in self.steps if step.can_fail], dependencies(self.steps))
         return {
             node
             for node in self.region.graph.nodes

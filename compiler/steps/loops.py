@@ -13,6 +13,7 @@ result and in a spare buffer of the loop's scratch memory, such that the last tu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 WORD = 8
+TURN_SECONDS = 5e-9  # of a loop, beside what its parts take
+POLLS_FROM = 1e-3  # estimated seconds of a program, or of a loop, that looks whether it shall end
 
 Lent = ConstantSlot | KeySlot | CallbackSlot
 
@@ -64,6 +67,11 @@ class Part:
     @property
     def flops(self) -> int:
         return sum(step.flops for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """A rough lower bound of its time."""
+        return sum(step.seconds for step in self.steps)
 
 
 class _Layout:
@@ -135,6 +143,18 @@ class Loop:
         return sum(part.flops for part in self.parts) * (1 if self.length is None else self.length)
 
     @property
+    def turn_seconds(self) -> float:
+        """A rough lower bound of the time of a turn."""
+        return TURN_SECONDS + sum(part.seconds for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        """The same of all turns; infinite where nothing bounds their number."""
+        if self.length is None:
+            return math.inf
+        return self.length * self.turn_seconds if self.length else 0.0
+
+    @property
     def title(self) -> str:
         if self.length is None:
             return "loop while a condition holds"
@@ -183,6 +203,10 @@ class Branch:
     @property
     def flops(self) -> int:
         return max(part.flops for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        return max(part.seconds for part in self.parts)
 
     @property
     def title(self) -> str:

@@ -78,7 +78,7 @@ def _order(before: Dependencies, first: Sequence[Step], then: Sequence[Step]) ->
 
 def _guard_state(steps: Sequence[Step], before: Dependencies) -> None:
     """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
-    writing = [step for step in steps if any(isinstance(m, (StateSlot, GradSlot)) for m in step.writes)]
+    writing = [step for step in steps if step.writes_state]
     failing = [step for step in steps if step.can_fail]
     if writing and failing:
         barrier = Barrier()

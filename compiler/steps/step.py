@@ -14,8 +14,18 @@ from dataclasses import dataclass, field, replace
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.routines import Batch
-from staticgrad.compiler.program import CallbackSlot, Check, Slot
-from staticgrad.compiler.steps.loops import Branch, Loop
+from staticgrad.compiler.program import (
+    CallbackSlot,
+    Check,
+    ConstantSlot,
+    FeedSlot,
+    FetchSlot,
+    GradSlot,
+    Slot,
+    StateSlot,
+    least_seconds,
+)
+from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
 from staticgrad.errors import SourceLine
 
 
@@ -30,6 +40,20 @@ class Temp:
 
 
 Memory = Slot | Temp
+
+
+def memory_bytes(memory: Memory) -> int:
+    match memory:
+        case Temp():
+            return memory.nbytes
+        case FeedSlot() | FetchSlot() | StateSlot() | GradSlot():
+            return memory.type.nbytes
+        case ConstantSlot():
+            return int(memory.value.nbytes)
+        case _:
+            return 0
+
+
 Kernel = Nest | Contraction | Convolution | Packing | Batch
 
 
@@ -64,7 +88,24 @@ class Step:
 
     @property
     def can_fail(self) -> bool:
-        return self.check is not None or (self.loop is not None and bool(self.loop.checks))
+        """Whether the program can end here: at a check, or in a loop that looks whether it shall."""
+        loop = self.loop
+        return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= POLLS_FROM))
+
+    @property
+    def writes_state(self) -> bool:
+        return any(isinstance(memory, (StateSlot, GradSlot)) for memory in (*self.writes, *self.adds))
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it touches at least once."""
+        return sum(memory_bytes(memory) for memory in dict.fromkeys((*self.reads, *self.writes, *self.adds)))
+
+    @property
+    def seconds(self) -> float:
+        """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
+        own = least_seconds(self.flops, self.nbytes)
+        return own if self.loop is None else max(own, self.loop.seconds)
 
     @property
     def memories(self) -> tuple[Memory, ...]:

@@ -33,7 +33,6 @@ Hooks and the retained set are read when ``plan_tape`` is called.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
@@ -46,6 +45,7 @@ from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.compiler.tapes.store import REMADE, Store
 from staticgrad.errors import GradientError, SourceLine, at_source
+from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated
 from staticgrad.ops.effects import BOUNDS_CHECK
@@ -152,7 +152,7 @@ class TapePlan:
         self._feeds = dict(feeds)
         self._budget = memory_budget
         self._check_numerics = check_numerics
-        self._lock = threading.RLock()
+        self._lock = reentrant_lock()
         self._graph = Derivation(graph)
         self._fed = {x: index for index, x in enumerate(feeds)}
         self._sizes = bind_feeds(self._graph, feeds)

@@ -246,6 +246,11 @@ def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequen
 
     It has no derivative: use ``sg.stop_gradient`` on its operands, or ``sg.custom_gradient``.
 
+    While ``fn`` runs, a program that reads or writes variables holds its session for the thread of the run: ``fn`` may
+    use the session itself, but calls of other threads wait until the run has ended. So ``fn`` must not wait for another
+    thread that uses the session. One that joins such a thread makes that thread's call raise ``StaticGradError``; other
+    waits, for a queue or an event, cannot be told from slow work, and are warned of after some ten seconds.
+
     Args:
         fn: gets a NumPy array for each input; returns an array for each of ``dtypes_shapes`` (a lone one may be
             returned as it is).

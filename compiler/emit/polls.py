@@ -1,0 +1,64 @@
+"""Where a program looks whether it shall end: what a call in flight that can be interrupted hands over for that.
+
+A program that *polls* is called with the words of a context in the place of the pool (``runtime.interrupts``), or with
+null. The code that asks is a call, so it stands only between steps and turns of loops that take long, and before the
+first write of state: then the word ``COMMITTED`` is set, and the program runs to its end.
+"""
+
+from __future__ import annotations
+
+from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.program import INTERRUPTED, ContextWord
+
+POLL_SECONDS = 0.5e-3  # of estimated time between two looks of a program that takes ``steps.loops.POLLS_FROM``
+TURNS_SECONDS = 1e-4  # between two looks of a loop
+MOST_TURNS = 4096
+
+
+def turns_between(turn_seconds: float) -> int:
+    """After how many turns, a power of two, a loop looks."""
+    wanted = min(MOST_TURNS, max(1, int(TURNS_SECONDS / turn_seconds)))
+    return 1 << (wanted.bit_length() - 1)
+
+
+def end_if_interrupted(f: Function, *, asks: bool) -> None:
+    """End the program if it shall end; unless ``asks``, only if it was told so before, in the chunks of a kernel."""
+    stopped = f.call(_asking(f.module) if asks else _told(f.module), "i1", f.params[2])
+    with f.when(stopped):
+        f.ret(integer(INTERRUPTED, "i32"))
+        f.block(f.label("unreachable"))
+
+
+def commit(f: Function) -> None:
+    """From here on the program runs to its end."""
+    context = f.params[2]
+    with f.when(f.compare("icmp ne", context, Value("null", "ptr"))):
+        f.store(integer(1), f.offset(context, ContextWord.COMMITTED, "i64"))
+
+
+def _asking(module: Module) -> str:
+    """i1 interrupted(ptr context)"""
+    return _function(module, "interrupted", ContextWord.POLL)
+
+
+def _told(module: Module) -> str:
+    """i1 stopped(ptr context)"""
+    return _function(module, "stopped", ContextWord.STOPPED)
+
+
+def _function(module: Module, name: str, word: int) -> str:
+    known = module.shared(name)
+    if known is not None:
+        return known
+    f = module.function(module.unique(name), ["ptr"], "i1")
+    (context,) = f.params
+    with f.when(f.compare("icmp eq", context, Value("null", "ptr"))):
+        f.ret(integer(0, "i1"))
+        f.block(f.label("unreachable"))
+    place = f.offset(context, word, "i64")
+    if word == ContextWord.POLL:
+        status = f.emit("i32", f"call i32 {f.load('ptr', place).text}({context})")
+        f.ret(f.compare("icmp ne", status, integer(0, "i32")))
+    else:
+        f.ret(f.compare("icmp ne", f.emit("i64", f"load volatile i64, {place}"), integer(0)))
+    return module.share(name, f.finish())

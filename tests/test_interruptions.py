@@ -1,0 +1,760 @@
+"""Exceptions at any bytecode, signals in the middle of a run, forks beside one: nobody hangs, and state is whole."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import random_graphs
+from support.concurrency import in_threads
+from support.injection import ends_with_injection
+from support.sampling import relative_error
+from support.selection import slow
+
+import staticgrad as sg
+from staticgrad import collection
+from staticgrad.compiler.emit import entry, loops, polls
+from staticgrad.compiler.steps import step
+from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
+from staticgrad.runtime.locks import Lock, Word
+
+FILES = frozenset(
+    m.__file__ or "" for m in (executable, locks, native, recent, reference, results, session, state, tape)
+)
+HANG = 120  # seconds after which something that should have ended counts as hanging
+Array = np.ndarray[Any, Any]
+
+pytestmark = pytest.mark.skipif(not Lock().is_native, reason="locks are Python's own here")
+
+
+# -- an exception at every bytecode -----------------------------------------------------------------------------------
+
+
+class Counting:
+    """A session whose runs add 1 to a variable of two elements and draw numbers, and what its state is."""
+
+    def __init__(self, size: int = 2) -> None:
+        with sg.Graph() as graph:
+            self.x = sg.placeholder((size,), name="x")
+            self.w = sg.Variable(np.zeros(size, np.float32), name="w")
+            self.v = sg.Variable(np.zeros(size, np.float32), name="v")
+            self.y = sg.sum(self.x * self.w * self.w)
+            self.step = sg.group(sg.assign(self.w, self.w + 1), sg.assign(self.v, self.v + 1))
+            self.noise = sg.sum(sg.random.uniform((2,)))
+        self.session = sg.Session(graph, num_threads=1)
+        self.ones = np.ones(size, np.float32)
+
+    def state(self) -> tuple[float, float, int, int, float | None]:
+        """Two variables, how often they were written, runs that drew, and a gradient."""
+        w, v = self.session.get(self.w), self.session.get(self.v)
+        gradient = self.session.grad(self.w)
+        assert np.ptp(w) == np.ptp(v) == 0
+        store = self.session.store
+        return w[0], v[0], store.writes, store.runs_drawn, None if gradient is None else float(gradient[0])
+
+    def works(self) -> None:
+        """Another thread can run, write, and take a tape."""
+
+        def work(_: int) -> None:
+            self.session.set(self.v, self.session.get(self.v))
+            self.session.run([self.y, self.noise], {self.x: self.ones})
+
+        in_threads(1, work)
+
+
+def actions(c: Counting) -> dict[str, Callable[[], object]]:
+    s, feeds = c.session, {c.x: c.ones}
+    step, noisy = s.compile([c.y, c.step], [c.x]), s.compile([c.y, c.step, c.noise], [c.x])
+    other = np.full_like(c.ones, 3)
+    return {
+        "call": lambda: step(c.ones),
+        "call with an array to convert": lambda: step(list(c.ones)),
+        "call that draws": lambda: noisy(list(c.ones)),
+        "run": lambda: s.run([c.y, c.step], feeds),
+        "set": lambda: s.set(c.w, other),
+        "get": lambda: s.get(c.w),
+        "zero_grad": s.zero_grad,
+        "forward and backward": lambda: s.forward(c.y, feeds).backward(c.y),
+    }
+
+
+def changes(before: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    """The state after an action that has happened."""
+    w, v, writes, drawn, gradient = before
+    if "call" in name or name == "run":
+        return w + 1, v + 1, writes + 2, drawn + ("draws" in name), gradient
+    if name == "set":
+        return 3.0, v, writes + 1, drawn, gradient
+    if name == "zero_grad":
+        return w, v, writes, drawn, None
+    if name == "forward and backward":
+        return w, v, writes, drawn, (gradient or 0.0) + 2 * w
+    return before
+
+
+@pytest.mark.parametrize("releases", [False, True])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
+    backend: str, releases: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend == "reference":
+        if releases:
+            pytest.skip("the interpreter keeps Python's lock")
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
+    if releases:
+        monkeypatch.setattr(native, "KEEP_LOCK_BELOW", 0.0)
+    c = Counting()
+    stride = 1 if backend == "native" else 5  # the interpreter is slow beside a trace function
+    for name, action in actions(c).items():
+        action()
+        for at in range(0, 100_000, stride):
+            before = c.state()
+            went_on = ends_with_injection(action, at, FILES)
+            after = c.state()
+            assert after in (before, changes(before, name)), f"{name}, bytecode {at}: {before} -> {after}"
+            if at % (16 * stride) == 0:
+                c.works()
+            assert c.session.store.lock.words[Word.GATE] == 0, f"{name}, bytecode {at}"
+            assert c.session.compiling.words[Word.GATE] == 0, f"{name}, bytecode {at}"
+            if not went_on:
+                break
+        c.works()
+
+
+def test_an_exception_at_any_bytecode_spends_a_tape_with_its_gradients_or_not_at_all() -> None:
+    """Where the gradients were added the tape is spent; where they were not its values are as they were."""
+    c = Counting(4)
+    feeds = {c.x: c.ones}
+    c.session.run(c.step)
+    c.session.forward(c.y, feeds).backward(c.y)
+    for at in range(100_000):
+        c.session.zero_grad()
+        held = c.session.forward(c.y, feeds)
+        went_on = ends_with_injection(lambda held=held: held.backward(c.y), at, FILES)  # type: ignore[misc]
+        if c.session.grad(c.w) is None:
+            held.backward(c.y)
+        else:
+            with pytest.raises(sg.BuffersFreedError):
+                held.backward(c.y)
+        np.testing.assert_array_equal(c.session.grad(c.w), 2 * c.ones)
+        if not went_on:
+            break
+
+
+def test_an_exception_during_the_compilation_of_a_program_leaves_the_session_able_to_compile_it() -> None:
+    c = Counting()
+    c.session.run(c.y, {c.x: c.ones})
+    for at in range(100_000):
+        with c.session.graph:
+            fetch = sg.sum(c.x * float(at))
+
+        def compiled(fetch: sg.Tensor = fetch) -> None:
+            c.session.compile(fetch, [c.x])(c.ones)
+
+        went_on = ends_with_injection(compiled, 67 * at, FILES)
+        assert c.session.compiling.words[Word.GATE] == 0
+        assert gc.isenabled()
+        in_threads(1, lambda _, fetch=fetch: c.session.run(fetch, {c.x: c.ones}))  # type: ignore[misc]
+        if not went_on:
+            break
+
+
+def test_an_exception_as_garbage_collection_is_held_back_leaves_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    disable = gc.disable
+
+    def interrupted() -> None:
+        disable()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gc, "disable", interrupted)
+    with pytest.raises(KeyboardInterrupt), collection.collection_held():
+        pass
+    assert gc.isenabled()
+
+
+# -- the lock ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_keeps_writers_apart_lets_readers_in_together_and_wakes_who_waits() -> None:
+    lock = Lock()
+    inside, most, together = [0, 0], [0, 0], threading.Barrier(2, timeout=HANG)
+
+    def reads() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0] + 10 * inside[1])
+        together.wait()  # both readers are inside, or this never ends
+        inside[0] -= 1
+
+    def writes() -> None:
+        inside[1] += 1
+        most[1] = max(most[1], 10 * inside[0] + inside[1])
+        lock.exclusive(lock.brief, lambda: None)  # the same thread may take it again
+        inside[1] -= 1
+
+    def work(number: int) -> None:
+        for _ in range(30):
+            if number < 2:
+                lock.shared(reads)
+            else:
+                lock.exclusive(writes)
+
+    in_threads(4, work)
+    assert most == [2, 1]
+    assert not lock.words[: Word.SERIAL].any()
+
+
+def test_a_writer_does_not_overtake_one_that_waits() -> None:
+    lock, turns, asked = Lock(), [], threading.Event()
+
+    def first() -> None:
+        asked.wait(HANG)
+        while not lock.words[Word.WAITERS]:
+            pass
+        turns.append("first")
+
+    def work(number: int) -> None:
+        if number:
+            asked.set()
+            lock.exclusive(turns.append, "second")
+        else:
+            lock.exclusive(first)
+            lock.exclusive(turns.append, "first again")
+
+    in_threads(2, work)
+    assert turns == ["first", "second", "first again"]
+
+
+# -- signals ----------------------------------------------------------------------------------------------------------
+
+
+def script(text: str, **environment: str) -> str:
+    """What a program prints that runs in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+        env={**os.environ, **environment},
+        cwd=Path(__file__).parent,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+LONG = """
+import os, signal, sys, threading
+import numpy as np
+import staticgrad as sg
+from staticgrad.runtime.locks import Word
+
+with sg.Graph() as graph:
+    x = sg.placeholder((3,), name="x")
+    big = sg.placeholder((1500, 1500), name="big")
+    w = sg.Variable(np.zeros(3, np.float32), name="w")
+    endless = sg.while_loop(lambda s: s[0] >= 0, lambda s: (s[0] * 1, s[1] * 0.5), (sg.constant(1), x))[1]
+    scanned = sg.scan(lambda c, _: (c * 0.5 + 1, None), x, None, length=10**13)[0]
+    product = sg.scan(lambda c, _: (sg.matmul(c, big) * 1e-4, None), big, None, length=10**6)[0]
+    draws = sg.random.uniform((3,))
+    steps = {
+        "while_loop": sg.assign(w, w + endless + draws), "scan": sg.assign(w, w + scanned + draws),
+        "products on threads": sg.assign(w, w + sg.sum(product) + draws),
+    }
+    tally = sg.assign(w, w + 1)
+feeds = {x: np.ones(3, np.float32), big: np.ones((1500, 1500), np.float32)}
+
+def in_flight(session, word=Word.WRITING):
+    "Wait for a run that has begun and has given Python's lock away, or for whoever holds the session's lock."
+    while not session.store.lock.words[word]:
+        pass
+"""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_ctrl_c_ends_a_long_run_with_state_as_before(threads: int) -> None:
+    """That the other thread sees the run in flight shows that it runs without Python's lock."""
+    said = script(
+        LONG
+        + f"""
+with sg.Session(graph, num_threads={threads}) as session:
+    session.run(tally)
+    for name, step in steps.items():
+        exe = session.compile(step, list(feeds))
+        for run in (lambda: exe(*feeds.values()), lambda: session.run(step, feeds)):
+            before = session.get(w), session.store.writes, session.store.runs_drawn
+            def interrupt():
+                in_flight(session)
+                os.kill(os.getpid(), signal.SIGINT)
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            try:
+                run()
+            except KeyboardInterrupt:
+                print("interrupted")
+            thread.join()
+            after = session.get(w), session.store.writes, session.store.runs_drawn
+            assert all(map(np.array_equal, before, after)), (name, before, after)
+            session.run(tally)
+    """
+    )
+    assert said.split() == ["interrupted"] * 6
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_backward_that_is_interrupted_changes_no_gradient_and_its_tape_is_whole_or_refused(retain: bool) -> None:
+    """A backward that consumes works in the memory of the values: they are lost, and the tape says so."""
+    said = script(
+        LONG
+        + f"""
+with graph:
+    rows = sg.placeholder((1500, 1500), name="rows", requires_grad=True)
+    y = rows
+    for _ in range(12):
+        y = sg.tanh(sg.matmul(y, big))
+    loss = sg.sum(y)
+feed = {{rows: np.zeros((1500, 1500), np.float32), big: np.eye(1500, dtype=np.float32)}}
+with sg.Session(graph, num_threads=1) as session:
+    tape = session.forward(loss, feed)
+    tape.backward(loss, retain_graph=True)
+    expected = session.grad(rows)
+    def interrupt():
+        in_flight(session)
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        tape.backward(loss, retain_graph={retain})
+        print("ran")
+    except KeyboardInterrupt:
+        print("interrupted")
+    thread.join()
+    np.testing.assert_array_equal(session.grad(rows), expected)
+    try:
+        tape.backward(loss)
+    except sg.BuffersFreedError as error:
+        print("refused", "interrupted" in str(error))
+    else:
+        np.testing.assert_array_equal(session.grad(rows), 2 * expected)
+        print("repeated")
+    """
+    )
+    assert said.split() == (["interrupted", "repeated"] if retain else ["interrupted", "refused", "True"])
+
+
+def test_ctrl_c_ends_a_loop_that_calls_python_functions() -> None:
+    """The interpreter runs the handler as the next function begins, before its first line."""
+    said = script(
+        LONG
+        + """
+with graph:
+    def turn(s):
+        (y,) = sg.py_call(lambda value: value, [s[1]], [(sg.float32, (3,))])
+        return s[0] * 1, y
+    called = sg.assign(w, w + sg.while_loop(lambda s: s[0] >= 0, turn, (sg.constant(1), x))[1])
+with sg.Session(graph) as session:
+    exe = session.compile(called, list(feeds))
+    for _ in range(10):
+        def interrupt():
+            in_flight(session)
+            os.kill(os.getpid(), signal.SIGINT)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        try:
+            exe(*feeds.values())
+        except KeyboardInterrupt:
+            print("interrupted")
+        thread.join()
+        assert not session.get(w).any()
+    """
+    )
+    assert said.split() == ["interrupted"] * 10
+
+
+class Interrupter:
+    """In the place of the poll of all contexts: what ends programs at a chosen look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks = self.at = 0
+        function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(self.poll)
+        self.kept = function
+        made = interrupts.Context.__init__
+
+        def make(context: interrupts.Context, pool: int) -> None:
+            made(context, pool)
+            context.words[interrupts.Word.POLL] = ctypes.cast(function, ctypes.c_void_p).value
+
+        monkeypatch.setattr(interrupts.Context, "__init__", make)
+        monkeypatch.setenv("STATICGRAD_CACHE", "0")
+        for module in (step, entry):
+            monkeypatch.setattr(module, "POLLS_FROM", 0.0)
+        for module in (entry, loops):
+            monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
+        monkeypatch.setattr(polls, "TURNS_SECONDS", 0.0)
+
+    def poll(self, address: int) -> int:
+        words = (ctypes.c_int64 * interrupts.WORDS).from_address(address)
+        assert not words[interrupts.Word.COMMITTED]
+        self.looks += 1
+        if self.looks != self.at:
+            return 0
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(KeyboardInterrupt))
+        words[interrupts.Word.TYPE], words[interrupts.Word.STOPPED] = id(KeyboardInterrupt), 1
+        return 1
+
+    def ends(self, action: Callable[[], object], at: int) -> bool:
+        """Whether ``action`` was interrupted at its look number ``at``, from 1."""
+        self.looks, self.at = 0, at
+        try:
+            action()
+        except KeyboardInterrupt:
+            return True
+        finally:
+            self.at = 0
+        return False
+
+
+@pytest.mark.parametrize("seeds", [range(3), slow(range(3, 30))])
+def test_random_programs_interrupted_at_every_look_leave_state_as_before(
+    seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that look after every step and every turn of a loop; in the end they compute what others do."""
+    looks = 0
+    for seed in seeds:
+        case = random_graphs.random_graph(seed, advanced=True)
+        with case.graph:
+            slopes = sg.gradients(case.loss, case.leaves, unconnected_gradients="zero")
+        fetches, found = [case.results, slopes, case.train], []
+        for interrupted in (False, True):
+            with monkeypatch.context() as patch, np.errstate(all="ignore"), sg.Session(case.graph) as s:
+                interrupter = Interrupter(patch) if interrupted else None
+                at = 0
+
+                def state(s: sg.Session = s, graph: sg.Graph = case.graph) -> list[Array]:
+                    return [*map(s.get, graph.variables.values()), np.array([s.store.writes, s.store.runs_drawn])]
+
+                before = state()
+                run = partial(s.run, fetches, case.feeds)
+                while interrupter is not None and interrupter.ends(run, at := at + 1):
+                    assert all(map(partial(np.array_equal, equal_nan=True), state(), before)), f"seed {seed}"
+                if interrupter is None:
+                    run()
+                looks += at
+                found.append([*sg.nest.flatten(s.run(case.results, case.feeds)), *state()])
+        for want, got in zip(*found, strict=True):
+            assert relative_error(got, want, floor=1e-4) <= 1e-8, f"seed {seed}"
+    assert looks > 10 * len(seeds)
+
+
+def test_a_handler_that_does_not_raise_lets_a_run_go_on() -> None:
+    said = script(
+        LONG
+        + """
+seen = []
+def handler(*_):
+    seen.append(1)
+    if len(seen) == 3:
+        raise TimeoutError("enough")
+signal.signal(signal.SIGALRM, handler)
+with sg.Session(graph) as session:
+    exe = session.compile(steps["scan"], list(feeds))
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        exe(*feeds.values())
+    except TimeoutError as error:
+        print(error, len(seen))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    """
+    )
+    assert said.split() == ["enough", "3"]
+
+
+def test_ctrl_c_while_another_thread_has_the_session_ends_the_wait() -> None:
+    said = script(
+        LONG
+        + """
+with sg.Session(graph) as session:
+    session.run(tally)
+    done, lock = threading.Event(), session.store.lock
+    holder = threading.Thread(target=lock.exclusive, args=(done.wait,))
+    holder.start()
+    in_flight(session, Word.GATE)
+    def interrupt():
+        while not lock.words[Word.WAITERS]:
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        session.run(tally)
+    except KeyboardInterrupt:
+        print("interrupted")
+    done.set()
+    holder.join(), thread.join()
+    session.run(tally)
+    print(session.get(w)[0])
+    """
+    )
+    assert said.split() == ["interrupted", "2.0"]
+
+
+def test_signals_at_random_moments_lose_no_lock() -> None:
+    """Handlers that raise while runs begin and end; which moments they meet is up to the machine, that nobody hangs and
+    that every run counts once or not at all is not."""
+    said = script(
+        LONG
+        + """
+class Late(Exception):
+    pass
+def handler(*_):
+    raise Late
+signal.signal(signal.SIGALRM, handler)
+rng = np.random.default_rng(0)
+with sg.Session(graph) as session:
+    exe = session.compile(tally, [])
+    for round in range(400):
+        before = session.get(w)[0]
+        runs = 0
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-6, 3e-4))
+            while True:
+                session.run(tally) if round % 2 else exe()
+                runs += 1
+        except Late:
+            pass
+        assert session.get(w)[0] - before in (runs, runs + 1), (round, before, runs)
+        assert session.store.writes == session.get(w)[0]
+    thread = threading.Thread(target=session.run, args=(tally,))
+    thread.start()
+    thread.join()
+    print("done")
+    """
+    )
+    assert said.split() == ["done"]
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+FORK = (
+    LONG
+    + """
+def in_child(work):
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException as error:
+            print(type(error).__name__, error, file=sys.stderr)
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def uses(session, w0):
+    "Everything in a child: state, a kept program, a new one, threads, a tape, another writer."
+    assert session.get(w)[0] == w0
+    session.run(tally)
+    assert session.get(w)[0] == w0 + 1
+    with graph:
+        y = sg.sum(w * x) + sg.sum(sg.matmul(big, big))
+    expected = 3 * (w0 + 1) + 1500.0**3
+    np.testing.assert_allclose(session.run(y, feeds), expected, rtol=1e-5)
+    tape = session.forward(y, feeds)
+    tape.backward(y)
+    assert session.grad(w)[0] == 1
+"""
+)
+
+
+def test_a_child_forked_beside_a_long_run_has_the_state_before_it() -> None:
+    said = script(
+        FORK
+        + """
+with sg.Session(graph, num_threads=2) as session:
+    session.run(tally)
+    exe = session.compile(steps["while_loop"], list(feeds))
+    thread = threading.Thread(target=exe, args=tuple(feeds.values()), daemon=True)
+    thread.start()
+    in_flight(session)
+    print(in_child(lambda: uses(session, 1)), flush=True)
+    os._exit(0)
+    """
+    )
+    assert said.split() == ["0"]
+
+
+def test_a_child_forked_beside_a_compilation_can_compile() -> None:
+    said = script(
+        FORK
+        + """
+with sg.Session(graph, num_threads=2) as session:
+    session.run(tally)
+    done, begun = threading.Event(), threading.Event()
+    def hold():
+        with graph._lock:
+            begun.set()
+            done.wait()
+    threads = [threading.Thread(target=session.compiling.exclusive, args=(hold,)),
+               threading.Thread(target=session.store.lock.brief, args=(done.wait,))]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    in_flight(session, Word.GATE)
+    print(in_child(lambda: uses(session, 1)), flush=True)
+    done.set()
+    """
+    )
+    assert said.split() == ["0"]
+
+
+def test_a_child_forked_while_a_thread_drops_a_module_of_llvm_can_compile() -> None:
+    """Finalizers take llvmlite's lock; a fork waits for them."""
+    said = script(
+        FORK
+        + """
+import llvmlite.binding as llvm
+with sg.Session(graph, num_threads=2) as session:
+    session.run(tally)
+    begun, slow = threading.Event(), threading.Event()
+    def finalize():
+        with llvm.ffi.lib._lock:
+            begun.set()
+            slow.wait(0.3)
+    thread = threading.Thread(target=finalize)
+    thread.start()
+    begun.wait()
+    print(in_child(lambda: uses(session, 1)), flush=True)
+    slow.set()
+    thread.join()
+    """,
+        STATICGRAD_CACHE="0",
+    )
+    assert said.split() == ["0"]
+
+
+def test_threads_that_need_their_first_lock_at_once_share_its_code() -> None:
+    said = script(
+        """
+import threading
+from staticgrad.runtime import locks
+made, first = [], threading.Event()
+build = locks._Machinery.__init__
+def slowly(self):
+    made.append(1)
+    first.set()
+    second.join(0.5)  # the second thread has the time to make another one
+    build(self)
+locks._Machinery.__init__ = slowly
+def later():
+    first.wait()
+    locks.Lock().exclusive(int)
+second = threading.Thread(target=later)
+second.start()
+locks.Lock().exclusive(int)
+second.join()
+print(len(made))
+    """
+    )
+    assert said.split() == ["1"]
+
+
+def test_a_child_forked_while_state_is_being_written_refuses_its_session_with_words() -> None:
+    said = script(
+        FORK
+        + """
+with sg.Session(graph) as session:
+    session.run(tally)
+    exe = session.compile(tally, [])
+    lock, done = session.store.lock, threading.Event()
+    def write():
+        lock.words[Word.WRITING] = 1
+        done.wait()
+        lock.words[Word.WRITING] = 0
+    thread = threading.Thread(target=lock.exclusive, args=(write,))
+    thread.start()
+    in_flight(session)
+    def refused():
+        for use in (exe, lambda: session.get(w), lambda: session.run(tally), lambda: session.forward(w)):
+            try:
+                use()
+            except sg.StaticGradError as error:
+                assert "forked while another thread was writing" in str(error)
+            else:
+                raise AssertionError("not refused")
+        with sg.Session(graph) as other:
+            other.run(tally)
+    print(in_child(refused), flush=True)
+    done.set()
+    thread.join()
+    session.run(tally)
+    print(session.get(w)[0])
+    """
+    )
+    assert said.split() == ["0", "2.0"]
+
+
+def test_a_child_forked_by_a_function_that_a_run_calls_goes_on() -> None:
+    said = script(
+        FORK
+        + """
+parent = os.getpid()
+with graph:
+    called = sg.py_call(lambda value: os.waitpid(child, 0) and None if (child := os.fork()) else None, [w], [])
+    with sg.control_dependencies([called]):
+        step = sg.assign(w, w + 2)
+with sg.Session(graph) as session:
+    session.run(step)
+    print(session.get(w)[0], flush=True)
+    if os.getpid() != parent:
+        os._exit(0)
+    """
+    )
+    assert said.split() == ["2.0", "2.0"]
+
+
+# -- waits without an end ---------------------------------------------------------------------------------------------
+
+
+def test_a_py_call_that_joins_a_thread_of_the_session_is_reported() -> None:
+    failures: list[BaseException] = []
+
+    def use() -> None:
+        try:
+            s.get(w)
+        except sg.StaticGradError as error:
+            failures.append(error)
+
+    def waits(value: Array) -> None:
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join(HANG)
+
+    with sg.Graph() as graph:
+        w = sg.Variable(np.zeros(2, np.float32), name="w")
+        called = sg.py_call(waits, [w], [])
+    with sg.Session(graph) as s:
+        s.run(called)
+        assert s.get(w).tolist() == [0, 0]
+    (error,) = failures
+    assert "waits" in str(error)
+    assert "py_call" in str(error)
+    assert "test_interruptions.py" in str(error)
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """What a test leaves in cycles is gone before the next one forks."""
+    yield
+    gc.collect()
