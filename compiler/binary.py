@@ -91,9 +91,9 @@ class Binary:
     def assembly(self) -> str:
         """The machine code as text, made again."""
         from staticgrad.compiler.emit.codegen import assembly
-        from staticgrad.compiler.emit.target import TARGETS
+        from staticgrad.compiler.emit.target import named
 
-        return assembly(self.program.llvm_text, TARGETS[self.program.target])
+        return assembly(self.program.llvm_text, named(self.program.target))
 
 
 def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binary:

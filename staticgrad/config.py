@@ -7,6 +7,7 @@ import os
 from staticgrad.frozen import frozen
 
 PREFIX = "STATICGRAD_"
+TARGETS = ("avx512", "avx2", "generic")
 
 
 @frozen
@@ -23,7 +24,8 @@ SWITCHES = {
     switch.name: switch
     for switch in (
         Switch("BACKEND", "compiled", ("compiled", "reference"), "`reference` runs the NumPy interpreter instead"),
-        Switch("TARGET", "", ("", "avx512", "avx2", "generic"), "force the instruction set of compiled programs"),
+        Switch("TARGET", "", ("", *TARGETS, *(f"{name}-small" for name in TARGETS)),
+               "force the instruction set of compiled programs; `-small`: with small caches, pages and thresholds"),
         Switch("MEMORY", "plan", ("plan", "none", "poison"),
                "`none` shares no memory between buffers, `poison` fills dead ranges with NaN patterns"),
         Switch("DISABLE", "", (), "comma-separated names of passes to leave out"),

@@ -337,7 +337,9 @@ class Costs:
     first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
     stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
     All follow least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share;
-    ``ahead`` how many turns early far rows are asked for, more where turns are short."""
+    ``ahead`` how many turns early far rows are asked for, more where turns are short. Operands longer than
+    ``near_bytes`` come from far away each time; lines a multiple of ``page`` bytes apart fall into one set of the first
+    cache."""
 
     in_place: InPlace
     from_near_b: float
@@ -351,6 +353,8 @@ class Costs:
     turned_back: float
     usual_rows: int
     ahead: int
+    near_bytes: int = 4 << 20
+    page: int = PAGE
 
 
 # Of 32 registers: from 500 products, which it meets within 7 % (one standard deviation; AMD Zen 5).
@@ -368,8 +372,15 @@ FEW_REGISTERS_COSTS = Costs(
 )  # fmt: skip
 
 
+@functools.cache
 def costs_of(target: Target) -> Costs:
-    return FEW_REGISTERS_COSTS if target.registers <= FEW_REGISTERS else MANY_REGISTERS_COSTS
+    """The costs of a target's products, with the sizes that it has."""
+    costs = FEW_REGISTERS_COSTS if target.registers <= FEW_REGISTERS else MANY_REGISTERS_COSTS
+    sizes = {
+        name: target.sized(getattr(costs.in_place, name)) for name in ("nbytes", "rows", "apart", "aliased", "split")
+    }
+    near, page = target.sized(costs.near_bytes), target.sized(costs.page)
+    return replace(costs, in_place=InPlace(**sizes), near_bytes=near, page=page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -701,7 +712,7 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
     if target.registers > FEW_REGISTERS or not isinstance(row, int) or not isinstance(columns, int):
         return 0
     nbytes = columns * dtype.itemsize
-    return -(-nbytes // LINE) if row * dtype.itemsize >= FAR_BYTES and nbytes <= SHORT_ROW_BYTES else 0
+    return -(-nbytes // LINE) if row * dtype.itemsize >= target.sized(FAR_BYTES) and nbytes <= SHORT_ROW_BYTES else 0
 
 
 def _row_copy(module: Module, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:

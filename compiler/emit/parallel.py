@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
+from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
 WORTH_SHARING = 20e-6  # seconds: below, waking another thread costs more than it brings
@@ -25,8 +26,9 @@ MOST_CHUNKS = 64
 NO_POOL = Value("null", "ptr")
 
 
-def wanted_chunks(seconds: float) -> int:
+def wanted_chunks(seconds: float, target: Target) -> int:
     """In how many chunks work that takes so long on one core is cut; 1 where it is not."""
+    seconds *= target.divisor
     if seconds < WORTH_SHARING:
         return 1
     return max(2, min(MOST_CHUNKS, int(seconds / CHUNK_SECONDS)))

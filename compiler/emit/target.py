@@ -1,13 +1,18 @@
-"""What the machine offers to the emitter: vector width, registers, features.
+"""What the machine offers to the emitter: vector width, registers, features, sizes of caches and pages.
 
 ``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
 A target is a plain value: everything that depends on the machine is chosen from it at compile time, from what is known
 of the family of machines, or from what was measured on this one.
+
+Each target has a *small* twin for tests (``avx512-small`` and so on): caches, pages and all other sizes and times at
+which a kernel is run in another way are ``SMALL`` times smaller, so that programs over small arrays are run in the ways
+of large ones.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +24,7 @@ from staticgrad.frozen import frozen
 LINE = 64
 PAGE = 4096  # lines a multiple of it apart fall into one set of the first cache
 FAR_BYTES = 2048  # rows so far apart are new to the prefetchers, which stop at a page's end
+SMALL = 64  # by what sizes are divided for a target's small twin
 
 
 @frozen
@@ -37,8 +43,9 @@ class Blocking:
 @frozen
 class Target:
     """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator. Of
-    long chains of instructions so many are ``interleaved`` that their latencies hide each other. ``measured`` are the
-    products, by their text, for which another blocking than the estimated one was found faster."""
+    long chains of instructions so many are ``interleaved`` that their latencies hide each other. Sizes and times at
+    which a kernel is run in another way are ``divisor`` times smaller than this package's constants say. ``measured``
+    are the products, by their text, for which another blocking than the estimated one was found faster."""
 
     name: str
     vector_bytes: int
@@ -49,12 +56,19 @@ class Target:
     own_cache_bytes: int  # about what a core has for itself: its second cache
     cpu: str
     features: str
+    needs: tuple[str, ...] = ()  # features that the processor must have
+    scales: bool = False  # multiplying by a power of two, and taking it apart from a number, are single instructions
     interleaved: int = 1
+    divisor: int = 1
     measured: tuple[tuple[str, Blocking], ...] = ()
 
     def lanes(self, dtype: np.dtype) -> int:
         """How many elements of ``dtype`` one register holds."""
         return max(1, self.vector_bytes // max(dtype.itemsize, 1))
+
+    def sized(self, amount: int, least: int = 1) -> int:
+        """A constant of this package, in bytes, elements or turns, as this target has it; ``least`` at least."""
+        return max(least, amount // self.divisor)
 
 
 AVX512_NEEDS = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma", "f16c", "bmi", "bmi2")
@@ -65,13 +79,20 @@ def _enabled(names: tuple[str, ...]) -> str:
     return ",".join(f"+{name}" for name in names)
 
 
+def _small(target: Target) -> Target:
+    """The twin whose sizes are small."""
+    nbytes = target.own_cache_bytes // SMALL
+    return replace(target, name=f"{target.name}-small", divisor=SMALL, own_cache_bytes=nbytes)
+
+
 GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, own_cache_bytes=512 << 10, cpu="",
                  features="")  # fmt: skip
 AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, own_cache_bytes=512 << 10, cpu="x86-64-v3",
-              features=_enabled(AVX2_NEEDS), interleaved=2)  # fmt: skip
+              features=_enabled(AVX2_NEEDS), needs=AVX2_NEEDS, interleaved=2)  # fmt: skip
 AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, own_cache_bytes=1 << 20, cpu="x86-64-v4",
-                features=_enabled(AVX512_NEEDS))  # fmt: skip
-TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}
+                features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS, scales=True)  # fmt: skip
+TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}  # the widest first
+SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
 
 
 @functools.cache
@@ -111,8 +132,16 @@ def processor() -> str:
 
 
 def runs_here(target: Target) -> bool:
-    needs = {"avx512": AVX512_NEEDS, "avx2": AVX2_NEEDS}.get(target.name, ())
-    return _host_features().issuperset(needs)
+    """This processor has what the target needs."""
+    return _host_features().issuperset(target.needs)
+
+
+def named(name: str) -> Target:
+    """The target of this name, small ones too."""
+    known = TARGETS | SMALL_TARGETS
+    if name not in known:
+        raise StaticGradError(f"STATICGRAD_TARGET={name!r}: expected one of {', '.join(known)}")
+    return known[name]
 
 
 def current_target() -> Target:
@@ -120,8 +149,7 @@ def current_target() -> Target:
     forced = config.get("TARGET")
     if not forced:
         return next(target for target in TARGETS.values() if runs_here(target))
-    if forced not in TARGETS:
-        raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: expected one of {', '.join(TARGETS)}")
-    if not runs_here(TARGETS[forced]):
+    target = named(forced)
+    if not runs_here(target):
         raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: this processor lacks its instructions")
-    return TARGETS[forced]
+    return target

@@ -82,17 +82,17 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
 
 def _is_for_threads(nest: Nest, simple: Nest, target: Target) -> bool:
     """Whether the nest takes long, and threads could not share it as it is."""
-    if wanted_chunks(seconds_of(simple, target)) < FEWEST_PARTS:
+    if wanted_chunks(seconds_of(simple, target), target) < FEWEST_PARTS:
         return False
     plan = plan_nest(nest, target)
-    return plan is not None and not _is_shared_well(plan)
+    return plan is not None and not _is_shared_well(plan, target)
 
 
-def _is_shared_well(plan: NestPlan) -> bool:
+def _is_shared_well(plan: NestPlan, target: Target) -> bool:
     """Whether there are chunks enough, and none that takes a few columns of each of many rows far apart: parts of rows
     can be read as they lie in memory, panel by panel."""
     enough = plan.share is not None and plan.share.chunks >= FEWEST_PARTS
-    return enough and (plan.panel is not None or not plan.reads_far_rows)
+    return enough and (plan.panel is not None or not plan.reads_far_rows(target))
 
 
 def _cut(size: int) -> tuple[int, int]:

@@ -54,7 +54,7 @@ def separate(nest: Nest, target: Target) -> Separated | None:
         return None
     facts = analyse(simple)
     sweeps = _Sweeps(simple, facts)
-    if sweeps.count < 2 or wanted_chunks(seconds_of(simple, target)) < FEWEST_PARTS:
+    if sweeps.count < 2 or wanted_chunks(seconds_of(simple, target), target) < FEWEST_PARTS:
         return None
     plan = plan_nest(nest, target)
     if plan is None or (plan.share is not None and plan.share.chunks >= FEWEST_PARTS):

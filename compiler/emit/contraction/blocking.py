@@ -31,10 +31,9 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
     tilings,
 )
-from staticgrad.compiler.emit.target import LINE, PAGE, Blocking, Target
+from staticgrad.compiler.emit.target import LINE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
 
-NEAR_BYTES = 4 << 20  # of an operand: longer ones come from far away each time
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
@@ -228,7 +227,7 @@ def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 
 def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """Whether each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k."""
-    return a[1] != 1 and m * k * tiling.dtype.itemsize > NEAR_BYTES and tiling.column_panels > FEW_PANELS
+    return a[1] != 1 and m * k * tiling.dtype.itemsize > tiling.costs.near_bytes and tiling.column_panels > FEW_PANELS
 
 
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
@@ -240,7 +239,7 @@ def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """
     size = tiling.dtype.itemsize
     lines = a[0] if a[1] == 1 else a[1]
-    if min(m, k) * size < 512 or lines * size % PAGE or tiling.column_panels == 1:
+    if min(m, k) * size < 512 or lines * size % tiling.costs.page or tiling.column_panels == 1:
         return False
     return a[1] != 1 or tiling.rows > ALIASED_ROWS
 
@@ -253,7 +252,7 @@ def _packs_b(tiling: Tiling, b: tuple[int, int], k: int) -> bool:
     in_place = tiling.costs.in_place
     if b[0] * size % in_place.apart == 0 and k > 64:
         return tiling.m > in_place.aliased
-    split = b[0] * size % LINE != 0 and k * tiling.n * size > NEAR_BYTES
+    split = b[0] * size % LINE != 0 and k * tiling.n * size > tiling.costs.near_bytes
     rows = in_place.split if split else in_place.rows
     return tiling.m > rows and k * tiling.n * size > in_place.nbytes
 

@@ -81,7 +81,7 @@ def _best(
         if vectors > MOST_VECTORS:
             break
         most = min(most_rows(target, dtype, vectors), HIGHEST_DOTS if terms == lanes else m)
-        if a[0] * dtype.itemsize % PAGE == 0:
+        if a[0] * dtype.itemsize % target.sized(PAGE) == 0:
             most = min(most, ALIASED_ROWS)
         for rows in range(1, min(m, most) + 1):
             tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)

@@ -191,7 +191,7 @@ def plan_of(kernel: Contraction, target: Target) -> Plan:
 @functools.lru_cache(maxsize=4096)
 def _make_plan(kernel: Contraction, target: Target) -> Plan:
     """Decide everything that depends on sizes, strides and the target alone."""
-    given = given_orientation(kernel)
+    given, row_block = given_orientation(kernel), target.sized(ROW_BLOCK)
     by_dots = kernel.packed is None and dots_swap(given, target) is not None
     usual = usual_blocking(given, target)
     blocking = measured_blocking(kernel, target) or usual
@@ -210,21 +210,23 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     waits = c is not None and not via_scratch and kernel.packed is None and tiling.terms == 1
     block_depth, columns = k, tiling.column_panels
     if pack_b and waits:  # sums do, in C, between blocks of B
-        block_depth = min(k, depth_block * (1 if pack_a else DEPTH_BYTES // panel_bytes))
-        columns = _columns_per_block(tiling, block_depth, BLOCK_BYTES)
+        block_depth = min(k, depth_block * (1 if pack_a else target.sized(DEPTH_BYTES) // panel_bytes))
+        columns = _columns_per_block(tiling, block_depth, target.sized(BLOCK_BYTES))
     elif pack_b:
-        columns = _columns_per_block(tiling, k, PACKED_BYTES * (1 + pack_a))
+        columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
     b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
-    groups = -(-tiling.row_panels // max(1, ROW_BLOCK // tiling.rows))
+    groups = -(-tiling.row_panels // max(1, row_block // tiling.rows))
     share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,
                               pack_a=pack_a)  # fmt: skip
     strip = share.strip if share is not None and share.strip else columns
     block_width = min(strip * tiling.width, round_up(n, tiling.lanes))
     if via_scratch or c is None:
-        rows = max(tiling.rows, min(ROW_BLOCK, RAW_BYTES // (block_width * way.dtype.itemsize)))
+        rows = max(tiling.rows, min(row_block, target.sized(RAW_BYTES) // (block_width * way.dtype.itemsize)))
         groups = max(groups, -(-tiling.row_panels // max(1, rows // tiling.rows)))
-    tile_stride = 1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % PAGE == 0 else 0)
+    tile_stride = (
+        1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % target.sized(PAGE) == 0 else 0)
+    )
     plan = Plan(
         kernel=kernel,
         swapped=swapped,
@@ -245,7 +247,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         columns_per_block=columns,
         block_depth=block_depth,
         depth_block=depth_block,
-        rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype),
+        rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype, target),
         tile_stride=tile_stride,
         share=share,
         b_bytes=0,
@@ -272,16 +274,16 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
 def _is_far(way: Orientation, stride: int, target: Target) -> bool:
     """Whether lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
     nbytes = stride * way.dtype.itemsize
-    return nbytes >= FAR_BYTES and way.k * nbytes > target.own_cache_bytes
+    return nbytes >= target.sized(FAR_BYTES) and way.k * nbytes > target.own_cache_bytes
 
 
 def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, target: Target) -> int:
     """Of B in one pass over k. As the passes, it is the same for every blocking."""
     if narrow is not None and narrow.of_dots:
-        return DOT_PANEL_BYTES
+        return target.sized(DOT_PANEL_BYTES)
     way = given.swap() if usual.swapped else given
     packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
-    return SHORT_PANEL_BYTES if packs or target.registers <= FEW_REGISTERS else PANEL_BYTES
+    return target.sized(SHORT_PANEL_BYTES if packs or target.registers <= FEW_REGISTERS else PANEL_BYTES)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
@@ -291,11 +293,11 @@ def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
     return round_up(-(-k // passes), 8) if passes > 1 else k
 
 
-def _outgrows(m: int, n: int, k: int, dtype: np.dtype) -> bool:
+def _outgrows(m: int, n: int, k: int, dtype: np.dtype, target: Target) -> bool:
     """Whether writing C takes about as long as computing it: it is long, and its terms are few. Memory takes long rows
     faster than narrow pieces of many; B comes from the second cache then."""
-    size = dtype.itemsize
-    return k <= SHORT_DEPTH and m * n * size >= LONG_RESULT and k * n * size <= BLOCK_BYTES
+    size, long = dtype.itemsize, m * n * dtype.itemsize >= target.sized(LONG_RESULT)
+    return k <= SHORT_DEPTH and long and k * n * size <= target.sized(BLOCK_BYTES)
 
 
 def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
@@ -319,20 +321,20 @@ def _share_of(
     batch begins with work that all its pieces wait for. Where A is packed, each strip of columns packs it again: then
     rows are cut first."""
     seconds, points = _seconds(kernel, target), math.prod(kernel.batch)
-    wanted = wanted_chunks(seconds)
+    wanted = wanted_chunks(seconds, target)
     if wanted <= 1:
         return None, groups
     if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
         return Share(cut(points, wanted)[0], 0), groups
-    if together and points > 1 and seconds < points * WORTH_SHARING:
+    if together and points > 1 and seconds * target.divisor < points * WORTH_SHARING:
         return Share(1, 0), groups
     beside = 1 if together else points  # points whose pieces run at once
     enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
     strips = 1
     if not dots:
-        groups = max(groups, min(enough, tiling.m // (FEW_ROWS if pack_a else GOOD_ROWS)))
+        groups = max(groups, min(enough, tiling.m // target.sized(FEW_ROWS if pack_a else GOOD_ROWS)))
         strips = cut(columns, -(-enough // groups))[1]
-        groups = max(groups, min(-(-enough // strips), tiling.m // FEW_ROWS))
+        groups = max(groups, min(-(-enough // strips), tiling.m // target.sized(FEW_ROWS)))
     return (Share(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
 
 

@@ -89,10 +89,10 @@ class _Places:
 def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> Units:
     """``whole`` images are one unit each, as they are copied by who works on them."""
     row_bytes = columns * kernel.channels * kernel.dtype.itemsize
-    most = rows if whole else max(1, ROW_BLOCK_BYTES // max(1, row_bytes))
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    most = rows if whole else max(1, target.sized(ROW_BLOCK_BYTES) // max(1, row_bytes))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     if kernel.direction == "weight_grad":
-        wanted = min(wanted, kernel.batch * rows * columns // CHUNK_PIXELS)
+        wanted = min(wanted, kernel.batch * rows * columns // target.sized(CHUNK_PIXELS))
     if wanted > 1 and not whole:
         most = min(most, -(-rows * max(1, kernel.batch) // wanted))
     block = max(spacing, round_up(-(-rows // -(-rows // most)), spacing))
@@ -155,7 +155,7 @@ def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps],
     """How many channels to take at a time: whole vectors of which the weights stay in the first cache."""
     unit = tile_lanes(target, kernel.dtype) * max((segment.tile.vectors for segment in segments), default=1)
     weights = max(1, taps[0].number * taps[1].number * kernel.channels * kernel.dtype.itemsize)
-    return round_up(-(-kernel.channels // -(-weights // WEIGHT_BYTES)), unit)
+    return round_up(-(-kernel.channels // -(-weights // target.sized(WEIGHT_BYTES))), unit)
 
 
 def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[Index, Index]:

@@ -387,7 +387,11 @@ def planes_plan(kernel: Convolution, target: Target) -> DepthwisePlanes:
     result = kernel.x_strides if back else kernel.y_strides
     y_row = result[2] if kernel.store_raw else columns
     frame, tiles, block = _planes_of(kernel, target, image, geometry, (rows, columns), y_row)
-    some = 1 if block < rows else max(1, min(channels, UNIT_BYTES // (rows * columns * kernel.dtype.itemsize)))
+    some = (
+        1
+        if block < rows
+        else max(1, min(channels, target.sized(UNIT_BYTES) // (rows * columns * kernel.dtype.itemsize)))
+    )
     scratch = 0 if kernel.store_raw else aligned_bytes(some * block * columns, kernel.dtype)
     return DepthwisePlanes(
         units=_in_chunks(kernel, target, Units(kernel.batch, some, channels, None)),
@@ -433,5 +437,5 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
 
 def _in_chunks(kernel: Convolution, target: Target, units: Units) -> Units:
     """The same units, shared if the kernel is worth it."""
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     return replace(units, share=cut(units.count, wanted)[0]) if wanted > 1 and units.count > 1 else units

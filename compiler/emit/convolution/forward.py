@@ -261,7 +261,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         run, terms = is_run(image, taken[1], taps[1].dilation), taken[1] * channels
         m = rows * columns if flat else taps[1].count
         tiling = choose_tiling(target, kernel.dtype, m, outputs, terms * taken[0])
-        most = max(1, PANEL_BYTES // max(1, terms * tiling.width * size))
+        most = max(1, target.sized(PANEL_BYTES) // max(1, terms * tiling.width * size))
         left, right = (0, 0) if flat else _left_out(taps[1], image, tiling)
         tap_rows = min(taken[0], most) if run or left + right else 1
         phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling, tap_rows, left, right, packed)
@@ -270,8 +270,8 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     packing = Packing.choose(kernel, tuple(phases), image.groups, outputs)
     lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
     tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
-    most = max(1, ROW_BLOCK_BYTES // (columns * total * size), -(-64 // columns))
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1:
         most = min(most, -(-rows * kernel.batch // ROW_BLOCKS))
     block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), spacing))

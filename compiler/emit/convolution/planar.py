@@ -279,9 +279,9 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
 
     reach = (vertical.number - 1) * vertical.dilation + 1
     row_bytes = (vertical.step * lines * pitch + columns * total) * size
-    most = max(1, (STRIP_BYTES - max(0, reach - vertical.step) * lines * pitch * size) // row_bytes)
+    most = max(1, (target.sized(STRIP_BYTES) - max(0, reach - vertical.step) * lines * pitch * size) // row_bytes)
     most = max(most, min(rows, 2 * reach))  # what overlaps is copied twice
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1 and kernel.batch < wanted:
         most = min(most, max(-(-rows * kernel.batch // wanted), reach))
     block = -(-rows // -(-rows // min(most, rows)))

@@ -272,7 +272,7 @@ def is_product(kernel: Convolution, target: Target) -> bool:
     pixels = kernel.out_height * kernel.out_width
     used = pixels / round_up(pixels, tile_lanes(target, kernel.dtype)) if pixels else 0.0
     image_bytes = pixels * (kernel.channels + kernel.filters) * kernel.dtype.itemsize
-    return planes and used >= (LEAST_USE if kernel.batch * image_bytes <= NEAR_BYTES else LEAST_USE_FAR)
+    return planes and used >= (LEAST_USE if kernel.batch * image_bytes <= target.sized(NEAR_BYTES) else LEAST_USE_FAR)
 
 
 def _is_gathered(kernel: Convolution) -> bool:
@@ -288,23 +288,25 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     inputs, total = (kernel.filters, kernel.channels) if back else (kernel.channels, kernel.filters)
     groups, terms, outputs = kernel.groups, inputs // kernel.groups, total // kernel.groups
     weights = phase_weights(kernel, taps)
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     rows = _block_rows(kernel, target)
     pixels, blocks = rows * kernel.out_width, kernel.out_height // rows
     s_n, s_c, s_row = (kernel.y_strides if back else kernel.x_strides)[:3]
     planes = Planes.of(kernel, Segments(1, 1, 1, rows), False) if _is_gathered(kernel) else None
     tiling = choose_tiling(target, kernel.dtype, outputs, pixels, terms)
     apart = kernel.batch * groups * blocks
-    least = LEAST_PART if planes is None else LEAST_PART_GATHERED
+    least = target.sized(LEAST_PART if planes is None else LEAST_PART_GATHERED)
     parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // apart), outputs // least))
     part_panels = -(-tiling.row_panels // parts)
     parts = -(-tiling.row_panels // part_panels)
     layout: Layout = "rows" if weights.input == 1 else "columns"
     step = weights.out if layout == "rows" else weights.input
-    packed = 1 not in (weights.input, weights.out) or (step * size % PAGE == 0 and min(terms, outputs) * size > 512)
+    packed = 1 not in (weights.input, weights.out) or (
+        step * size % target.sized(PAGE) == 0 and min(terms, outputs) * size > target.sized(512)
+    )
     copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.masked)
-    depth = -(-terms // -(-terms * tiling.width * size // PANEL_BYTES)) if copied else terms
-    strip = min(tiling.column_panels, STRIP_BYTES // (depth * tiling.width * size))
+    depth = -(-terms // -(-terms * tiling.width * size // target.sized(PANEL_BYTES))) if copied else terms
+    strip = min(tiling.column_panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
     strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
     plane_bytes = 0 if planes is None else aligned_bytes(terms * planes.pitch, kernel.dtype)
     panel_bytes = aligned_bytes(strip * depth * copied * tiling.width, kernel.dtype)
@@ -349,7 +351,7 @@ def _block_rows(kernel: Convolution, target: Target) -> int:
     lanes = tile_lanes(target, kernel.dtype)
 
     def worth(rows: int) -> tuple[float, int]:
-        pixels, fits = rows * kernel.out_width, rows * row_bytes <= BLOCK_BYTES
+        pixels, fits = rows * kernel.out_width, rows * row_bytes <= target.sized(BLOCK_BYTES)
         return pixels / round_up(pixels, lanes) * (1.0 if fits else TOO_LARGE), rows if fits else -rows
 
     return max((rows for rows in range(1, kernel.out_height + 1) if kernel.out_height % rows == 0), key=worth)

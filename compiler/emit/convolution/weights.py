@@ -134,13 +134,15 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     result_row = round_up(kernel.filters, tiling.lanes)
     y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
     pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
-    together = max(1, min(kernel.batch, IMAGES_BYTES // pair))
+    together = max(1, min(kernel.batch, target.sized(IMAGES_BYTES) // pair))
     part = _images_of_part(kernel, target, kernel.kernel[0] * kernel.kernel[1] * channels * result_row * size)
     if part:
         direct, together = False, min(together, part)
     height = most = max(1, kernel.out_height)
     if together == 1:
-        most = max(1, BLOCK_BYTES * most // pair, -(-BLOCK_PIXELS // max(1, kernel.out_width)))
+        most = max(
+            1, target.sized(BLOCK_BYTES) * most // pair, -(-target.sized(BLOCK_PIXELS) // max(1, kernel.out_width))
+        )
     rows = -(-height // -(-height // most))
     result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
     x_pitch = image.strides[0] if image.in_place else image.elements
@@ -149,7 +151,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
     packed = _is_packed(kernel, image, rows < kernel.out_height)
     at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
-    wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch))
+    wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch), target)
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
     return WeightGrad(
         image=image,
@@ -185,10 +187,14 @@ def _is_packed(kernel: Convolution, image: Image, in_blocks: bool) -> bool:
 def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> int:
     """How many images a chunk takes that adds up weights of its own; 0 where these are too many, or the images too
     few, for that to pay. Threads then share no line of memory but at the end."""
-    if weight_bytes > PART_BYTES or kernel.dtype.kind != "f" or 0 in (kernel.out_height, kernel.out_width):
+    if (
+        weight_bytes > target.sized(PART_BYTES)
+        or kernel.dtype.kind != "f"
+        or 0 in (kernel.out_height, kernel.out_width)
+    ):
         return 0
-    pixels = -(-PART_PIXELS // (kernel.out_height * kernel.out_width))
-    wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target)), kernel.batch // pixels)
+    pixels = -(-target.sized(PART_PIXELS) // (kernel.out_height * kernel.out_width))
+    wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target), target), kernel.batch // pixels)
     return cut(kernel.batch, wanted)[0] if wanted > 1 else 0
 
 

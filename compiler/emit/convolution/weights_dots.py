@@ -130,10 +130,10 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     lanes, size, taps = tile_lanes(target, kernel.dtype), kernel.dtype.itemsize, kernel.kernel[0] * kernel.kernel[1]
     channels, filters = _panels(kernel, target)
     each = Planes.of(kernel, Segments(1, 1, 1, 1), False).each
-    segments = Segments.of(kernel, TILE_BYTES // size // (channels.size * each + filters.size))
+    segments = Segments.of(kernel, target.sized(TILE_BYTES) // size // (channels.size * each + filters.size))
     planes = Planes.of(kernel, segments, False)
     units = kernel.groups * channels.number
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     parts = min(MOST_PARTS, wanted, segments.number) if units < ENOUGH_UNITS else 1
     part = cut(segments.number, parts)[0] if parts > 1 else 0
     return DotWeights(

@@ -155,17 +155,19 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
 
     each = 1 if unfolded else Planes.of(kernel, Segments(1, 1, 1, 1), False).each
     panels = (tiling.rows * each + (0 if y_in_place else tiling.width)) * size
-    segments = Segments.of(kernel, min(SEGMENT_BYTES // panels, Y_BYTES // (kernel.filters * size)))
+    segments = Segments.of(
+        kernel, min(target.sized(SEGMENT_BYTES) // panels, target.sized(Y_BYTES) // (kernel.filters * size))
+    )
     number = segments.number
     planes = Planes.of(kernel, segments, unfolded)
     taps = 1 if unfolded else kh * kw
     all_sums = kernel.groups * tiling.column_panels * tiling.width * m * taps
-    wanted = wanted_chunks(seconds_of(kernel, target))
+    wanted = wanted_chunks(seconds_of(kernel, target), target)
     part = 0
-    if kernel.dtype.kind == "f" and wanted > 1 and number > 1 and all_sums * size <= SUM_BYTES:
+    if kernel.dtype.kind == "f" and wanted > 1 and number > 1 and all_sums * size <= target.sized(SUM_BYTES):
         part = cut(number, min(MOST_PARTS, wanted))[0]
     units = kernel.groups * tiling.row_panels
-    wanted = wanted_chunks(seconds_of(kernel, target) / number)
+    wanted = wanted_chunks(seconds_of(kernel, target) / number, target)
     kept = number > 1 or unfolded
     weights = kernel.filters * channels * kh * kw
     padded = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width  # filters

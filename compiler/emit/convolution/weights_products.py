@@ -151,8 +151,10 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     x, y = Side(0, channels, s_n, s_c, down * s_h), Side(1, filters, *kernel.y_strides[:3])
     whole = kernel.stride == (1, 1) and kernel.padding == (0, 0) and s_h == kernel.width
 
+    fewest, most = target.sized(FEWEST_PIXELS), target.sized(MOST_PIXELS)
+
     def way(rows: Side, columns: Side) -> tuple[float, bool, Side, Side, Segments, Tiling]:
-        segments = Segments.of(kernel, min(MOST_PIXELS, max(FEWEST_PIXELS, SEGMENT_BYTES // (rows.count * size))))
+        segments = Segments.of(kernel, min(most, max(fewest, target.sized(SEGMENT_BYTES) // (rows.count * size))))
         pixels = segments.together * segments.rows * kernel.out_width
         tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
         turned = TURNED_CYCLES * channels * filters * (kernel.w_strides[rows is y] != 1)
@@ -165,12 +167,12 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     pixels = segments.together * segments.rows * kernel.out_width
     planes = None if whole else Planes.of(kernel, segments, False)
     sum_bytes = aligned_bytes(kernel.filters * channels, kernel.dtype)
-    wanted, part = wanted_chunks(seconds_of(kernel, target)), 0
-    if kernel.dtype.kind == "f" and wanted > 1 and segments.number > 1 and sum_bytes <= SUM_BYTES:
+    wanted, part = wanted_chunks(seconds_of(kernel, target), target), 0
+    if kernel.dtype.kind == "f" and wanted > 1 and segments.number > 1 and sum_bytes <= target.sized(SUM_BYTES):
         part = cut(segments.number, min(MOST_PARTS, wanted))[0]
-    wanted = wanted_chunks(seconds_of(kernel, target) / segments.number)
+    wanted = wanted_chunks(seconds_of(kernel, target) / segments.number, target)
     panels = kernel.groups * tiling.column_panels
-    row_parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // panels), rows.count // FEWEST_ROWS))
+    row_parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // panels), rows.count // target.sized(FEWEST_ROWS)))
     part_panels = -(-tiling.row_panels // row_parts)
     row_parts = -(-tiling.row_panels // part_panels)
     units = panels * row_parts

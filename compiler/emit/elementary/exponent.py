@@ -12,7 +12,7 @@ from staticgrad.compiler.emit.llvm import Value, vector
 
 def has_scale(x: Num) -> bool:
     """Whether the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
-    return x.f.target.name == "avx512"
+    return x.f.target.scales
 
 
 def per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num], shortest: int = 128) -> Num:

@@ -460,9 +460,10 @@ class _Emitter:
             return None
         inside = math.prod(self._trips(dim) for dim in self.plan.order[level + 1 :])
         terms = span.turns * inside
-        if terms <= LONGEST_CHAIN:
+        target = self.f.target
+        if terms <= target.sized(LONGEST_CHAIN):
             return None
-        wanted = max(SHORTEST_BLOCK, 1 << math.isqrt(terms).bit_length())
+        wanted = max(target.sized(SHORTEST_BLOCK), 1 << math.isqrt(terms).bit_length())
         turns = max(1, wanted // inside)
         return turns if turns < span.turns else None
 

@@ -229,7 +229,7 @@ class Memory:
     def _prefetch(self, access: Access, dtype: np.dtype, address: Value) -> None:
         """Ask for what a later turn loads, where that is too far away for the machine to foresee."""
         ahead = self.plan.ahead
-        if ahead is not None and access.arg >= 0 and is_far(self.plan.nest, access, ahead):
+        if ahead is not None and access.arg >= 0 and is_far(self.plan.nest, access, ahead, self.f.target):
             place = self.f.offset(address, AHEAD * access.strides[ahead], memory_type(dtype))
             prefetch(self.f, place, near=self.plan.panel is None)
 

@@ -474,11 +474,10 @@ class NestPlan:
     ahead: int | None = None
     panel: dict[int, Access] | None = None
 
-    @property
-    def reads_far_rows(self) -> bool:
+    def reads_far_rows(self, target: Target) -> bool:
         """Whether each turn of the innermost loop loads from a row of memory that is far away."""
         ahead = self.ahead
-        return ahead is not None and any(is_far(self.nest, access, ahead) for access in self.loaded)
+        return ahead is not None and any(is_far(self.nest, access, ahead, target) for access in self.loaded)
 
     @property
     def loaded(self) -> frozenset[Access]:
@@ -507,9 +506,9 @@ class NestPlan:
         return self.vector in self.facts.depends[number]
 
 
-def is_far(nest: Nest, access: Access, dim: int) -> bool:
+def is_far(nest: Nest, access: Access, dim: int, target: Target) -> bool:
     """Whether a step along ``dim`` leads to a row of memory that is far away."""
-    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= FAR_BYTES
+    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= target.sized(FAR_BYTES)
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
@@ -525,7 +524,7 @@ def _planned(nest: Nest, literals: tuple[str, ...], target: Target) -> NestPlan 
     simple = narrowed(simple)
     facts = analyse(simple)
     vector, lanes = choose_vector(simple, facts, target)
-    blocked = _blocked(simple, facts, vector, lanes)
+    blocked = _blocked(simple, facts, vector, lanes, target)
     facts = analyse(blocked)
     lanes *= _registers_of_a_value(blocked, facts, target, vector, lanes)
     return _Planner(blocked, facts, target, vector, lanes).plan()
@@ -539,7 +538,7 @@ def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int 
     count = target.interleaved
     if vector is None or count == 1 or nest.dims[vector] < count * lanes:
         return 1
-    if math.prod(nest.dims) < WORTH_INTERLEAVING * lanes:
+    if math.prod(nest.dims) < target.sized(WORTH_INTERLEAVING) * lanes:
         return 1
     if all(cost_of(nest, number) < KEEP_COST for number in facts.needed):
         return 1
@@ -555,20 +554,18 @@ def _has_value(nest: Nest, number: int) -> bool:
     return not isinstance(nest.body[number], Store)
 
 
-def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> Nest:
+def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int, target: Target) -> Nest:
     """Cut the axis of a transposed load, or of rows for which loads stay the same, so that these rows stay near
     (caches, address translation) while the vector axis is run through."""
     across, still = transposed_axis(nest, facts, vector), still_axis(nest, facts, vector, lanes)
     axis = still if across is None else across
     if axis is None or nest.inner or any(isinstance(instr, Iota) and instr.dim == axis for instr in nest.body):
         return nest
-    size = nest.dims[axis]
+    size, rows = nest.dims[axis], target.sized(TRANSPOSED_CHUNK, 2)
     if across is None:
-        chunk = max(n for n in range(1, min(size, STILL_CHUNK) + 1) if size % n == 0)
-        return split_outer(nest, axis, chunk) if TRANSPOSED_CHUNK <= chunk < size else nest
-    if size % TRANSPOSED_CHUNK or size == TRANSPOSED_CHUNK:
-        return nest
-    return split_outer(nest, axis, TRANSPOSED_CHUNK)
+        chunk = max(n for n in range(1, min(size, target.sized(STILL_CHUNK, 4)) + 1) if size % n == 0)
+        return split_outer(nest, axis, chunk) if rows <= chunk < size else nest
+    return nest if size % rows or size == rows else split_outer(nest, axis, rows)
 
 
 def seconds_of(nest: Nest, target: Target) -> float:
@@ -675,12 +672,12 @@ class _Planner:
         all columns of a few rows are read before the next rows. Not where short rows of another operand are staged:
         their block is transposed whole, once for all of its rows."""
         dim = self._ahead(len(parts))
-        if dim is None or len(self.nest.inner) != 1 or self.nest.dims[dim] > AHEAD * LONGEST_CHAIN:
+        if dim is None or len(self.nest.inner) != 1 or self.nest.dims[dim] > AHEAD * self.target.sized(LONGEST_CHAIN):
             return False
         if staged_accesses(self.nest, self.facts, self.vector, self.lanes, self.target):
             return False
         loads = [i for n in parts[0].members if isinstance(i := self.nest.body[n], Load)]
-        if not any(is_far(self.nest, load.access, dim) for load in loads) or self._rows_meet():
+        if not any(is_far(self.nest, load.access, dim, self.target) for load in loads) or self._rows_meet():
             return False
         share = self._share(self._shareable(True), (), 1)
         return share is not None and share.chunks >= PANEL_CHUNKS
@@ -714,7 +711,7 @@ class _Planner:
 
     def _share(self, dims: Sequence[int], spans: tuple[Span, ...], group: int) -> Share | None:
         """The outermost of the loops ``dims`` that can be cut in enough chunks, else the one that gives most."""
-        wanted = wanted_chunks(self.seconds())
+        wanted = wanted_chunks(self.seconds(), self.target)
         if wanted == 1:
             return None
         best: Share | None = None
@@ -737,8 +734,8 @@ class _Planner:
         is read by one chunk, and memory gives the next ones by itself."""
         if self.target.vector_bytes >= LINE:
             return grain
-        elements = CHUNK_ROW_BYTES // max(arg.itemsize for arg in self.nest.args)
-        return -(-elements // grain) * grain
+        elements = self.target.sized(CHUNK_ROW_BYTES) // max(arg.itemsize for arg in self.nest.args)
+        return -(-max(1, elements) // grain) * grain
 
     def seconds(self) -> float:
         """About how long the nest takes on one core, by its instructions or by the memory that it moves."""

@@ -70,7 +70,7 @@ def _together(batch: Batch, target: Target) -> int:
 def _chunks(batch: Batch, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
     unit = max(1, _together(batch, target))
-    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND))
+    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND, target))
     return units * unit, chunks
 
 
