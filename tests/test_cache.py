@@ -624,7 +624,7 @@ def test_what_is_no_regular_file_of_a_right_size_is_a_miss_at_once(
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(cache.load(key)), daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert found == [None]
     cache.save(key, None)
     assert aside.exists()
