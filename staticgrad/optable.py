@@ -78,6 +78,7 @@ class Namespace:
     eigh: Callable[..., tuple[Tensor, Tensor]]
     group: Callable[..., Node]
     map: Callable[..., Any]
+    max_pool2d: Callable[..., Tensor | tuple[Tensor, Tensor]]
     meshgrid: Callable[..., list[Tensor]]
     once_differentiable: Callable[..., Callable[..., Any]]
     py_call: Callable[..., list[Tensor] | Node]
