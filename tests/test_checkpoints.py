@@ -187,9 +187,10 @@ def test_a_save_that_fails_leaves_what_was_there(
 KILLED = """
 import os, signal, sys
 import numpy as np, staticgrad as sg, staticgrad.runtime.session
-os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 sg.Variable(np.ones(3, np.float32), name="w")
-sg.Session().save(sys.argv[1])
+session = sg.Session()
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+session.save(sys.argv[1])
 """
 
 

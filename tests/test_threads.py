@@ -543,7 +543,7 @@ def test_a_split_sum_beside_an_update_of_state_in_place(count: int) -> None:
 def test_random_graphs_with_every_reduction_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
     for module in (split, sweeps):
-        monkeypatch.setattr(module, "wanted_chunks", lambda _: 1000)
+        monkeypatch.setattr(module, "wanted_chunks", lambda *_: 1000)
         monkeypatch.setattr(module, "FEWEST_PARTS", 2)
     monkeypatch.setattr(split, "MOST_PARTS", 3)
     for seed in range(30):
