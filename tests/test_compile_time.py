@@ -367,7 +367,8 @@ def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:
     ("declare", "terms"),
     [
         (running_sum, 300), (sum_of_rows, 120), (long_chain, 120), (random_graph, 100), (stacked_and_read, 60),
-        (many_results, 80), (many_variables, 40), (many_loops, 12), (sum_of_short_reductions, 80),
+        (many_results, 80), (many_variables, 40), (many_loops, 12),
+        (sum_of_short_reductions, 80),  # so long that both look for signals between their steps
     ],
 )  # fmt: skip
 def test_twice_as_many_ops_take_twice_as_many_calls(declare: Callable[[int], Declared], terms: int) -> None:

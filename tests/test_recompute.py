@@ -119,6 +119,39 @@ def test_it_is_not_undone(g: sg.Graph) -> None:
     assert len(products) == 6  # two forward, two again, two back
 
 
+def looped(call: Callable[..., Any]) -> tuple[sg.Graph, Tensor, list[Tensor]]:
+    """A scan over blocks of products and draws, each of which is computed by ``call``, with its gradients."""
+    with sg.Graph() as graph:
+        x = sg.placeholder((BATCH, WIDTH), requires_grad=True)
+        a, b = weights(2)
+        weight = {"a": a, "b": b}
+
+        def step(state: Tensor, _: None) -> tuple[Tensor, Tensor]:
+            state = call(lambda v: Net.block(sg.tanh(Net.block(v, weight) @ a), weight), state)
+            return state, state
+
+        states = sg.scan(step, x, None, length=20)[1]
+        first = sg.gradients(sg.sum(states * states), [x, a, b])
+        second = sg.gradients(sg.sum(first[0] * first[0]), [x, a])
+    return graph, x, [*first, *second]
+
+
+def test_a_checkpoint_in_a_loop_changes_no_gradient(backend: str) -> None:
+    feed = np.random.default_rng(3).normal(size=(BATCH, WIDTH)).astype(np.float32)
+    nets = [looped(call) for call in (plain, sg.checkpoint)]
+    found = [sg.Session(graph, seed=1).run(wanted, {x: feed}) for graph, x, wanted in nets]
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(a).max())
+
+
+@pytest.mark.usefixtures("planned")
+def test_a_checkpoint_in_a_loop_keeps_what_lies_between_turns() -> None:
+    """Its values were stacked as they were computed again, in the forward loop, before the gradients they wait for."""
+    nets = [looped(call) for call in (plain, sg.checkpoint)]
+    arenas = [sg.Session(graph).compile(wanted[:3], [x]).memory.arena_bytes for graph, x, wanted in nets]
+    assert arenas[1] < 0.65 * arenas[0]
+
+
 def test_checkpoints_in_checkpoints(backend: str) -> None:
     def inner(x: Tensor, w: Tensor) -> Tensor:
         return sg.tanh(sg.sin(x @ w) * x)

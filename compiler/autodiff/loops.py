@@ -6,6 +6,7 @@ Comes in: a loop and the cotangents of its results (or the tangents of its opera
     a parameter that every turn shares, or a row      read again
     a constant, a view, an elementwise function
     that only the derivative needs                    computed again from what it is made of
+    a value of a checkpoint                           computed again, unless it was drawn
     anything else                                     *stacked* by the loop itself, one row a turn
 
 Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but computed
@@ -109,7 +110,7 @@ class _Extraction:
                 self.active.update(node.outputs)
             if any(x in self.outside for x in node.inputs):
                 self.outside.update(node.outputs)
-        self.stacked: dict[Tensor, None] = {}
+        self.stacked: dict[Tensor, list[Tensor]] = {}  # and what each stands for: itself, and when computed again
         self.parameters: dict[Tensor, None] = {}
         self.nodes: set[Node] = set()
 
@@ -125,8 +126,8 @@ class _Extraction:
                 continue
             if x in self.outside and node.op.name == "placeholder":
                 continue
-            if x not in self.active and not self.again.get(x, self._is_repeated(node)):
-                self.stacked[x] = None
+            if x not in self.active and not self.again.get(x.original, self._is_repeated(node)):
+                self.stacked.setdefault(x.original, []).append(x)  # the forward body waits for no cotangent
                 continue
             self.nodes.add(node)
             before = [y for c in node.control if c.serial >= self.first for y in (*c.inputs,)]
@@ -141,6 +142,8 @@ class _Extraction:
             return True
         if node.op.effect or node.op.name == "random_uniform":
             return False
+        if node.original is not None:
+            return True
         return node.op.view or (node.serial >= self.first and (node.op.elementwise or not node.inputs))
 
     def thinned(self, stacked_anyway: set[Tensor]) -> dict[Tensor, bool]:
@@ -165,6 +168,8 @@ class _Extraction:
 
     def write(self, graph: BodyGraph, tensors: dict[Tensor, Tensor]) -> None:
         """Copy the nodes; ``tensors`` has what stands for the parameters and stacked values."""
+        for stacked, values in self.stacked.items():
+            tensors.update(dict.fromkeys(values, tensors[stacked]))
         made: dict[Node, Node] = {}
         for node in self.derivation.nodes:
             if node in self.nodes:

@@ -59,8 +59,6 @@ def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[
     if temp in (*step.writes, *step.adds, step.scratch):
         return temp
     value = before.get(offsets[temp])
-    if value is None and not before:
-        return temp  # of a loop, say, that makes it in a part
     if value is None or value.nbytes != temp.nbytes:
         raise PlanError(f"{step.name!r} reads {temp.name!r} at offset {offsets[temp]}, which nothing has written")
     return value
