@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from support.modes import summary, taken
 
 import staticgrad as sg
 from staticgrad.optable import FUNCTIONS
@@ -22,6 +25,29 @@ hypothesis.settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+    parser.addoption("--modes", action="store_true", help="list how often each mode of the emitter was taken")
+
+
+TAKEN: Counter[str] = Counter()  # modes of the emitter in the processes that have ended
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What this process has taken goes to the process that tells, which may be this one."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["modes"] = dict(taken())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    TAKEN.update(getattr(node, "workeroutput", {}).get("modes", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts = TAKEN + taken()
+    every = bool(config.getoption("--modes"))
+    for line in summary(counts, every) if counts else ():
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

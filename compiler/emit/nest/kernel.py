@@ -35,6 +35,7 @@ from staticgrad.compiler.emit.llvm import (
     value_type,
     vector,
 )
+from staticgrad.compiler.emit.modes import took
 from staticgrad.compiler.emit.nest.facts import (
     access_of,
     closure,
@@ -55,6 +56,7 @@ from staticgrad.compiler.emit.nest.plan import (
     plan_nest,
     plan_ranged,
     scratch_bytes,
+    vector_lanes,
 )
 from staticgrad.compiler.emit.nest.reduction import (
     accumulator_dtype,
@@ -104,6 +106,32 @@ def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form =
     return name
 
 
+def _note(plan: NestPlan, target: Target) -> None:
+    """Count the modes of a nest."""
+    spans = [*plan.spans, *(span for sweep in plan.sweeps for span in sweep.spans)]
+    took("nest: scalar", plan.vector is None)
+    took("nest: lanes are elements", plan.vector_is_inner)
+    took("nest: lanes are rows", plan.vector is not None and not plan.vector_is_inner)
+    took("nest: several registers of a value", plan.lanes > vector_lanes(plan.nest, target))
+    took("nest: rows transposed in registers", bool(plan.staged))
+    took("nest: tiles transposed in registers", plan.across is not None)
+    took("nest: rows in panels", plan.panel is not None)
+    took("nest: rows prefetched", plan.ahead is not None)
+    took("nest: far rows prefetched", plan.reads_far_rows)
+    took("nest: rows in groups", plan.group > 1)
+    took("nest: several sweeps", len(plan.sweeps) > 1)
+    took("nest: values kept in scratch memory", any(access.arg < 0 for access in plan.kept.values()))
+    took("nest: values kept in a result", any(access.arg >= 0 for access in plan.kept.values()))
+    took("nest: vectors side by side", any(span.copies > 1 for span in spans))
+    took("nest: smaller blocks of vectors after larger ones", len({span.copies for span in plan.spans} - {1}) > 1)
+    took("nest: masked tail", any(span.masked and span.turns == 1 for span in spans))
+    took("nest: one masked copy", any(span.masked and span.turns > 1 for span in spans))
+    took("nest: halved tail", any(span.lanes < plan.lanes for span in spans))
+    took("nest: multiply-adds", bool(plan.contracted))
+    took("nest: shared by rows", plan.share is not None and plan.share.dim != plan.vector)
+    took("nest: shared by columns", plan.share is not None and plan.share.dim == plan.vector)
+
+
 def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) -> None:
     """Add the function ``name`` that runs ``nest``. ``ValueError`` for a ranged nest with inner dimensions."""
     tail = ["i64"] * (2 * len(nest.outer)) if ranged else ["ptr"]
@@ -111,10 +139,12 @@ def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) ->
     rest = f.params[len(nest.args) :]
     if ranged:
         bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
+        took("nest: epilogue of a matrix kernel")
         _Emitter(f, plan_ranged(nest, module.target), f.params, None, bounds).run()
     else:
         plan = plan_nest(nest, module.target)
         if plan is not None:
+            _note(plan, module.target)
             _Emitter(f, plan, f.params, rest[0], {}).run()
     f.finish()
 
@@ -124,6 +154,7 @@ def _emit_shared(module: Module, nest: Nest, name: str) -> None:
     plan = plan_nest(nest, module.target)
     if plan is None or plan.share is None:
         raise ValueError("this nest is not worth sharing")
+    _note(plan, module.target)
     share = plan.share
     f = module.function(name, ["ptr"] * (len(nest.args) + 2))
     *pointers, pool = f.params
