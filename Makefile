@@ -1,8 +1,9 @@
-# make demo | test | test-all | test-oldest | bench | oracle | clean
+# make demo | test | test-all | test-small | test-oldest | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
-# make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
+# make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
+# are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -15,7 +16,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-oldest tests check bench oracle clean
+.PHONY: demo test test-all test-small test-oldest tests check bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -27,6 +28,10 @@ tests: $(VENV)/.has-test
 
 test-all: check
 	$(PYTEST)
+	$(MAKE) test-small
+
+test-small: $(VENV)/.has-test
+	STATICGRAD_TARGET=small $(PYTEST) -m "not slow"
 
 test-oldest:
 	$(MAKE) VENV=.venv-oldest CONSTRAINTS=tests/oldest.txt tests

@@ -24,7 +24,7 @@ SWITCHES = {
     switch.name: switch
     for switch in (
         Switch("BACKEND", "compiled", ("compiled", "reference"), "`reference` runs the NumPy interpreter instead"),
-        Switch("TARGET", "", ("", *TARGETS, *(f"{name}-small" for name in TARGETS)),
+        Switch("TARGET", "", ("", *TARGETS, *(f"{name}-small" for name in TARGETS), "small"),
                "force the instruction set of compiled programs; `-small`: with small caches, pages and thresholds"),
         Switch("MEMORY", "plan", ("plan", "none", "poison"),
                "`none` shares no memory between buffers, `poison` fills dead ranges with NaN patterns"),

@@ -1,8 +1,9 @@
 """Programs over large arrays: compiled equals the interpreter, on every target, with one thread and with two.
 
 The same programs over arrays that are 64 times smaller run on the small targets, whose limits are as many times lower.
-``STATICGRAD_LARGE_PROGRAMS=20000`` in front of pytest draws more of them, each for every target;
-``STATICGRAD_LARGE_PROGRAMS_FIRST=4000`` begins with that seed, to go on where a long run was stopped.
+``STATICGRAD_LARGE_PROGRAMS=20000`` in front of pytest draws as many programs, and half as many single convolutions,
+each for every target; ``STATICGRAD_LARGE_PROGRAMS_FIRST=4000`` begins with that seed, to go on where a long run was
+stopped.
 """
 
 from __future__ import annotations
@@ -12,44 +13,44 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.large_checks import QUICK, SCALE, check, interpreted, reference, wrong
-from support.large_programs import large_program
+from support.large_checks import SCALE, check, interpreted, quick_cases, reference, scale_of, wrong
+from support.large_programs import LAYERS, large_program
 from support.selection import slow
-
-from staticgrad.compiler.emit.target import TARGETS, runs_here
+from support.targets import EVERY, HERE
 
 GIVEN = os.environ.pop("STATICGRAD_LARGE_PROGRAMS", "")
 FIRST = int(os.environ.pop("STATICGRAD_LARGE_PROGRAMS_FIRST", "0"))
 COUNT = int(GIVEN or "1000")
-CHUNK = 8
-SMALL = [name for name, target in TARGETS.items() if runs_here(target) and name.endswith("-small")]
-USUAL = [name for name, target in TARGETS.items() if runs_here(target) and not name.endswith("-small")]
+CHUNK = 12
+SMALL = [name for name in EVERY if name not in HERE]
+
+Cases = list[tuple[int, list[str]]]
+
+
+def cases() -> tuple[Cases, Cases]:
+    """Seeds, each with its targets: those that are always tried, and others."""
+    if GIVEN:
+        seeds = [*range(FIRST, FIRST + COUNT), *range(LAYERS + FIRST // 2, LAYERS + (FIRST + COUNT) // 2)]
+        return [(seed, targets) for seed in seeds for targets in (HERE, SMALL)], []
+    quick = [(seed, [target]) for seed, target in quick_cases() if target in EVERY]
+    known = {seed for seed, _ in quick}
+    seeds = [seed for first in (0, LAYERS) for seed in range(first, first + COUNT) if seed not in known]
+    return quick, [(seed, [targets[seed % len(targets)]]) for seed in seeds for targets in (HERE, SMALL)]
 
 
 def chunks() -> list[Any]:
-    """Where chunks of seeds begin; after the first few they are slow."""
-    starts = range(FIRST, FIRST + COUNT, CHUNK)
-    return [start if GIVEN or start < FIRST + QUICK else slow(start) for start in starts]
+    """Several cases at a time."""
+    always, others = ([some[at : at + CHUNK] for at in range(0, len(some), CHUNK)] for some in cases())
+    return [*always, *map(slow, others)]
 
 
-def check_all(start: int, targets: list[str], scale: int) -> None:
-    """A chunk of programs, each on one target in turn; on all of them where more programs were asked for."""
-    for seed in range(start, min(start + CHUNK, FIRST + COUNT)):
-        if targets:
-            check(seed, targets if GIVEN else [targets[seed % len(targets)]], scale)
+@pytest.mark.parametrize("chunk", chunks(), ids=lambda chunk: f"{chunk[0][0]}-{chunk[0][1][0]}")
+def test_large_programs_equal_the_interpreter(chunk: Cases) -> None:
+    for seed, targets in chunk:
+        check(seed, targets, scale_of(targets[0]))
 
 
-@pytest.mark.parametrize("start", chunks())
-def test_large_programs_equal_the_interpreter(start: int) -> None:
-    check_all(start, USUAL, 1)
-
-
-@pytest.mark.parametrize("start", chunks())
-def test_programs_on_small_targets_equal_the_interpreter(start: int) -> None:
-    check_all(start, SMALL, SCALE)
-
-
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), *range(LAYERS, LAYERS + 4)])
 def test_one_wrong_element_is_noticed_and_rounding_is_not(seed: int) -> None:
     program = large_program(seed, scale=SCALE)
     want, got = reference(program), interpreted(program)

@@ -17,7 +17,7 @@ from typing import Any, Literal, cast
 import numpy as np
 import pytest
 from support.selection import pairwise
-from support.targets import HERE
+from support.targets import EVERY, HERE
 
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
@@ -25,7 +25,7 @@ from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution import planar, products
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.target import TARGETS, Target, current_target
+from staticgrad.compiler.emit.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.runtime.threads import pool_address
@@ -759,8 +759,8 @@ def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolu
 @pytest.mark.parametrize("group", GROUPS)
 def test_kernels_match_numpy(group: str) -> None:
     cases = GROUPS[group]()
-    for name in HERE:
-        native = compiled(cases, TARGETS[name])
+    for name in EVERY:
+        native = compiled(cases, named(name))
         for number, case in enumerate(cases):
             check_case(native, case, number)
 

@@ -1,27 +1,21 @@
-"""Every mode of the emitter's planners is taken by drawn large programs, which are emitted as text until all were."""
+"""Every mode of every planner is taken by drawn large programs, which are emitted as text until all were."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from support.large_checks import QUICK, SCALE, emit
+from support.large_checks import emit, quick_cases, scale_of
 from support.large_programs import large_program
 from support.modes import declared, summary, taken
 
-from staticgrad.compiler.emit.target import TARGETS
-
-USUAL = [target for name, target in TARGETS.items() if not name.endswith("-small")]
-SMALL = [target for name, target in TARGETS.items() if name.endswith("-small")]
+from staticgrad.compiler.emit.target import named
 
 
 def test_large_programs_take_every_mode_of_every_planner() -> None:
-    """The programs that are compared with the interpreter, each for the target that it is compared on."""
+    """Those that are compared with the interpreter, each for the target that it is compared on."""
     before, missing = taken(), set(declared())
-    assert missing
-    for seed in range(QUICK):
-        emit(large_program(seed), USUAL[seed % len(USUAL)])
-        if SMALL:
-            emit(large_program(seed, scale=SCALE), SMALL[seed % len(SMALL)])
+    for seed, target in quick_cases():
+        emit(large_program(seed, scale=scale_of(target)), named(target))
         missing -= (taken() - before).keys()
         if not missing:
             return

@@ -13,7 +13,7 @@ import pytest
 from support.random_graphs import RandomGraph, random_graph
 from support.sampling import relative_error
 from support.selection import slow
-from support.targets import HERE
+from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.compiler.passes import PASSES
@@ -86,12 +86,12 @@ def test_short_floats_equal_the_interpreter(dtype: np.dtype, monkeypatch: pytest
             assert relative_error(*wide, floor=1e-2) <= 4 * float(sg.finfo(dtype).eps), f"seed {seed}: result {number}"
 
 
-@pytest.mark.parametrize("target", HERE)
+@pytest.mark.parametrize("target", EVERY)
 def test_loops_sorts_scatters_and_factorisations_equal_the_interpreter(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATICGRAD_TARGET", target)
-    for seed in range(3000 + HERE.index(target), 3000 + COUNT // 10, len(HERE)):
+    for seed in range(3000 + EVERY.index(target), 3000 + COUNT // 10, len(EVERY)):
         case, fetches = build(seed, advanced=True)
         monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
         want = run(case, fetches)
@@ -106,7 +106,7 @@ def settings() -> list[dict[str, str]]:
     chosen.append({"STATICGRAD_DISABLE": ",".join(OPTIONAL)})
     chosen.append({"STATICGRAD_MEMORY": "poison", "STATICGRAD_VERIFY": "1"})
     chosen.append({"STATICGRAD_MEMORY": "none"})
-    chosen += [{"STATICGRAD_TARGET": name} for name in HERE]
+    chosen += [{"STATICGRAD_TARGET": name} for name in EVERY]
     chosen += [{"STATICGRAD_TARGET": name, "STATICGRAD_MEMORY": "poison"} for name in ("generic",)]
     return chosen
 

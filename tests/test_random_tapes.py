@@ -15,7 +15,7 @@ from support.random_graphs import Array
 from support.random_tapes import RandomTape, random_tape
 from support.sampling import relative_error
 from support.selection import slow
-from support.targets import HERE
+from support.targets import EVERY
 
 import staticgrad as sg
 from staticgrad.compiler.autodiff import loops
@@ -44,7 +44,7 @@ def setting(seed: int) -> dict[str, str]:
     left_out = [] if kind < 0.5 else ["cse"] if kind < 0.75 else rng.choice(OPTIONAL, size=int(rng.integers(1, 4)))
     return {
         "STATICGRAD_DISABLE": ",".join(dict.fromkeys(left_out)),
-        "STATICGRAD_TARGET": HERE[int(rng.integers(len(HERE)))],
+        "STATICGRAD_TARGET": EVERY[int(rng.integers(len(EVERY)))],
         "STATICGRAD_THREADS": str(rng.integers(1, 3)),
     }
 

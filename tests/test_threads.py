@@ -397,7 +397,8 @@ def test_fewer_chunks_than_threads_do_not_share_scratch_memory(function: Callabl
     assert scratch(16) == 16 * scratch(1) > 0
 
 
-def test_small_programs_are_not_shared() -> None:
+def test_small_programs_are_not_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STATICGRAD_TARGET", raising=False)
     with Graph() as graph:
         x = sg.placeholder((64, 64))
         exe = sg.Session(graph, num_threads=8).compile(sg.nn.softmax(sg.matmul(x, x)), [x])
@@ -610,7 +611,10 @@ def test_separated_sweeps_write_in_place() -> None:
 
 
 @pytest.mark.parametrize("shape", [(300, 4000), (4000, 16), (64, 3)])
-def test_sweeps_stay_together_where_rows_or_work_suffice(shape: tuple[int, int]) -> None:
+def test_sweeps_stay_together_where_rows_or_work_suffice(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STATICGRAD_TARGET", raising=False)
     axis = 1 if shape[0] == 300 else 0
     with Graph() as graph:
         x = sg.placeholder(shape)

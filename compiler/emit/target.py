@@ -4,9 +4,9 @@
 A target is a plain value: everything that depends on the machine is chosen from it at compile time, from what is known
 of the family of machines, or from what was measured on this one.
 
-Each target has a *small* twin for tests (``avx512-small`` and so on): caches, pages and all other sizes and times at
-which a kernel is run in another way are ``SMALL`` times smaller, so that programs over small arrays are run in the ways
-of large ones.
+Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
+pages and all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that small
+programs are run in the ways of large ones.
 """
 
 from __future__ import annotations
@@ -136,9 +136,13 @@ def runs_here(target: Target) -> bool:
     return _host_features().issuperset(target.needs)
 
 
+def _widest(targets: dict[str, Target]) -> Target:
+    return next(target for target in targets.values() if runs_here(target))
+
+
 def named(name: str) -> Target:
-    """The target of this name, small ones too."""
-    known = TARGETS | SMALL_TARGETS
+    """The target of this name, small ones too; ``small`` is the twin of what this machine would run."""
+    known = TARGETS | SMALL_TARGETS | {"small": _widest(SMALL_TARGETS)}
     if name not in known:
         raise StaticGradError(f"STATICGRAD_TARGET={name!r}: expected one of {', '.join(known)}")
     return known[name]
@@ -148,7 +152,7 @@ def current_target() -> Target:
     """The target that programs are compiled for now: the forced one, else the widest that this machine runs."""
     forced = config.get("TARGET")
     if not forced:
-        return next(target for target in TARGETS.values() if runs_here(target))
+        return _widest(TARGETS)
     target = named(forced)
     if not runs_here(target):
         raise StaticGradError(f"STATICGRAD_TARGET={forced!r}: this processor lacks its instructions")

@@ -24,6 +24,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
+from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import GradSlot, StateSlot
 from staticgrad.compiler.steps.schedule import Dependencies, ancestors, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
@@ -89,7 +90,7 @@ class _Inliner:
             memory
             for memory, places in self.writers.items()
             if isinstance(memory, Temp)
-            and memory.nbytes >= LEAST_BYTES
+            and memory.nbytes >= self.target.sized(LEAST_BYTES)
             and len(places) == 1
             and self.readers[memory]
             and memory not in self.shared
@@ -140,6 +141,8 @@ class _Inliner:
         return self.steps[reader] in writers or bool(before & writers)
 
     def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
+        took("inline: a buffer computed where it is read", rest is None)
+        took("inline: one of several results computed where it is read", rest is not None)
         self._before = None
         maker = self.steps[place]
         for old, reader in zip(list(self.readers[memory]), made, strict=True):
@@ -361,9 +364,9 @@ def estimate(nest: Nest, target: Target) -> float:
         volume = math.prod(nest.dims[dim] for dim in facts.depends[number])
         if access is not None:
             nbytes = volume * nest.args[access.arg].itemsize * (1 + isinstance(instr, Store))
-            rate = MIDDLE_RATE if nbytes <= MIDDLE_BYTES else FAR_RATE
+            rate = MIDDLE_RATE if nbytes <= target.sized(MIDDLE_BYTES) else FAR_RATE
             instructions += volume
-            seconds += nbytes / rate if nbytes > NEAR_BYTES else 0.0
+            seconds += nbytes / rate if nbytes > target.sized(NEAR_BYTES) else 0.0
         elif isinstance(instr, Reduce):
             instructions += math.prod(nest.dims[dim] for dim in facts.depends[instr.arg])
         else:

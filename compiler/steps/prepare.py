@@ -19,6 +19,7 @@ from staticgrad.compiler.emit.entry import packed_bytes, raw_strides
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
+from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.phases import phase
@@ -42,6 +43,7 @@ def prepare(steps: Sequence[Step], target: Target) -> tuple[list[Step], list[Ste
     kept = kept_buffers(first, rest)
     if not kept:
         return [], list(steps)
+    took("prepare: what follows from variables kept between calls")
     for temp in kept:
         temp.reason = REASON
     for step in rest:
@@ -89,6 +91,7 @@ def _packing_and_rest(
     packed = Temp(f"{name}.packed", nbytes, REASON, step.source)
     others = {o.memory for position, o in enumerate(step.operands) if position != number}
     kernel = Packing(replace(bare, packed=number))
+    took("prepare: an operand packed apart")
     packing = Step(
         f"pack_{step.name}", "pack", kernel, (operand, Operand(packed)), (operand.memory,), (packed,),
         source=step.source, serial=step.serial,

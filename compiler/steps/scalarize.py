@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.frozen import frozen
 from staticgrad.optable import NO_ATTRIBUTES, OPS
@@ -58,6 +59,8 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
     def close() -> None:
         if len(run) > 1:
             joint = _joint(run, users)
+            took("scalarize: small nests joined")
+            took("scalarize: small products joined", any(isinstance(small.step.kernel, Contraction) for small in run))
             found.append(joint)
             instead.update((small.step, joint) for small in run)
         else:

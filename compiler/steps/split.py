@@ -24,6 +24,7 @@ from staticgrad.compiler.emit.nest.plan import NestPlan, block_of_rows, plan_nes
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Operand, Step, Temp, replaced
 from staticgrad.compiler.steps.sweeps import FEWEST_PARTS, renumbered, separate_sweeps, step_of
 from staticgrad.frozen import frozen
@@ -56,6 +57,7 @@ def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
 
     def parts(step: Step) -> list[Step] | None:
         split = split_nest(step.kernel, target) if isinstance(step.kernel, Nest) else None
+        took("split: a reduction in parts", split is not None)
         return None if split is None else _steps(step, split)
 
     return replaced(separate_sweeps(steps, target), parts)
@@ -70,7 +72,7 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
     if not _is_one_sweep(simple, facts):
         return None
     dim = max(range(len(simple.outer), len(simple.dims)), key=lambda d: simple.dims[d])
-    parts, size = _cut(simple.dims[dim]) if _is_for_threads(nest, simple, target) else (0, 0)
+    parts, size = _cut(simple.dims[dim], target) if _is_for_threads(nest, simple, target) else (0, 0)
     column = _column(simple, facts, dim)
     phases = 1 if column is None else _phases(simple, facts, size or simple.dims[dim], column, target)
     if parts == 0 and phases == 1:
@@ -95,15 +97,16 @@ def _is_shared_well(plan: NestPlan, target: Target) -> bool:
     return enough and (plan.panel is not None or not plan.reads_far_rows(target))
 
 
-def _cut(size: int) -> tuple[int, int]:
+def _cut(size: int, target: Target) -> tuple[int, int]:
     """How many parts of which size; what is left is a part of its own. (0, 0) for too few elements."""
     if size < 2 * FEWEST_PARTS:
         return 0, 0
+    long, block = target.sized(LONG_PART), target.sized(BLOCK)
     for parts in range(MOST_PARTS, FEWEST_PARTS - 1, -1):
-        if size % parts == 0 and (size // parts < LONG_PART or size // parts % BLOCK == 0):
+        if size % parts == 0 and (size // parts < long or size // parts % block == 0):
             return parts, size // parts
     part = size // MOST_PARTS
-    return MOST_PARTS, part - part % BLOCK if part >= LONG_PART else part
+    return MOST_PARTS, part - part % block if part >= long else part
 
 
 def _column(nest: Nest, facts: Facts, dim: int) -> int | None:
@@ -128,7 +131,7 @@ def _phases(nest: Nest, facts: Facts, rows: int, column: int, target: Target) ->
     phases = 1
     while 2 * phases * width <= most and (phases * width < PHASED_VECTORS * lanes or phases * width % lanes):
         phases *= 2
-    return phases if rows >= LONG_PHASE * phases else 1
+    return phases if rows >= target.sized(LONG_PHASE, 2) * phases else 1
 
 
 def _is_one_sweep(nest: Nest, facts: Facts) -> bool:
@@ -183,6 +186,9 @@ class _Splitter:
             done, phases = self.pieces[-1], phases if rest >= phases else 1
             self.pieces.append(_Piece(done.first + done.results, done.stop, 1, phases, rest // phases))
         self.count = self.pieces[-1].first + self.pieces[-1].results
+        took("split: rows in phases", self.pieces[0].phases > 1)
+        took("split: parts and phases", parts > 1 and self.pieces[0].phases > 1)
+        took("split: what is left over", len(self.pieces) > 1)
         self.rows = math.prod(nest.outer)
         self.reduces = [n for n in sorted(facts.needed) if isinstance(nest.body[n], Reduce)]
         self.slot = {n: len(nest.args) + i for i, n in enumerate(self.reduces)}

@@ -23,6 +23,7 @@ from staticgrad.compiler.emit.nest.plan import KEEP_COST, plan_nest, seconds_of
 from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Instr, Load, Nest, Reduce, Store
+from staticgrad.compiler.modes import took
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
 from staticgrad.frozen import frozen
 
@@ -42,6 +43,7 @@ def separate_sweeps(steps: Sequence[Step], target: Target) -> list[Step]:
 
     def parts(step: Step) -> list[Step] | None:
         separated = separate(step.kernel, target) if isinstance(step.kernel, Nest) else None
+        took("sweeps: a nest for each", separated is not None)
         return None if separated is None else _steps(step, separated)
 
     return replaced(steps, parts)

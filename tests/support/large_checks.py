@@ -17,7 +17,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad import interpreter
-from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS, Target
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -25,15 +25,30 @@ from staticgrad.graph import Node
 from staticgrad.runtime.binding import types_of
 from staticgrad.runtime.native import NativeRunner
 from staticgrad.types import TensorType
-from support.large_programs import LargeProgram, large_program
+from support.large_programs import LAYERS, LargeProgram, large_program
 
 Array = np.ndarray[Any, np.dtype[Any]]
-QUICK = 240  # programs that are tried always
+QUICK, QUICK_LAYERS = 240, 480  # programs and single convolutions that are tried always
 SCALE = 64  # by which arrays are smaller for the small targets
 NEAR = {"float32": 2e-5, "float64": 1e-11}  # differences that need no second look, beside the element and its row
 TRIALS = 32  # runs at most that show what rounding does; more than a few only where that is seldom seen
 ROUNDING = 4.0, 16.0  # units in the last place by which values are changed in them
 FACTOR = 20.0  # by which a difference may exceed what that does
+
+
+def quick_cases() -> Iterator[tuple[int, str]]:
+    """The seeds that are tried always, with the target of each: a small twin has programs 64 times smaller."""
+    usual, small = list(TARGETS), list(SMALL_TARGETS)
+    for seed in range(QUICK):
+        yield seed, usual[seed % 3]
+        yield seed, small[seed % 3]
+    for number in range(QUICK_LAYERS):
+        yield LAYERS + number, (usual, small)[number % 2][number // 2 % 3]
+
+
+def scale_of(target: str) -> int:
+    """By how much arrays are smaller for a target."""
+    return SCALE if target in SMALL_TARGETS else 1
 
 
 @contextmanager

@@ -322,3 +322,41 @@ def loop(m: Maker, x: Tensor) -> Tensor | None:
     if kind == 6:
         return sg.while_loop(lambda s: s[1] < 3, lambda s: (sg.cos(s[0]) + x * 0.1, s[1] + 1), (x, 0), max_steps=4)[0]
     return sg.cond(sg.sum(first * first) > 0.0, lambda: sg.sin(x), lambda: x * x[0] * 0.1)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+FEW, MANY = (1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32), (16, 17, 31, 33, 40, 48, 64, 65, 96, 128, 192, 256, 384, 512)
+
+
+def layer(m: Maker) -> tuple[Tensor, Tensor]:
+    """An image batch and a convolution of it, of any geometry and layout that the size of the program has room for."""
+    kernel = (m.choose((1, 1, 2, 3, 3, 3, 4, 5, 7)), m.choose((1, 1, 2, 3, 3, 3, 4, 5, 7)))
+    kernel = (kernel[0], kernel[0]) if m.chance(0.7) else kernel
+    depthwise, grouped = m.chance(0.3), m.chance(0.2)
+    groups = m.choose(m.choose((FEW, MANY))) if depthwise else m.choose((2, 3, 4)) if grouped else 1
+    channels = groups * (1 if depthwise else m.choose(m.choose((FEW, MANY, MANY))))
+    filters = groups * (m.choose((1, 1, 1, 2)) if depthwise else m.choose(m.choose((FEW, MANY, MANY))))
+    taps, work = kernel[0] * kernel[1], m.flops * (2 if m.scale == 1 else 4)
+    pixels = max(1, min(m.elements // max(channels, filters), work * groups // (taps * channels * filters)))
+    batch = min(pixels, m.choose((1, 1, 2, 3, 8, 16, 31)))
+    side = max(1, math.isqrt(pixels // batch))
+    height = -(-side // 4) * 4 if m.chance(0.3) else m.size(side * m.choose((1, 1, 2)))
+    width = max(1, pixels // (batch * height))
+    sizes = (height, width if m.chance(0.3) else m.size(width))
+    stride = (m.choose((1, 1, 1, 2, 3)), m.choose((1, 1, 1, 2)))
+    stride = (stride[0], stride[0]) if m.chance(0.8) else stride
+    dilation = tuple(m.choose((1, 1, 1, 2)) for _ in kernel)
+    reach = tuple((k - 1) * d for k, d in zip(kernel, dilation))
+    padding = m.choose(((0, 0), tuple(r // 2 for r in reach), tuple(r // 2 for r in reach), reach, (1, 0)))
+    shape = (batch, channels, *(max(s * t, r + 1) for s, t, r in zip(sizes, stride, reach)))
+    x = m.permuted(shape) if m.chance(0.3) else m.feed(shape)
+    if m.chance(0.4):
+        x = sg.permute_dims(m.feed((shape[0], *shape[2:], shape[1])), (0, 3, 1, 2))  # channels last
+    spread = (channels // groups * taps) ** -0.5
+    if m.chance(0.15) and dilation == (1, 1):
+        w = m.weight((channels, filters // groups, *kernel), spread)
+        return x, sg.nn.conv_transpose2d(x, w, stride=stride, padding=tuple(r // 2 for r in reach), groups=groups)
+    w = m.weight((filters, channels // groups, *kernel), spread)
+    y = sg.nn.conv2d(x, w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    return x, sg.permute_dims(y, (0, 2, 3, 1)) if m.chance(0.3) else y

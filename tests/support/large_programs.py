@@ -8,6 +8,9 @@ A program is a chain of two to five ops of the families in ``large_families``, e
 before and to operands that are views of fed arrays, of earlier results, or both. Values stay of moderate size, so that
 two correct programs agree to rounding. What is drawn does not depend on the dtype that is declared: with ``wide`` a
 float32 program is declared in float64 with the same values, which gives its reference.
+
+From the seed ``LAYERS`` on programs are single convolutions with their gradients, as there are more ways to run one
+than chains of all families would meet.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ import staticgrad as sg
 from staticgrad.graph import Graph, Tensor
 from support.large_draws import Array, Maker
 from support.large_families import FAMILIES, STARTS, WEIGHTS
+from support.large_networks import ACTIVATIONS, layer
 
 NAMES = tuple(FAMILIES)
 ODDS = np.array([WEIGHTS[name] for name in NAMES], float) / sum(WEIGHTS.values())
+
+LAYERS = 1 << 30
 
 
 @dataclass
@@ -53,6 +59,8 @@ def large_program(seed: int, *, scale: int = 1, ops: int | None = None, wide: bo
         wide: declare float64, whatever the program's dtype is.
     """
     rng = np.random.default_rng((seed, 15))
+    if seed >= LAYERS:
+        return _layer(seed, rng, scale, wide)
     dtype = np.dtype(np.float32 if rng.random() < 0.6 else np.float64)
     low, high = ((1.2e5, 4e5), (4e5, 9e5), (9e5, 2.5e6))[int(rng.choice(3, p=(0.85, 0.13, 0.02)))]
     elements = int(low * (high / low) ** rng.random()) // scale
@@ -70,6 +78,18 @@ def large_program(seed: int, *, scale: int = 1, ops: int | None = None, wide: bo
         fetches, stateful = _results(maker, x)
     fetches = list(dict.fromkeys(fetches))
     return LargeProgram(seed, scale, dtype, graph, maker.feeds, fetches, stateful, chain, ops)
+
+
+def _layer(seed: int, rng: np.random.Generator, scale: int, wide: bool) -> LargeProgram:
+    dtype = np.dtype(np.float32 if rng.random() < 0.7 else np.float64)
+    maker = Maker(rng, dtype, wide, int(rng.choice((4e4, 1e5, 4e5))) // min(scale, 8), scale)
+    with Graph() as graph:
+        _, y = layer(maker)
+        result = maker.choose(ACTIVATIONS)(y + maker.operand(y.shape)) if maker.chance(0.3) else y
+        loss = sg.sum(result * maker.feed(result.shape))
+        fetches = [result, *(g for g in sg.gradients(loss, maker.leaves[:2]) if g is not None)]
+    name = f"{y.op.op.name} {tuple(y.shape)}"
+    return LargeProgram(seed, scale, dtype, graph, maker.feeds, fetches, False, [name])
 
 
 def _grown(maker: Maker, x: Tensor, theme: str | None, chain: list[str]) -> Tensor:

@@ -1,38 +1,77 @@
-"""The modes of the emitter's planners: which the sources declare, which the tests of a run have taken."""
+"""The modes of planners: what the sources declare, as sentences and as plans, and what the tests of a run took."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
+import importlib
+import pkgutil
+import re
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
-import staticgrad.compiler.emit
-from staticgrad.compiler.emit import modes
+import staticgrad.compiler
+from staticgrad.compiler import modes
+from staticgrad.compiler.emit import convolution
+from staticgrad.compiler.emit.contraction.plan import Plan as ProductPlan
+from staticgrad.compiler.emit.nest.plan import NestPlan
 
-COMPILER = Path(staticgrad.compiler.emit.__path__[0]).parent
+COMPILER = Path(staticgrad.compiler.__path__[0])
+IMPOSSIBLE = {
+    "NestPlan.stored: empty": "what stores nothing is no nest",
+    "Share.chunks: one": "one chunk is not shared",
+    "Sweep.members: empty": "a sweep computes something",
+    "_Plain.together: one": "planes that are written down are small, and several fit",
+}
 RAREST = 4  # of so many a summary says the count
 FEW = 10  # so many that were never taken are always named
 
 
-def _names(path: Path) -> list[str]:
+def _named(path: Path) -> Iterator[str]:
     """The modes that calls of ``took`` in a file name."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = []
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        function = call.func
-        name = function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
-        if name == "took":
-            assert call.args, f"{path}:{call.lineno}: took() without a mode"
-            found += [text.value for text in ast.walk(call.args[0]) if isinstance(text, ast.Constant)]
-    return found
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "took":
+            (mode, *_) = call.args
+            assert isinstance(mode, ast.Constant), f"{path}:{call.lineno}: a mode that is no literal"
+            assert isinstance(mode.value, str)
+            yield mode.value
+
+
+def _plans() -> Iterator[type]:
+    """The classes of what emitters hand to ``took_plan``."""
+    yield from (NestPlan, ProductPlan)
+    for _, name, _ in pkgutil.iter_modules(convolution.__path__, f"{convolution.__name__}."):
+        for value in vars(importlib.import_module(name)).values():
+            if isinstance(value, type) and dataclasses.is_dataclass(value) and hasattr(value, "raw_strides"):
+                yield value
+
+
+def _parts(kind: type) -> Iterator[type]:
+    """The classes of plans that the fields of this one name."""
+    known = vars(sys.modules[kind.__module__])
+    for name in {name for field in dataclasses.fields(kind) for name in re.findall(r"\w+", str(field.type))}:
+        for value in get_args(known.get(name)) or (known.get(name),):
+            if isinstance(value, type) and modes.is_plan(value):
+                yield value
 
 
 @functools.cache
 def declared() -> frozenset[str]:
-    """Every mode that the compiler's sources name."""
-    return frozenset(name for path in COMPILER.rglob("*.py") for name in _names(path) if isinstance(name, str))
+    """Every mode that the compiler's sources name or a plan can say, but impossible ones."""
+    found = {name for path in COMPILER.rglob("*.py") for name in _named(path)}
+    waiting, seen = list(_plans()), set[type]()
+    while waiting:
+        kind = waiting.pop()
+        if kind not in seen:
+            seen.add(kind)
+            found |= {kind.__name__, *modes.modes_of(kind)}
+            waiting += _parts(kind)
+    assert found >= IMPOSSIBLE.keys(), "a mode that nobody declares any more"
+    return frozenset(found - IMPOSSIBLE.keys())
 
 
 def taken() -> Counter[str]:

@@ -30,7 +30,6 @@ from staticgrad.compiler.emit.microkernel import (
     pack_panel,
     span,
 )
-from staticgrad.compiler.emit.modes import took
 from staticgrad.compiler.emit.parallel import (
     NO_POOL,
     Part,
@@ -42,6 +41,7 @@ from staticgrad.compiler.emit.parallel import (
     unravel,
 )
 from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.modes import took, took_plan
 
 
 def emit_contraction(
@@ -54,34 +54,16 @@ def emit_contraction(
     pointers, pool = (f.params[:-1], f.params[-1]) if shared else (f.params, NO_POOL)
     if not kernel.is_empty:
         plan = plan_of(kernel, module.target)
-        _note(plan)
+        took_plan(plan)
+        took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
+        took("product: several blocks of terms", plan.block_depth < plan.k)
+        took("product: several passes over a block", plan.depth_block < plan.block_depth)
         if plan.share is None:
             b, own = _scratch(f, plan, pointers[-1])
             _Emitter(f, plan, epilogue, pointers, b, own).emit()
         else:
             _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
     f.finish()
-
-
-def _note(plan: Plan) -> None:
-    """Count the modes of a product."""
-    took("product: swapped", plan.swapped)
-    took("product: dots", plan.dots)
-    took("product: A packed", plan.pack_a)
-    took("product: B packed", plan.pack_b)
-    took("product: B packed once for a batch", plan.pack_b and plan.b_outside)
-    took("product: B given packed", plan.kernel.packed is not None)
-    took("product: result through scratch memory", plan.via_scratch)
-    took("product: scratch memory on the stack", plan.b_bytes + plan.own_bytes > 0 and plan.on_stack)
-    took("product: scratch memory of the program", not plan.on_stack)
-    took("product: several groups of rows", plan.groups > 1)
-    took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
-    took("product: several blocks of terms", plan.block_depth < plan.k)
-    took("product: several passes over a block", plan.depth_block < plan.block_depth)
-    took("product: tiles by rows first", plan.rows_first)
-    took("product: shared by the batch", plan.share is not None and plan.share.points > 0)
-    took("product: shared by blocks", plan.share is not None and not plan.share.points)
-    took("product: epilogue", plan.kernel.store_raw is False)
 
 
 def emit_packing(module: Module, kernel: Contraction, name: str) -> None:

@@ -96,6 +96,7 @@ class Plan:
     b_bytes: int
     a_bytes: int
     c_bytes: int
+    stack_bytes: int  # as many may lie on the stack
 
     @property
     def packed_a_strides(self) -> tuple[int, int]:
@@ -133,7 +134,7 @@ class Plan:
     @property
     def on_stack(self) -> bool:
         """Whether each function that packs or computes has the scratch memory of its own on the stack."""
-        return self.b_bytes + self.own_bytes <= STACK_BYTES
+        return self.b_bytes + self.own_bytes <= self.stack_bytes
 
     @property
     def whole_b_bytes(self) -> int:
@@ -253,6 +254,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
         b_bytes=0,
         a_bytes=0,
         c_bytes=0,
+        stack_bytes=target.sized(STACK_BYTES),
     )
     return _with_scratch(plan)
 

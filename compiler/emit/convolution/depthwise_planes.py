@@ -227,18 +227,20 @@ def _planes_of(
     if small is not None:
         return _Plain(image), (_Rows(small, 0, 0),), rows
     lanes = tile_lanes(target, kernel.dtype)
-    block = _block_rows(kernel, image, geometry, rows, lanes) if rows else 0
+    block = _block_rows(kernel, image, geometry, rows, lanes, target.sized(FRAME_BYTES)) if rows else 0
     frame = _frame_of(image, geometry, lanes, block)
     return frame, _tiles(kernel, geometry, frame, block, y_row, columns) if columns else (), block
 
 
-def _block_rows(kernel: Convolution, image: Image, geometry: list[tuple[Taps, Taps]], rows: int, lanes: int) -> int:
-    """The rows of a block: as many as the first cache holds of their frame, of sizes that divide ``rows``; all where
+def _block_rows(
+    kernel: Convolution, image: Image, geometry: list[tuple[Taps, Taps]], rows: int, lanes: int, most_bytes: int
+) -> int:
+    """The rows of a block: as many as ``most_bytes`` hold of their frame, of sizes that divide ``rows``; all where
     only much smaller ones do."""
     spacing = geometry[0][0].spacing
 
     def fits(block: int) -> bool:
-        return _frame_of(image, geometry, lanes, block).elements * kernel.dtype.itemsize <= FRAME_BYTES
+        return _frame_of(image, geometry, lanes, block).elements * kernel.dtype.itemsize <= most_bytes
 
     divisors = [block for block in range(rows, 0, -1) if rows % block == 0 and (block % spacing == 0 or block == rows)]
     most = next((block for block in divisors if fits(block)), rows)

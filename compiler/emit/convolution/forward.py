@@ -98,7 +98,7 @@ class Forward(ByUnits):
             self.packing.pack_all(writer, writer.area(0), writer.area(self.packed_bytes))
 
     def prepare_shared(self, chunks: Chunks) -> None:
-        if self.packs and self.packing.worth_sharing(chunks.kernel):
+        if self.packs and self.packing.worth_sharing(chunks.kernel, chunks.f.target):
             self.packing.share(chunks, self.shared_bytes, self.own_bytes)
         else:
             self.prepare(chunks.own)

@@ -17,37 +17,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from staticgrad.compiler.emit.convolution.depthwise import (
-    Depthwise,
-    DepthwiseWeights,
-    depthwise_plan,
-    depthwise_weights_plan,
-)
-from staticgrad.compiler.emit.convolution.depthwise_planes import (
-    DepthwisePlanes,
-    DepthwisePlanesWeights,
-    is_planes,
-    planes_plan,
-    planes_weights_plan,
-)
+from staticgrad.compiler.emit.convolution.depthwise import depthwise_plan, depthwise_weights_plan
+from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan, planes_weights_plan
 from staticgrad.compiler.emit.convolution.forward import Forward, forward_plan
 from staticgrad.compiler.emit.convolution.images import is_depthwise
-from staticgrad.compiler.emit.convolution.planar import Planar, is_planar, planar_plan
-from staticgrad.compiler.emit.convolution.products import Products, is_product, product_plan
-from staticgrad.compiler.emit.convolution.weights import WeightGrad, weight_grad_plan
-from staticgrad.compiler.emit.convolution.weights_dots import DotWeights, dot_weights_plan, dots_pay
-from staticgrad.compiler.emit.convolution.weights_planes import (
-    PlaneWeights,
-    plane_weights_plan,
-    reads_planes,
-    tile_cycles,
-)
-from staticgrad.compiler.emit.convolution.weights_products import WeightProducts, is_weight_product, weight_product_plan
+from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
+from staticgrad.compiler.emit.convolution.products import is_product, product_plan
+from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
+from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
+from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
+from staticgrad.compiler.emit.convolution.weights_products import is_weight_product, weight_product_plan
 from staticgrad.compiler.emit.llvm import Function, Module, Value
-from staticgrad.compiler.emit.modes import took
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.compiler.modes import took_plan
 
 
 class Plan(Protocol):
@@ -92,7 +76,7 @@ def plan_convolution(kernel: Convolution, target: Target) -> Plan:
         return planar_plan(bare, target)
     if is_weight_product(bare):
         return weight_product_plan(bare, target)
-    if reads_planes(bare):
+    if reads_planes(bare, target):
         dots = dots_pay(bare, target, tile_cycles(bare, target))
         return dot_weights_plan(bare, target) if dots else plane_weights_plan(bare, target)
     return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)
@@ -132,25 +116,6 @@ def raw_strides(kernel: Convolution, target: Target) -> tuple[int, int, int, int
     return plan_convolution(kernel, target).raw_strides(kernel)
 
 
-def _note(kernel: Convolution, plan: Plan) -> None:
-    """Count the modes of a convolution."""
-    took("convolution: depthwise by planes", isinstance(plan, DepthwisePlanes))
-    took("convolution: depthwise weights by planes", isinstance(plan, DepthwisePlanesWeights))
-    took("convolution: depthwise", isinstance(plan, Depthwise))
-    took("convolution: depthwise weights", isinstance(plan, DepthwiseWeights))
-    took("convolution: product of planes", isinstance(plan, Products))
-    took("convolution: planar", isinstance(plan, Planar))
-    took("convolution: forward", isinstance(plan, Forward) and kernel.direction == "forward")
-    took("convolution: forward, by data", isinstance(plan, Forward) and kernel.direction == "input_grad")
-    took("convolution: weights by products", isinstance(plan, WeightProducts))
-    took("convolution: weights by dots", isinstance(plan, DotWeights))
-    took("convolution: weights by planes", isinstance(plan, PlaneWeights))
-    took("convolution: weights", isinstance(plan, WeightGrad))
-    took("convolution: shared", plan.is_shared)
-    took("convolution: weights given packed", kernel.packed is not None)
-    took("convolution: epilogue", not kernel.store_raw)
-
-
 def emit_convolution(
     module: Module, kernel: Convolution, name: str, epilogue: str | None, shared: bool = False
 ) -> None:
@@ -161,6 +126,6 @@ def emit_convolution(
     pointers, pool = (f.params[:-1], f.params[-1]) if shared else (f.params, NO_POOL)
     if not _empty(kernel):
         plan = plan_convolution(kernel, module.target)
-        _note(kernel, plan)
+        took_plan(plan)
         plan.emit(f, kernel, epilogue, list(pointers), pool)
     f.finish()

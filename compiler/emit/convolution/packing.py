@@ -15,6 +15,7 @@ from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
 from staticgrad.compiler.emit.parallel import divide
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -80,11 +81,11 @@ class Packing:
             for phase in self.phases:
                 self._pack_panels(writer, (phase,), to, buffer)
 
-    def worth_sharing(self, kernel: Convolution) -> bool:
+    def worth_sharing(self, kernel: Convolution, target: Target) -> bool:
         """Whether panels are packed by several threads: they are many, and those of all phases go together."""
         elements = self.groups * sum(phase.tiling.column_panels * phase.panel_elements for phase in self.phases)
         together = (len(self.phases) == 1 or self.buffer > 0) and self.groups * self.panels > 1
-        return together and elements * kernel.dtype.itemsize >= SHARED_BYTES
+        return together and elements * kernel.dtype.itemsize >= target.sized(SHARED_BYTES)
 
     def share(self, chunks: Chunks, own: int, own_bytes: int) -> None:
         """All panels, each of them a chunk. Workers have ``own_bytes`` of scratch memory each, from byte ``own`` on:

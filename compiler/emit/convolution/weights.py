@@ -255,7 +255,7 @@ def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
                 chunks.run(pack, f.mul(f.sub(end, start), f.min(plan.rows, f.sub(kernel.out_height, row))))
             chunks.run(tiles, count)
     weights = kernel.filters * plan.channels * kernel.kernel[0] * kernel.kernel[1]
-    if weights < WORTH_STORING or kernel.filters < 2 * STORE_FILTERS:
+    if weights < f.target.sized(WORTH_STORING) or kernel.filters < 2 * STORE_FILTERS:
         _finish_weights(chunks.own, plan)
         return
     part, writer = chunks.open("store")

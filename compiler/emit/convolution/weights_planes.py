@@ -127,7 +127,7 @@ class PlaneWeights:
             _one_chunk(Writer(f, kernel, epilogue, pointers), self)
 
 
-def reads_planes(kernel: Convolution) -> bool:
+def reads_planes(kernel: Convolution, target: Target) -> bool:
     """Whether several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
     or the channels of a pixel are. Channels last, turning planes pays where the weights outgrow the second cache, so
     that sums must not be passed through once for each block of rows."""
@@ -135,7 +135,7 @@ def reads_planes(kernel: Convolution) -> bool:
     by_row = kernel.x_strides[3] == 1 or kernel.width == 1
     channels = kernel.channels // kernel.groups
     weights = kernel.filters * channels * math.prod(kernel.kernel) * kernel.dtype.itemsize
-    by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= MANY_WEIGHTS
+    by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= target.sized(MANY_WEIGHTS)
     return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and (by_row or by_pixel) and pixels > 0
 
 

@@ -35,7 +35,6 @@ from staticgrad.compiler.emit.llvm import (
     value_type,
     vector,
 )
-from staticgrad.compiler.emit.modes import took
 from staticgrad.compiler.emit.nest.facts import (
     access_of,
     closure,
@@ -56,7 +55,6 @@ from staticgrad.compiler.emit.nest.plan import (
     plan_nest,
     plan_ranged,
     scratch_bytes,
-    vector_lanes,
 )
 from staticgrad.compiler.emit.nest.reduction import (
     accumulator_dtype,
@@ -71,6 +69,7 @@ from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run
 from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
+from staticgrad.compiler.modes import took, took_plan
 from staticgrad.optable import OPS
 
 __all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
@@ -107,29 +106,8 @@ def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form =
 
 
 def _note(plan: NestPlan, target: Target) -> None:
-    """Count the modes of a nest."""
-    spans = [*plan.spans, *(span for sweep in plan.sweeps for span in sweep.spans)]
-    took("nest: scalar", plan.vector is None)
-    took("nest: lanes are elements", plan.vector_is_inner)
-    took("nest: lanes are rows", plan.vector is not None and not plan.vector_is_inner)
-    took("nest: several registers of a value", plan.lanes > vector_lanes(plan.nest, target))
-    took("nest: rows transposed in registers", bool(plan.staged))
-    took("nest: tiles transposed in registers", plan.across is not None)
-    took("nest: rows in panels", plan.panel is not None)
-    took("nest: rows prefetched", plan.ahead is not None)
-    took("nest: far rows prefetched", plan.reads_far_rows)
-    took("nest: rows in groups", plan.group > 1)
-    took("nest: several sweeps", len(plan.sweeps) > 1)
-    took("nest: values kept in scratch memory", any(access.arg < 0 for access in plan.kept.values()))
-    took("nest: values kept in a result", any(access.arg >= 0 for access in plan.kept.values()))
-    took("nest: vectors side by side", any(span.copies > 1 for span in spans))
-    took("nest: smaller blocks of vectors after larger ones", len({span.copies for span in plan.spans} - {1}) > 1)
-    took("nest: masked tail", any(span.masked and span.turns == 1 for span in spans))
-    took("nest: one masked copy", any(span.masked and span.turns > 1 for span in spans))
-    took("nest: halved tail", any(span.lanes < plan.lanes for span in spans))
-    took("nest: multiply-adds", bool(plan.contracted))
-    took("nest: shared by rows", plan.share is not None and plan.share.dim != plan.vector)
-    took("nest: shared by columns", plan.share is not None and plan.share.dim == plan.vector)
+    took_plan(plan)
+    took("nest: far rows asked for ahead", plan.reads_far_rows(target))
 
 
 def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) -> None:

@@ -27,6 +27,7 @@ from staticgrad.compiler.kernels.routines import (
     Symmetric,
     TriangularSolve,
 )
+from staticgrad.compiler.modes import took
 from staticgrad.frozen import frozen
 
 FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
@@ -96,6 +97,9 @@ def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
     piece = "" if batch.is_empty else _piece(module, batch, name)
     f = module.function(name, ["ptr"] * (arguments + 1 + shared))
     if piece:
+        took("routine: shared", shared)
+        took("routine: alone", not shared)
+        took("routine: pieces together", _together(batch, module.target) > 0)
         if shared:
             _run_shared(f, batch, piece)
         else:

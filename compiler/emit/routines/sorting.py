@@ -18,6 +18,7 @@ from staticgrad.compiler.emit.routines import networks
 from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
+from staticgrad.compiler.modes import took
 from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
@@ -92,6 +93,7 @@ def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count:
     them; very few are sorted alone."""
     found = networks.layout(routine, f.target)
     assert found is not None
+    took("sort: rows side by side")
     group, alone = (_function_of(f, routine, name) for name in ("group", "alone"))
     *rows, scratch = pointers
 
@@ -155,6 +157,8 @@ class _Sorter:
         self.scratch = pointers[-1]
 
     def write(self) -> None:
+        took("sort: by rank", _is_ranked(self.routine))
+        took("sort: by digits", not _is_ranked(self.routine))
         if _is_ranked(self.routine):
             self._by_rank()
         else:
