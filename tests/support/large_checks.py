@@ -8,6 +8,7 @@ without variance is normalised, a difference of that size is no error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -139,7 +140,8 @@ def trials(program: LargeProgram) -> Iterator[list[Array]]:
             array = checked(node, type_, value)
             if array.dtype.kind != "f" or node.op.moves or node.op.view or not node.inputs:
                 return array
-            near = np.finfo(array.dtype).eps * ROUNDING[trial % len(ROUNDING)]
+            terms = max(math.prod(x.shape) for x in node.inputs) / max(1, array.size)  # of a sum, perhaps
+            near = np.finfo(array.dtype).eps * ROUNDING[trial % len(ROUNDING)] * max(1.0, terms**0.25)
             if trial % 3 == 2:
                 return _rounded(array, near)
             return np.asarray(array * (1.0 + near * rng.uniform(-1.0, 1.0, array.shape))).astype(array.dtype)
