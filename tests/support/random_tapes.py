@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -98,6 +99,7 @@ class TapeMaker(Maker):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.weights: list[Tensor] = []
+        self.apart = np.random.default_rng((seed, 2))  # for what came later, so that seeds keep their programs
 
     def grow_for_tape(self, count: int) -> None:
         ordinary = [self.unary, self.binary, self.reduction, self.view, self.matmul]
@@ -163,28 +165,35 @@ class TapeMaker(Maker):
         return sg.cumulative_prod(x * 0.7, axis=self.number(x.ndim))
 
     def results_of_loop(self) -> Sequence[Made]:
-        """Several results of one loop."""
+        """Several results of one loop, whose body may be a checkpoint."""
+        checkpointed = self.apart.random() < 0.3
+
+        def within(step: Callable[..., Any]) -> Callable[..., Any]:
+            return (lambda *args: sg.checkpoint(step, *args)) if checkpointed else step
+
         x = self.matrix()
         if x is None or not x.size or x.size > 200:
             return []
         first, kind, backwards = x[0], self.number(4), self.number(2) == 1
         if kind == 0:
-            last, ys = sg.scan(lambda c, row: (sg.tanh(c * 0.5 + row), sg.sin(c) * row), first, x, reverse=backwards)
+            last, ys = sg.scan(
+                within(lambda c, row: (sg.tanh(c * 0.5 + row), sg.sin(c) * row)), first, x, reverse=backwards
+            )
             return [last, ys]
         if kind == 1:
             (a, b), ys = sg.scan(
-                lambda c, row: ((sg.tanh(c[0] + row) * c[1], sg.cos(c[1] * row)), sg.nn.softmax(c[0] * row, -1)),
+                within(lambda c, y: ((sg.tanh(c[0] + y) * c[1], sg.cos(c[1] * y)), sg.nn.softmax(c[0] * y, -1))),
                 (first, first * 0.5), sg.expand_dims(x, -1) if x.ndim == 1 else x, reverse=backwards,
             )  # fmt: skip
             return [a, b, ys]
         if kind == 2:
             a, b, _ = sg.while_loop(
-                lambda s: s[2] < 3, lambda s: (sg.cos(s[0]) * s[1], sg.sin(s[1] + first), s[2] + 1),
+                lambda s: s[2] < 3, within(lambda s: (sg.cos(s[0]) * s[1], sg.sin(s[1] + first), s[2] + 1)),
                 (first, first * 0.3, 0), max_steps=self.number(3, 5),
             )  # fmt: skip
             return [a, b]
         weights = self.rng.normal(size=(int(x.shape[-1]),) * 2) * 0.4
-        last, ys = sg.scan(lambda c, row: (z := sg.tanh(sg.matmul(c, weights) + row), z * 0.5), first, x)
+        last, ys = sg.scan(within(lambda c, row: (z := sg.tanh(sg.matmul(c, weights) + row), z * 0.5)), first, x)
         return [last, ys]
 
     def checkpointed(self) -> Made:
