@@ -22,6 +22,7 @@ The derivative of a cond is a cond whose branches compute what they need of the 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -49,6 +50,7 @@ CHEAP = frozenset({
 NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache
 
 Maybe = Tensor | None
+Again = dict[Tensor, bool]
 
 
 # -- the derivative of a body, as a body --------------------------------------------------------------------------
@@ -105,11 +107,14 @@ class _Extraction:
         self.active: set[Tensor] = set(seeds)
         self.fresh = list(derivation.captured.items())[derivation.first_capture :]
         self.outside = {parameter for _, parameter in self.fresh}
+        self.of_checkpoints: set[Tensor] = set()  # values of checkpoints computed again, and what rules make of them
         for node in derivation.nodes[self.first :]:
             if any(x in self.active for x in node.inputs):
                 self.active.update(node.outputs)
             if any(x in self.outside for x in node.inputs):
                 self.outside.update(node.outputs)
+            if node.original is not None or any(x in self.of_checkpoints for x in node.inputs):
+                self.of_checkpoints.update(node.outputs)
         self.stacked: dict[Tensor, list[Tensor]] = {}  # and what each stands for: itself, and when computed again
         self.parameters: dict[Tensor, None] = {}
         self.nodes: set[Node] = set()
@@ -142,11 +147,11 @@ class _Extraction:
             return True
         if node.op.effect or node.op.name == "random_uniform":
             return False
-        if node.original is not None:
+        if node.outputs and node.outputs[0] in self.of_checkpoints:
             return True
         return node.op.view or (node.serial >= self.first and (node.op.elementwise or not node.inputs))
 
-    def thinned(self, stacked_anyway: set[Tensor]) -> dict[Tensor, bool]:
+    def thinned(self, stacked_anyway: set[Tensor]) -> Again:
         """Which values between the body's parameters and what is stacked now had better be computed again, for fewest
         bytes in all."""
 
@@ -222,8 +227,10 @@ def _finish(
     seeds: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
     results: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
     numbers: Mapping[str, tuple[int, ...]],
+    choose: Callable[[_Extraction], Again],
 ) -> _Linear:
-    """A body out of what was derived: its parameters are the turn, carries, rows and captured values.
+    """A body out of what was derived: its parameters are the turn, carries, rows and captured values. ``choose`` says
+    what is computed again where stacks outgrow the caches.
 
     Args:
         seeds: carried, row and shared cotangents or tangents, parameters of the derivation.
@@ -236,7 +243,7 @@ def _finish(
     found = _Extraction(derivation, known, given)
     found.find(every)
     if _outgrows(parts, found.stacked):
-        found = _Extraction(derivation, known, given, found.thinned(set(parts.results)))
+        found = _Extraction(derivation, known, given, choose(found))
         found.find(every)
     read_rows = tuple(i for i, x in enumerate(parts.rows) if x in found.parameters)
     read_shared = tuple(i for i, x in enumerate(parts.shared) if x in found.parameters)
@@ -363,7 +370,11 @@ def _op_of(primal: Primal[Any]) -> Op:
 
 
 def _reversed(
-    graph: Graph, attrs: LoopAttributes, wanted: Sequence[bool], given: tuple[Sequence[bool], Sequence[bool]]
+    graph: Graph,
+    attrs: LoopAttributes,
+    wanted: Sequence[bool],
+    given: tuple[Sequence[bool], Sequence[bool]],
+    again: Callable[[_Extraction], Again] | None = None,
 ) -> _Linear:
     parts = _Parts(attrs)
     operands = (*parts.carries, *parts.rows, *parts.shared)
@@ -397,7 +408,32 @@ def _reversed(
     shared = tuple(i for i, x in enumerate(parts.shared) if x in asked and x in found)
     numbers = {"carries": carries, "rows": row_numbers, "shared": shared, "given": rows}
     results = (known, [found[parts.shared[i]] for i in shared], [found[parts.rows[i]] for i in row_numbers])
-    return _finish(graph, parts, derivation, (seeds, row_seeds, ()), results, numbers)
+
+    def choose(extraction: _Extraction) -> Again:
+        return _again_of_all(graph, attrs) if again is None else again(extraction)
+
+    return _finish(graph, parts, derivation, (seeds, row_seeds, ()), results, numbers, choose)
+
+
+def _again_of_all(graph: Graph, attrs: LoopAttributes) -> Again:
+    """What the derivative of all results by all operands computes again. That of some of them reads no more then, so
+    that a tape which keeps what all of them read has kept what any of them does."""
+    memo, key = attrs.body.memo, ("again", attrs.carries, attrs.sequences, attrs.length)
+    if key not in memo:
+        parts = _Parts(attrs)
+        found: Again = {}
+
+        def note(extraction: _Extraction) -> Again:
+            found.update(extraction.thinned(set(parts.results)))
+            return found
+
+        wanted = [is_floating(x.dtype) for x in (*parts.carries, *parts.rows, *parts.shared)]
+        given = [is_floating(x.dtype) for x in parts.next], [is_floating(x.dtype) for x in parts.results]
+        with contextlib.suppress(GradientError):  # of an op that some of them do not pass
+            _reversed(graph, attrs, wanted, (given[0], given[1]), note)
+        memo[key] = found
+    again: Again = memo[key]
+    return again
 
 
 def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Maybe]) -> list[Maybe]:
@@ -459,7 +495,8 @@ def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _Li
     stacked = tuple(k for k, y in enumerate(parts.results) if y in found)
     numbers: dict[str, tuple[int, ...]] = {"carries": carries, "rows": (), "shared": (), "given": stacked}
     results = (new, (), [found[parts.results[k]] for k in stacked])
-    return _finish(graph, parts, derivation, (of_carries, of_rows, of_shared), results, numbers)
+    seeds_of = (of_carries, of_rows, of_shared)
+    return _finish(graph, parts, derivation, seeds_of, results, numbers, lambda x: x.thinned(set(parts.results)))
 
 
 def _propagate(graph: Graph, seeds: Mapping[Tensor, Tensor], ys: Iterable[Tensor]) -> dict[Tensor, Tensor]:

@@ -49,10 +49,11 @@ from staticgrad.types import bool_, float32, int64, is_short_float, sizes
 
 @dataclass(eq=False, slots=True)
 class Raw:
-    """The argument of an epilogue that stands for the matrix kernel's result."""
+    """The argument of an epilogue that stands for the matrix kernel's result, and what that kernel reads."""
 
     result: Tensor
     strides: tuple[int, ...]
+    operands: tuple[Memory, ...]
 
 
 class NestBuilder:
@@ -320,6 +321,8 @@ class NestBuilder:
 
     def check_in_place(self, memory: Memory) -> bool:
         """Whether everything loaded from a memory that is also stored is loaded by the iteration that stores it."""
+        if self.raw is not None and memory in self.raw.operands:
+            return False
         arg = self.args[memory]
         stores = {i.access for i in self.body if isinstance(i, Store) and i.access.arg == arg}
         loads = {i.access for i in self.body if isinstance(i, Load) and i.access.arg == arg}

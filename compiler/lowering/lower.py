@@ -22,7 +22,7 @@ from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot, StateSlot
+from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot
 from staticgrad.compiler.regions.families import STORED, WRITES, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
@@ -116,14 +116,12 @@ class Lowering:
         value = builder.values[x]
         if node.op.name == "assign":
             memory: Memory = self.places.state(node.attrs.key)
-            builder.store(value, memory, x.dtype, address)
-            if not builder.check_in_place(memory):
-                self.clashing.add(node)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
-            builder.store(builder.accumulated(memory, address, value, x.dtype), memory, x.dtype, address)
-            if not builder.check_in_place(memory):
-                self.clashing.add(node)
+            value = builder.accumulated(memory, address, value, x.dtype)
+        builder.store(value, memory, x.dtype, address)
+        if not builder.check_in_place(memory):
+            self.clashing.add(node)
 
     def _nest(self, group: Group) -> None:
         builder = NestBuilder(self.places, group.domain, group.axes or ())
@@ -161,12 +159,9 @@ class Lowering:
         store_raw = needed
         if group.nodes:
             strides = self.places.strides_of(result) if needed else self.raw_strides(replace(kernel, store_raw=False))
-            builder = NestBuilder(self.places, group.domain, raw=Raw(result, strides))
+            raw = Raw(result, strides, tuple(operand.memory for operand in operands))
+            builder = NestBuilder(self.places, group.domain, raw=raw)
             self._fill_builder(group, builder)
-            inputs = {operand.memory for operand in operands}
-            for memory in builder.stored:
-                if isinstance(memory, StateSlot) and memory in inputs:
-                    self.clashing.add(self._assign_of(group, memory))
             kernel = replace(kernel, epilogue=builder.nest(), store_raw=store_raw)
         reads = [operand.memory for operand in operands]
         writes: list[Memory] = []
@@ -186,13 +181,6 @@ class Lowering:
             serial=group.last, flops=_matrix_flops(kernel),
         )  # fmt: skip
         self._append(step, group.members)
-
-    def _assign_of(self, group: Group, memory: StateSlot) -> Node:
-        for node in group.nodes:
-            for user in self.users[node.outputs[0]]:
-                if user.op.name == "assign" and user.attrs.key == memory.name and user not in self.deferred:
-                    return user
-        raise AssertionError("a state slot is stored by no assign")
 
     def _contraction(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
         a, b = node.inputs

@@ -364,7 +364,7 @@ class TapePlan:
         for node in hook.nodes:
             if node.op is ACCUMULATED_GRAD:
                 again[node] = total.op
-            elif node.op.effect or node.inputs:
+            elif node.inputs or node.control or not _is_source(node):
                 inputs = [again[y.op].outputs[y.index] if y.op in again else y for y in node.inputs]
                 again[node] = graph.clone(node, inputs, tuple(again.get(c, c) for c in node.control))
         made = tuple(graph.nodes[start:])
@@ -399,7 +399,7 @@ class TapePlan:
         for n in made:
             self._owners[n] = owner
             reads_state = any(x.op.op.name == "variable" for x in n.inputs)
-            if n.op.effect or reads_state or not (n.inputs or n.op.name in REMADE or n.op.name == "variable"):
+            if n.op.effect or reads_state or n.control or not (n.inputs or _is_source(n)):
                 self._drawn.add(n)
 
     # -- what is kept ---------------------------------------------------------------------------------------------
@@ -462,6 +462,11 @@ class TapePlan:
                 type_ = self.forward.fetches[position[x]].type
                 placed[x] = SavedTensor(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
         return placed
+
+
+def _is_source(node: Node) -> bool:
+    """Whether a node has the same value whenever it is asked for, or is a variable."""
+    return node.op.name in REMADE or node.op.name == "variable"
 
 
 def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> bool:
