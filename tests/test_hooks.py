@@ -325,3 +325,43 @@ def test_what_a_hook_makes_of_a_variable_is_of_its_value_in_the_backward(g: sg.G
         tape.backward(y, retain_graph=True)
         expected = forms[form](expected)
         np.testing.assert_allclose(sess.get(state), expected)
+
+
+@pytest.mark.parametrize("size", [8, 100])
+def test_a_hook_multiplies_by_the_gradient_that_it_adds_to(g: sg.Graph, size: int) -> None:
+    """A product stored the sum into the operand that it was still reading."""
+    w = sg.Variable(np.eye(size, dtype=np.float32))
+    x = sg.placeholder((size, size))
+    w.register_hook(lambda grad: sg.matmul(grad, sg.accumulated_grad(w)) + grad)
+    y = sg.sum(x @ w)
+    sess = sg.Session(g)
+    before = np.tri(size, dtype=np.float32) / size
+    sess.set_grad(w, before)
+    value = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32)
+    sess.forward(y, {x: value}).backward(y)
+    given = value.sum(0)[:, None] * np.ones((1, size))
+    np.testing.assert_allclose(sess.grad(w), before + given @ before + given, rtol=1e-4, atol=1e-3)
+
+
+def test_what_a_post_accumulate_hook_declares_without_operands_is_of_the_backward(g: sg.Graph) -> None:
+    """A constant and a draw behind an assignment were computed by the forward, which ran the assignment, too."""
+    x = sg.placeholder((3,))
+    w, count, noise = sg.Variable(np.ones(3, np.float32)), sg.Variable(np.float32(0)), sg.Variable(np.zeros(3, "f4"))
+
+    def hook(parameter: sg.Tensor) -> sg.Tensor:
+        step = sg.assign(w, w - 0.1 * sg.accumulated_grad(w))
+        with sg.control_dependencies([step]):
+            return sg.group(step, sg.assign(count, count + 1.0), sg.assign(noise, sg.random.uniform((3,))))
+
+    w.register_post_accumulate_grad_hook(hook)
+    y = sg.sum(w * x)
+    sess = sg.Session(g, seed=3)
+    tape = sess.forward(y, {x: f32(1, 1, 1)})
+    assert sess.get(w).tolist() == [1, 1, 1]
+    drawn = []
+    for number, left in enumerate((0.9, 0.7, 0.4), 1):
+        tape.backward(y, retain_graph=True)
+        np.testing.assert_allclose(sess.get(w), np.full(3, left), rtol=1e-6)
+        assert sess.get(count) == number
+        drawn.append(sess.get(noise).tolist())
+    assert len(set(map(tuple, drawn))) == 3

@@ -144,6 +144,46 @@ def test_a_checkpoint_in_a_loop_changes_no_gradient(backend: str) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(a).max())
 
 
+LAYERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "layer_norm": lambda v: sg.nn.layer_norm(v, v.shape[-1:]),
+    "max": lambda v: v * sg.max(v, -1, keepdims=True),
+    "prod": lambda v: v * sg.prod(v, -1, keepdims=True),
+    "cumulative_prod": lambda v: sg.cumulative_prod(v, axis=-1),
+    "attention": lambda v: sg.nn.scaled_dot_product_attention(v, v * 2, sg.sin(v)),
+    "sort": lambda v: sg.sort(v, axis=-1) * sg.sin(v),
+}
+
+
+@pytest.mark.parametrize("loop", ["scan", "map", "while_loop"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_checkpoint_in_a_loop_may_need_values_that_only_rules_make(backend: str, layer: str, loop: str) -> None:
+    """They were stacked by the forward loop, which had to have the cotangents that they come behind."""
+
+    def declared(call: Callable[..., Any]) -> list[Tensor]:
+        def turn(c: Tensor, row: Tensor) -> Tensor:
+            made: Tensor = call(lambda c, row: sg.tanh(LAYERS[layer](c * row + row)), c, row)
+            return made
+
+        if loop == "scan":
+            y = sg.scan(lambda c, row: (turn(c, row), c * row), first, rows)[1]
+        elif loop == "map":
+            y = sg.map(lambda row: turn(first, row), rows)
+        else:
+            y = sg.while_loop(lambda s: s[1] < 3, lambda s: (turn(s[0], rows[0]), s[1] + 1), (first, 0), max_steps=4)[0]
+        gradients = sg.gradients(sg.sum(sg.sin(y)), [first, rows], unconnected_gradients="zero")
+        squares = sg.sum(sg.square(gradients[1]))
+        return [y, *gradients, *sg.gradients(squares, [first, rows], unconnected_gradients="zero")]
+
+    with sg.Graph() as graph:
+        first = sg.placeholder((4, 3), sg.float64, requires_grad=True)
+        rows = sg.placeholder((5, 4, 3), sg.float64, requires_grad=True)
+        both = declared(plain), declared(sg.checkpoint)
+    rng = np.random.default_rng(0)
+    feeds = {first: rng.normal(size=(4, 3)), rows: rng.normal(size=(5, 4, 3))}
+    for a, b in zip(*sg.Session(graph).run(both, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.usefixtures("planned")
 def test_a_checkpoint_in_a_loop_keeps_what_lies_between_turns() -> None:
     """Its values were stacked as they were computed again, in the forward loop, before the gradients they wait for."""

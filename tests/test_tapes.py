@@ -169,6 +169,30 @@ def test_very_many_outputs(g: sg.Graph) -> None:
         tape.backward(ys[11])
 
 
+@pytest.mark.parametrize("more", [0, 20])
+def test_any_results_of_a_loop_with_long_stacks_go_backward(g: sg.Graph, more: int) -> None:
+    """What is computed again instead of stacked was chosen for each set of outputs by itself, so that others read what
+    was not kept. Very many outputs are planned together alone."""
+    first, rows = (sg.placeholder(shape, sg.float64, requires_grad=True) for shape in ((3200,), (16, 3200)))
+
+    def step(c: sg.Tensor, row: sg.Tensor) -> tuple[sg.Tensor, tuple[sg.Tensor, ...]]:
+        a, b = sg.sin(c), sg.sin(2 * c)
+        return sg.tanh(c), (sg.sin(a + b + row), sg.sin(a + b - row), sg.sin(a + row) + sg.sin(b + row))
+
+    results = sg.scan(step, first, rows)[1]
+    outputs = [*map(sg.sum, results), *(sg.sum(results[0] * float(k)) for k in range(2, 2 + more))]
+    gradients = [sg.gradients(y, [first, rows]) for y in outputs[:3]]
+    sess = sg.Session(g)
+    rng = np.random.default_rng(0)
+    feeds = {first: rng.normal(size=3200), rows: rng.normal(size=(16, 3200))}
+    want = sess.run(gradients, feeds)
+    for chosen in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2]):
+        sess.zero_grad()
+        sess.forward(outputs, feeds).backward([outputs[k] for k in chosen])
+        for number, x in enumerate((first, rows)):
+            np.testing.assert_allclose(sess.grad(x), sum(want[k][number] for k in chosen), rtol=1e-12, atol=1e-12)
+
+
 def test_outputs_of_every_kind(g: sg.Graph) -> None:
     x, n = leaf(2), sg.placeholder((2,), sg.int64)
     more, y = n + 1, sg.sum(x * x)

@@ -7,13 +7,13 @@ computes. Programs are small: nearly all the time goes into compiling them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 import staticgrad as sg
-from staticgrad.compiler.autodiff.retention import Retention, saved_tensors
+from staticgrad.compiler.autodiff.retention import Retention, passed_nodes, saved_tensors
 from staticgrad.graph import Graph, Tensor
 from support.random_graphs import SHAPES, Array, Maker
 
@@ -22,10 +22,11 @@ Made = Tensor | None
 
 @dataclass(frozen=True)
 class Call:
-    """One backward: of which outputs, and whether it retains what it reads."""
+    """One backward: of which outputs, whether it retains what it reads, and for which of what is seen (None: all)."""
 
     outputs: tuple[int, ...]
     retain: bool
+    inputs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class RandomTape:
         tape = session.forward(self.outputs, self.feeds, backward_order=order, memory_budget=self.budget)
         for call in self.allowed(script):
             cotangents = [self.cotangents[k] for k in call.outputs]
-            tape.backward([self.outputs[k] for k in call.outputs], cotangents, retain or call.retain)
+            inputs = None if call.inputs is None else [self.seen[k] for k in call.inputs]
+            tape.backward([self.outputs[k] for k in call.outputs], cotangents, retain or call.retain, inputs=inputs)
         found = [tape[y] for y in self.outputs]
         found += [np.zeros(x.shape, x.dtype) if (grad := session.grad(x)) is None else grad for x in self.seen]
         session.zero_grad()
@@ -69,11 +71,22 @@ class RandomTape:
         rule = Retention(self.outputs, saved_tensors(self.outputs), ends=self.feeds)
         state, found = rule.start, []
         for call in script.calls:
-            ys = [self.outputs[k] for k in call.outputs]
-            if rule.blocked(state, ys) is None:
-                state = rule.passage(state, ys, call.retain).after
+            ys, inputs = [self.outputs[k] for k in call.outputs], self._inputs(call)
+            if rule.blocked(state, ys, inputs) is None:
+                state = rule.passage(state, ys, call.retain, inputs).after
                 found.append(call)
         return found
+
+    def _inputs(self, call: Call) -> frozenset[Tensor] | None:
+        return None if call.inputs is None else frozenset(self.seen[k] for k in call.inputs)
+
+    def _accumulating(self, call: Call) -> set[Tensor]:
+        """The tensors whose gradients a call adds to: retained ones on the way to what it is asked for, too."""
+        inputs = self._inputs(call)
+        if inputs is None:
+            return set(self.seen)
+        passed = set(passed_nodes([self.outputs[k] for k in call.outputs], self.feeds, inputs))
+        return {x for x in self.seen if x in inputs or (not x.is_leaf and x.op in passed)}
 
     def by_run(self, session: sg.Session) -> list[list[Array]]:
         """The outputs, and for each of them its gradients by all that is seen, computed by one run."""
@@ -87,8 +100,11 @@ class RandomTape:
         """What a script must add up to. Every hook is linear, so that gradients of outputs may be added."""
         values, *gradients = computed
         sums = [np.zeros(x.shape, x.dtype) for x in self.seen]
-        for k in (k for call in self.allowed(script) for k in call.outputs):
-            sums = [total + part for total, part in zip(sums, gradients[k], strict=True)]
+        for call in self.allowed(script):
+            there = self._accumulating(call)
+            for k in call.outputs:
+                parts = zip(self.seen, sums, gradients[k], strict=True)
+                sums = [total + part if x in there else total for x, total, part in parts]
         return [*values, *sums]
 
 
@@ -171,13 +187,16 @@ class TapeMaker(Maker):
         def within(step: Callable[..., Any]) -> Callable[..., Any]:
             return (lambda *args: sg.checkpoint(step, *args)) if checkpointed else step
 
+        def normed(x: Tensor) -> Tensor:
+            return sg.nn.layer_norm(x, x.shape[-1:]) + x if checkpointed and x.ndim else x
+
         x = self.matrix()
         if x is None or not x.size or x.size > 200:
             return []
         first, kind, backwards = x[0], self.number(4), self.number(2) == 1
         if kind == 0:
             last, ys = sg.scan(
-                within(lambda c, row: (sg.tanh(c * 0.5 + row), sg.sin(c) * row)), first, x, reverse=backwards
+                within(lambda c, row: (sg.tanh(normed(c) * 0.5 + row), sg.sin(c) * row)), first, x, reverse=backwards
             )
             return [last, ys]
         if kind == 1:
@@ -193,7 +212,9 @@ class TapeMaker(Maker):
             )  # fmt: skip
             return [a, b]
         weights = self.rng.normal(size=(int(x.shape[-1]),) * 2) * 0.4
-        last, ys = sg.scan(within(lambda c, row: (z := sg.tanh(sg.matmul(c, weights) + row), z * 0.5)), first, x)
+        last, ys = sg.scan(
+            within(lambda c, row: (z := sg.tanh(normed(sg.matmul(c, weights)) + row), z * 0.5)), first, x
+        )
         return [last, ys]
 
     def checkpointed(self) -> Made:
@@ -230,6 +251,8 @@ def random_tape(seed: int, *, scripts: int = 1, dtype: np.dtype = sg.float64) ->
         maker.pool = list(leaves)
         maker.grow_for_tape(maker.number(2, 6))
         outputs = list(_outputs(maker, leaves))
+        if maker.apart.random() < 0.05:  # so many that they are not planned one by one
+            outputs += [sg.mean(outputs[k % len(outputs)] * (k + 1.5)) for k in range(9)]
     inner = [x for x in maker.pool if x.requires_grad and not x.is_leaf]
     retained = [x for x in inner if rng.random() < 0.15]
     for x in retained:
@@ -238,8 +261,11 @@ def random_tape(seed: int, *, scripts: int = 1, dtype: np.dtype = sg.float64) ->
         None if y.size == 1 and rng.random() < 0.7 else rng.normal(size=y.shape).astype(dtype) for y in outputs
     ]
     budget = (None, None, None, 0.7, 0.3, 0)[maker.number(6)]
-    drawn = [_script(maker, len(outputs)) for _ in range(scripts)]
-    return RandomTape(graph, feeds, outputs, cotangents, [*leaves, *maker.weights, *retained], drawn, budget)
+    drawn, seen = [_script(maker, len(outputs)) for _ in range(scripts)], [*leaves, *maker.weights, *retained]
+    drawn = [
+        replace(script, calls=tuple(_for_some(maker, call, len(seen)) for call in script.calls)) for script in drawn
+    ]
+    return RandomTape(graph, feeds, outputs, cotangents, seen, drawn, budget)
 
 
 def _outputs(maker: TapeMaker, leaves: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -252,6 +278,14 @@ def _outputs(maker: TapeMaker, leaves: Sequence[Tensor]) -> Iterator[Tensor]:
         other = made[maker.number(len(made))]
         kind = maker.number(3)
         yield y if kind == 0 else sg.mean(y * y) if kind == 1 else sg.sum(sg.sin(y)) + sg.mean(other) * 0.5
+
+
+def _for_some(maker: TapeMaker, call: Call, seen: int) -> Call:
+    """The call, now and then for the gradients of some alone."""
+    if maker.apart.random() >= 0.2:
+        return call
+    chosen = maker.apart.permutation(seen)[: maker.apart.integers(1, seen + 1)]
+    return replace(call, inputs=tuple(sorted(int(k) for k in chosen)))
 
 
 def _script(maker: TapeMaker, outputs: int) -> Script:
