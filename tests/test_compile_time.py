@@ -344,6 +344,16 @@ def sum_of_short_reductions(terms: int) -> Declared:
     return [total], [x]
 
 
+def values_of_written_variables(terms: int) -> Declared:
+    """Each of which is computed where it is read, unless the variable may have been written by then."""
+    results: list[Any] = []
+    for _ in range(terms):
+        v = sg.Variable(np.ones((256, 128), np.float32))
+        value = v * 1.5 + 0.5
+        results += [sg.sum(value, axis=0), sg.sum(value, axis=1), sg.assign(v, v * 0.9)]
+    return results, []
+
+
 def compiled_text(declare: Callable[[int], Declared], terms: int) -> str:
     with sg.Graph() as graph:
         fetches, feeds = declare(terms)
@@ -368,6 +378,7 @@ def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:
     [
         (running_sum, 300), (sum_of_rows, 120), (long_chain, 120), (random_graph, 100), (stacked_and_read, 60),
         (many_results, 80), (many_variables, 40), (many_loops, 12),
+        (values_of_written_variables, 20),
         (sum_of_short_reductions, 80),  # so long that both look for signals between their steps
     ],
 )  # fmt: skip

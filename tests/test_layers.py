@@ -27,7 +27,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its interpreter", ("staticgrad.text", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
-    ("regions of a graph, the machine", ("staticgrad.compiler.regions", "staticgrad.compiler.emit.target")),
+    ("regions of a graph, the machine", (
+        "staticgrad.compiler.regions", "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
     ("kernels as values", ("staticgrad.compiler.kernels",)),
     ("graph to graph", (
         "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.tapes",

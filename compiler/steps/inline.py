@@ -26,11 +26,12 @@ from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import GradSlot, StateSlot
-from staticgrad.compiler.steps.schedule import Dependencies, ancestors, dependencies
+from staticgrad.compiler.steps.schedule import Event, dependencies
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, with_nest
 from staticgrad.compiler.steps.unroll import unroll
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
+from staticgrad.reach import reach
 
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
@@ -72,7 +73,8 @@ class _Inliner:
         self.instead: dict[Step, list[Step]] = {}  # of a step that went: what must run before those that come after it
         self.shared: set[Memory] = set()  # touched in another way than by loads and stores of nests
         self._costs: dict[int, int] = {}  # of nests, in instructions, as far as somebody has asked
-        self._before: Dependencies | None = None  # of the steps as they are, once somebody has asked
+        self._behind: dict[Event, set[Event]] = {}  # what comes next after each step, once somebody has asked
+        self._first: dict[int, Step] = {}  # the steps by which that speaks of the places
         for place, step in self.steps.items():
             for memory in step.reads:
                 self.readers[memory][place] = None
@@ -118,7 +120,16 @@ class _Inliner:
         before = [step.kernel for step in (maker, *(reader.step for reader in made))]
         after = [*([] if rest is None else [rest.kernel]), *(reader.nest for reader in made)]
         if pays(before, after, self.target):
+            self._note_order(source, self.readers[memory])
             self._replace(place, rest, made, memory)
+
+    def _note_order(self, source: _Source, readers: Iterable[int]) -> None:
+        """What the source loads is read by these, too: before it is written. All else that the source came after, they
+        came after already."""
+        if self._first:
+            for write in self._writers(m for m in source.memories if isinstance(m, StateSlot | GradSlot)):
+                for reader in readers:
+                    self._behind.setdefault(self._first[reader], set()).add(write)
 
     def _grows_too_large(self, reader: int, source: _Source, memory: Temp) -> bool:
         """Whether the nest of a reader would be too long with the value in the place of its loads of ``memory``."""
@@ -134,16 +145,19 @@ class _Inliner:
         written = {m for m in source.memories if isinstance(m, StateSlot | GradSlot) and self.writers[m]}
         if not written:
             return False
-        if self._before is None:
-            self._before = dependencies(self.ordered())
-        before = ancestors([self.steps[reader]], self._before)
-        writers = {self.steps[place] for memory in written for place in self.writers[memory]}
-        return self.steps[reader] in writers or bool(before & writers)
+        if not self._first:
+            self._first = dict(zip(self.steps, self.ordered(), strict=True))
+            for step, earlier in dependencies(list(self._first.values())).items():
+                for event in earlier:
+                    self._behind.setdefault(event, set()).add(step)
+        return self._first[reader] in reach(self._writers(written), lambda event: self._behind.get(event, ()))
+
+    def _writers(self, memories: Iterable[Memory]) -> set[Event]:
+        return {self._first[place] for memory in memories for place in self.writers[memory]}
 
     def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
         took("inline: a buffer computed where it is read", rest is None)
         took("inline: one of several results computed where it is read", rest is not None)
-        self._before = None
         maker = self.steps[place]
         for old, reader in zip(list(self.readers[memory]), made, strict=True):
             self._put(old, with_nest(reader.step, reader.nest, reader.operands))
