@@ -2,8 +2,8 @@
 
 Comes in: what a planner decided, as the plan that it gives or as a sentence. Goes out: how often each was chosen in
 this process. A mode of a plan is named after the class and the attribute that say it, such as ``Tiling.far: yes`` or
-``NestPlan.panel: none``; every attribute is one that is true or false, there or not, empty or filled, or that counts
-the pieces of something that need not be cut.
+``NestPlan.panel: none``. Attributes say one that are true or false, there or not, empty or filled, and those named here
+that count pieces of what need not be cut, or measure what need not be there; other numbers do not.
 """
 
 from __future__ import annotations
@@ -15,9 +15,16 @@ from collections.abc import Iterator
 from typing import Any
 
 taken: Counter[str] = Counter()
-WORDS = {"bool": ("no", "yes"), "None": ("none", "some"), "sized": ("empty", "filled"), "count": ("one", "several")}
+WORDS = {
+    "bool": ("no", "yes"),
+    "None": ("none", "some"),
+    "sized": ("empty", "filled"),
+    "count": ("one", "several"),
+    "amount": ("zero", "more"),
+}
 SIZED = ("dict[", "frozenset[", "set[")
 COUNTS = {"blocks", "copies", "chunks", "group", "groups", "parts", "passes", "phases", "strips", "terms", "together"}
+AMOUNTS = {"buffer", "left", "right"}
 PLANS = "staticgrad.compiler.emit."  # where plans are made; what is planned is from elsewhere
 GIVEN = {"Facts", "Access"}  # of what is planned
 
@@ -47,15 +54,18 @@ def modes_of(kind: type) -> set[str]:
 def _choices(kind: type) -> dict[str, str]:
     """The attributes that say a mode, and how."""
     declared = {field.name: str(field.type) for field in dataclasses.fields(kind)}
-    for name, value in vars(kind).items():
-        if isinstance(value, property) and value.fget is not None:
-            declared[name] = str(value.fget.__annotations__.get("return", ""))
+    for base in kind.__mro__:
+        for name, value in vars(base).items():
+            if isinstance(value, property) and value.fget is not None:
+                declared.setdefault(name, str(value.fget.__annotations__.get("return", "")))
     found = {}
     for name, type_ in declared.items():
         if type_ == "bool":
             found[name] = type_
         elif name in COUNTS:
             found[name] = "count"
+        elif name in AMOUNTS:
+            found[name] = "amount"
         elif type_.endswith("| None"):
             found[name] = "None"
         elif type_.startswith(SIZED):
@@ -79,7 +89,7 @@ def _chosen(plan: Any) -> Iterator[str]:
 
 def _place(what: str, value: Any) -> bool:
     """Which of the two words it is."""
-    if what in ("count", "sized"):
+    if what in ("amount", "count", "sized"):
         count = value if isinstance(value, int) else len(value)
         return bool(count > (what == "count"))
     return value is not None if what == "None" else bool(value)

@@ -5,8 +5,8 @@ A target is a plain value: everything that depends on the machine is chosen from
 of the family of machines, or from what was measured on this one.
 
 Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
-pages and all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that small
-programs are run in the ways of large ones.
+pages and nearly all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that
+small programs are run in the ways of large ones.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def check_steps(
 
 
 def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[int, Held]) -> Temp | Held:
-    """What a buffer is that ``step`` is the first to touch: one that it writes, or a value that lies there already."""
-    if temp in (*step.writes, *step.adds, step.scratch):
+    """What a buffer is that ``step`` is the first to touch: a value that lies there already if it reads it."""
+    if temp not in step.reads:
         return temp
     value = before.get(offsets[temp])
     if value is None or value.nbytes != temp.nbytes:

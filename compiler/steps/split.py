@@ -57,7 +57,6 @@ def split_reductions(steps: Sequence[Step], target: Target) -> list[Step]:
 
     def parts(step: Step) -> list[Step] | None:
         split = split_nest(step.kernel, target) if isinstance(step.kernel, Nest) else None
-        took("split: a reduction in parts", split is not None)
         return None if split is None else _steps(step, split)
 
     return replaced(separate_sweeps(steps, target), parts)
@@ -186,6 +185,7 @@ class _Splitter:
             done, phases = self.pieces[-1], phases if rest >= phases else 1
             self.pieces.append(_Piece(done.first + done.results, done.stop, 1, phases, rest // phases))
         self.count = self.pieces[-1].first + self.pieces[-1].results
+        took("split: a reduction in parts", parts > 1)
         took("split: rows in phases", self.pieces[0].phases > 1)
         took("split: parts and phases", parts > 1 and self.pieces[0].phases > 1)
         took("split: what is left over", len(self.pieces) > 1)

@@ -153,6 +153,20 @@ class Maker:
         """One of ``range(*below)``."""
         return int(self.rng.integers(*below))
 
+    def leaves(self, count: int, dtype: np.dtype) -> tuple[list[Tensor], dict[Tensor, Array]]:
+        """The first of the pool: variables and placeholders, which require gradients, with what is fed."""
+        feeds = dict[Tensor, Array]()
+        for _ in range(count):
+            shape = SHAPES[self.number(len(SHAPES))]
+            value = self.rng.normal(size=shape).astype(dtype)
+            if self.rng.random() < 0.3:
+                self.pool.append(sg.Variable(value))
+            else:
+                x = sg.placeholder(shape, dtype, requires_grad=True)
+                feeds[x] = value
+                self.pool.append(x)
+        return list(self.pool), feeds
+
     def matrix(self) -> Tensor | None:
         """A tensor of two axes or more, none of which is long."""
         return self.pick(lambda t: t.ndim >= 2 and max(t.shape) <= 24)
@@ -312,19 +326,8 @@ def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.
     maker = Maker(seed)
     rng = maker.rng
     graph = Graph()
-    feeds: dict[Tensor, Array] = {}
     with graph:
-        leaves: list[Tensor] = []
-        for _ in range(int(rng.integers(2, 5))):
-            shape = SHAPES[int(rng.integers(len(SHAPES)))]
-            value = rng.normal(size=shape).astype(dtype)
-            if rng.random() < 0.3:
-                leaves.append(sg.Variable(value))
-            else:
-                x = sg.placeholder(shape, dtype, requires_grad=True)
-                feeds[x] = value
-                leaves.append(x)
-        maker.pool = list(leaves)
+        leaves, feeds = maker.leaves(maker.number(2, 5), dtype)
         maker.grow(int(rng.integers(3, ops + 1)), advanced)
         made = maker.pool[len(leaves) :] or maker.pool
         chosen = [made[int(i)] for i in rng.choice(len(made), size=min(len(made), 3), replace=False)]

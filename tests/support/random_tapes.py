@@ -15,7 +15,7 @@ import numpy as np
 import staticgrad as sg
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes, saved_tensors
 from staticgrad.graph import Graph, Tensor
-from support.random_graphs import SHAPES, Array, Maker
+from support.random_graphs import Array, Maker
 
 Made = Tensor | None
 
@@ -234,21 +234,12 @@ class TapeMaker(Maker):
         x.register_hook(hooks[self.number(len(hooks))])
 
 
-def random_tape(seed: int, *, scripts: int = 1, dtype: np.dtype = sg.float64) -> RandomTape:
+def random_tape(seed: int, *, scripts: int = 1) -> RandomTape:
     """A graph of a few ops with one to three outputs, and scripts of one to three calls."""
     maker = TapeMaker(seed)
-    rng, graph, feeds, leaves = maker.rng, Graph(), dict[Tensor, Array](), list[Tensor]()
+    rng, graph = maker.rng, Graph()
     with graph:
-        for _ in range(maker.number(1, 4)):
-            shape = SHAPES[maker.number(len(SHAPES))]
-            value = rng.normal(size=shape).astype(dtype)
-            if rng.random() < 0.3:
-                leaves.append(sg.Variable(value))
-            else:
-                x = sg.placeholder(shape, dtype, requires_grad=True)
-                feeds[x] = value
-                leaves.append(x)
-        maker.pool = list(leaves)
+        leaves, feeds = maker.leaves(maker.number(1, 4), sg.float64)
         maker.grow_for_tape(maker.number(2, 6))
         outputs = list(_outputs(maker, leaves))
         if maker.apart.random() < 0.05:  # so many that they are not planned one by one
@@ -257,9 +248,7 @@ def random_tape(seed: int, *, scripts: int = 1, dtype: np.dtype = sg.float64) ->
     retained = [x for x in inner if rng.random() < 0.15]
     for x in retained:
         x.retain_grad()
-    cotangents = [
-        None if y.size == 1 and rng.random() < 0.7 else rng.normal(size=y.shape).astype(dtype) for y in outputs
-    ]
+    cotangents = [None if y.size == 1 and rng.random() < 0.7 else rng.normal(size=y.shape) for y in outputs]
     budget = (None, None, None, 0.7, 0.3, 0)[maker.number(6)]
     drawn, seen = [_script(maker, len(outputs)) for _ in range(scripts)], [*leaves, *maker.weights, *retained]
     drawn = [

@@ -239,7 +239,8 @@ def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """
     size = tiling.dtype.itemsize
     lines = a[0] if a[1] == 1 else a[1]
-    if min(m, k) * size < 512 or lines * size % tiling.costs.page or tiling.column_panels == 1:
+    page = tiling.costs.page
+    if min(m, k) * size < page // 8 or lines * size % page or tiling.column_panels == 1:
         return False
     return a[1] != 1 or tiling.rows > ALIASED_ROWS
 
