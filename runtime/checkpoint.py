@@ -32,7 +32,7 @@ WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are rea
 def save(store: Store, path: str | os.PathLike[str]) -> None:
     """Write the state of a session to ``path``, whole or not at all."""
     store.graph.settle_names()
-    files.replace(path, store.lock.exclusive(_contents, store))  # values of one moment
+    files.replace(path, store.lock.shared(_contents, store))  # values of one moment
 
 
 def _contents(store: Store) -> bytes:

@@ -10,9 +10,16 @@ so each change of them is one step for all of Python. Compiled entries take the 
     shared      for long readers, which run side by side: waits as brief does, then lets others in
     exclusive   for writers and for whoever calls back into Python: waits for all
 
-The thread that holds a lock briefly or exclusively may take it again. A thread that waits does so without the GIL and
-looks for signals every ``SLICE`` nanoseconds; who comes later waits behind it, so that nobody is overtaken for ever.
-``GATE`` counts the holders of every kind: while it is zero and the GIL is held, nobody else is inside.
+The thread that holds a lock may take it again, with one exception: who holds it shared alone is refused exclusively,
+since it would wait for itself (a signal handler that writes during a run that reads). A thread that waits does so
+without the GIL and looks for signals every ``SLICE`` nanoseconds. Threads enter in the order in which they began to
+wait, and who comes later waits behind them; but nobody waits behind a thread that runs its signal handlers, or behind
+anybody while it is inside already. ``GATE`` counts the holders of every kind: while it is zero and the GIL is held,
+nobody else is inside.
+
+    row     ::= count thread{ROW}       the threads that hold a lock shared, once for each time, or that wait for it
+
+At most ``ROW`` threads hold a lock shared at a time; of those that wait, the ones beyond that number have no order.
 
 After a fork the child knows which of its threads is left: it frees what other threads held, and says for each lock
 whether one of those was ``WRITING``, that is, had begun to change what the lock guards.
@@ -49,7 +56,7 @@ Ts = TypeVarTuple("Ts")
 R = TypeVar("R")
 
 SLICE = 20_000_000  # nanoseconds of a wait between two looks for signals
-LOOKED_AT = 32  # slices of a wait, a power of two: each time it is looked at whether the wait can end
+LOOKED_AT = 32  # whole slices of a wait, a power of two: each time it is looked at whether the wait can end
 WARNED_AFTER = 512  # slices
 BRIEF, SHARED, EXCLUSIVE = range(3)
 INTERPRETER, CALLBACK = "staticgrad.interpreter", "call_function"  # where programs call Python functions
@@ -60,17 +67,19 @@ class Word:
 
     OWNER = 0  # the thread that holds it briefly or exclusively, and how many times
     DEPTH = 1
-    READERS = 2
-    GATE = 3
-    SERIAL = 4  # counts what waiting threads are woken for
-    WAITERS = 5
-    WRITING = 6  # not null while what the lock guards is changed: 1, or the address of a word that says whether
-    REPORT = 7  # a Python function, called by a thread that has waited for long
+    GATE = 2
+    SERIAL = 3  # counts what waiting threads are woken for
+    WRITING = 4  # not null while what the lock guards is changed: 1, or the address of a word that says whether
+    REPORT = 5  # Python functions, called by a thread that has waited for long, and by one that would wait for itself
+    REFUSE = 6
     MUTEX = 8  # room for the largest of any system
     WAKE = 16
+    READERS = 24  # a row
+    WAITERS = 88  # a row, in the order of arrival; a thread that runs its signal handlers has its number negated
 
 
-WORDS = 24
+ROW = Word.WAITERS - Word.READERS - 1
+WORDS = Word.WAITERS + 1 + ROW
 
 _TEXT = """
 declare i64 @pthread_self()
@@ -89,7 +98,120 @@ declare ptr @PyObject_Vectorcall(ptr, ptr, i64, ptr)
 declare ptr @PyCapsule_GetPointer(ptr, ptr)
 declare ptr @PyLong_FromUnsignedLongLong(i64)
 declare void @Py_DecRef(ptr)
+declare ptr @memmove(ptr, ptr, i64)
 {declarations}
+
+; The first place of a thread in a row, from 1; 0 where it has none.
+define internal i64 @find(ptr %row, i64 %thread) {{
+  %count = load i64, ptr %row
+  br label %look
+look:
+  %i = phi i64 [ 1, %0 ], [ %next, %compare ]
+  %some = icmp sle i64 %i, %count
+  br i1 %some, label %compare, label %nowhere
+compare:
+  %place = getelementptr i64, ptr %row, i64 %i
+  %found = load i64, ptr %place
+  %same = icmp eq i64 %found, %thread
+  %next = add i64 %i, 1
+  br i1 %same, label %there, label %look
+there:
+  ret i64 %i
+nowhere:
+  ret i64 0
+}}
+
+; How many places of a row a thread has.
+define internal i64 @times(ptr %row, i64 %thread) {{
+  %count = load i64, ptr %row
+  br label %look
+look:
+  %i = phi i64 [ 1, %0 ], [ %next, %compare ]
+  %sum = phi i64 [ 0, %0 ], [ %more, %compare ]
+  %some = icmp sle i64 %i, %count
+  br i1 %some, label %compare, label %done
+compare:
+  %place = getelementptr i64, ptr %row, i64 %i
+  %found = load i64, ptr %place
+  %same = icmp eq i64 %found, %thread
+  %one = zext i1 %same to i64
+  %more = add i64 %sum, %one
+  %next = add i64 %i, 1
+  br label %look
+done:
+  ret i64 %sum
+}}
+
+; Whether another thread stands in front of this one, or anywhere in the row where this one has no place. Who runs its
+; signal handlers does not count.
+define internal i1 @is_behind(ptr %row, i64 %thread) {{
+  %count = load i64, ptr %row
+  br label %look
+look:
+  %i = phi i64 [ 1, %0 ], [ %next, %other ]
+  %some = icmp sle i64 %i, %count
+  br i1 %some, label %compare, label %no
+compare:
+  %place = getelementptr i64, ptr %row, i64 %i
+  %found = load i64, ptr %place
+  %mine = icmp eq i64 %found, %thread
+  br i1 %mine, label %no, label %other
+other:
+  %away = icmp slt i64 %found, 0
+  %next = add i64 %i, 1
+  br i1 %away, label %look, label %yes
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}}
+
+; Give a thread the last place of a row, unless the row is full.
+define internal void @append(ptr %row, i64 %thread) {{
+  %count = load i64, ptr %row
+  %room = icmp slt i64 %count, {row}
+  br i1 %room, label %adding, label %done
+adding:
+  %more = add i64 %count, 1
+  %place = getelementptr i64, ptr %row, i64 %more
+  store i64 %thread, ptr %place
+  store i64 %more, ptr %row
+  br label %done
+done:
+  ret void
+}}
+
+; Take away the first place of a thread, if it has one.
+define internal void @remove(ptr %row, i64 %thread) {{
+  %at = call i64 @find(ptr %row, i64 %thread)
+  %some = icmp ne i64 %at, 0
+  br i1 %some, label %removing, label %done
+removing:
+  %count = load i64, ptr %row
+  %fewer = sub i64 %count, 1
+  store i64 %fewer, ptr %row
+  %place = getelementptr i64, ptr %row, i64 %at
+  %behind = getelementptr i64, ptr %place, i64 1
+  %others = sub i64 %count, %at
+  %nbytes = mul i64 %others, 8
+  call ptr @memmove(ptr %place, ptr %behind, i64 %nbytes)
+  br label %done
+done:
+  ret void
+}}
+
+; Write another number into the first place of a thread, if it has one.
+define internal void @rename(ptr %row, i64 %thread, i64 %number) {{
+  %at = call i64 @find(ptr %row, i64 %thread)
+  %some = icmp ne i64 %at, 0
+  br i1 %some, label %renaming, label %done
+renaming:
+  %place = getelementptr i64, ptr %row, i64 %at
+  store i64 %number, ptr %place
+  br label %done
+done:
+  ret void
+}}
 
 ; Without a holder but this thread, if it is one. Called when the lock is made, and in a forked child.
 define void @reset(ptr %lock) {{
@@ -107,12 +229,24 @@ define void @reset(ptr %lock) {{
   %still = select i1 %mine, i64 %me, i64 0
   %writing = load i64, ptr %WRITING
   %kept = select i1 %mine, i64 %writing, i64 0
+  %reads = call i64 @times(ptr %READERS, i64 %me)
+  %inside = add i64 %left, %reads
   store i64 %still, ptr %OWNER
   store i64 %left, ptr %DEPTH
-  store i64 %left, ptr %GATE
+  store i64 %inside, ptr %GATE
   store i64 %kept, ptr %WRITING
   store i64 0, ptr %READERS
   store i64 0, ptr %WAITERS
+  br label %reading
+reading:
+  %i = phi i64 [ 0, %0 ], [ %next, %one ]
+  %more = icmp slt i64 %i, %reads
+  br i1 %more, label %one, label %done
+one:
+  call void @append(ptr %READERS, i64 %me)
+  %next = add i64 %i, 1
+  br label %reading
+done:
   ret void
 }}
 
@@ -124,9 +258,7 @@ define internal void @wake(ptr %lock) {{
   br i1 %some, label %waking, label %done
 waking:
   call i32 @pthread_mutex_lock(ptr %MUTEX)
-  %serial = load i64, ptr %SERIAL
-  %next = add i64 %serial, 1
-  store i64 %next, ptr %SERIAL
+{add[SERIAL]}
   call i32 @pthread_cond_broadcast(ptr %WAKE)
   call i32 @pthread_mutex_unlock(ptr %MUTEX)
   br label %done
@@ -134,15 +266,12 @@ done:
   ret void
 }}
 
-; Sleep without the GIL until somebody wakes, or for a slice; then run signal handlers: -1 if one has raised.
-define internal i32 @wait(ptr %lock) {{
+; Sleep without the GIL until somebody wakes (0), or for a slice (1); then run signal handlers: -1 if one has raised.
+define internal i32 @wait(ptr %lock, i64 %me) {{
 {places}
   %until = alloca [2 x i64], align 8
   %fine_place = getelementptr i64, ptr %until, i64 1
   %before = load i64, ptr %SERIAL
-  %waiters = load i64, ptr %WAITERS
-  %more = add i64 %waiters, 1
-  store i64 %more, ptr %WAITERS
   %thread = call ptr @PyEval_SaveThread()
   call i32 @clock_gettime(i32 {clock}, ptr %until)
   %seconds = load i64, ptr %until
@@ -164,13 +293,16 @@ sleep:
   %woken = icmp eq i32 %status, 0
   br i1 %woken, label %look, label %awake
 awake:
+  %slept = phi i32 [ 0, %look ], [ 1, %sleep ]
   call i32 @pthread_mutex_unlock(ptr %MUTEX)
   call void @PyEval_RestoreThread(ptr %thread)
-  %waiting = load i64, ptr %WAITERS
-  %fewer = sub i64 %waiting, 1
-  store i64 %fewer, ptr %WAITERS
+  %away = sub i64 0, %me
+  call void @rename(ptr %WAITERS, i64 %me, i64 %away)
   %raised = call i32 @PyErr_CheckSignals()
-  ret i32 %raised
+  call void @rename(ptr %WAITERS, i64 %away, i64 %me)
+  %bad = icmp ne i32 %raised, 0
+  %answer = select i1 %bad, i32 -1, i32 %slept
+  ret i32 %answer
 }}
 
 ; Tell a Python function who holds the lock, and for how many slices this thread has waited; -1 if it raises.
@@ -200,33 +332,57 @@ good:
 define i32 @acquire(ptr %lock, i64 %kind) {{
 {places}
   %me = call i64 @pthread_self()
+  %is_shared = icmp eq i64 %kind, {shared}
+  %is_exclusive = icmp eq i64 %kind, {exclusive}
   br label %try
 try:
   %waited = phi i64 [ 0, %0 ], [ %slices, %again ]
   %owner = load i64, ptr %OWNER
-  %mine = icmp eq i64 %owner, %me
-  br i1 %mine, label %take, label %look
-look:
-  %owned = icmp ne i64 %owner, 0
   %readers = load i64, ptr %READERS
-  %read = icmp ne i64 %readers, 0
-  %exclusive = icmp eq i64 %kind, {exclusive}
-  %shut = and i1 %read, %exclusive
   %waiters = load i64, ptr %WAITERS
-  %queue = icmp ne i64 %waiters, 0
-  %new = icmp eq i64 %waited, 0
-  %behind = and i1 %queue, %new
-  %held = or i1 %owned, %shut
-  %busy = or i1 %held, %behind
-  br i1 %busy, label %sleep, label %take
+  %inside_or_out = or i64 %owner, %readers
+  %anybody = or i64 %inside_or_out, %waiters
+  %idle = icmp eq i64 %anybody, 0
+  br i1 %idle, label %take, label %look
+look:
+  %mine = icmp eq i64 %owner, %me
+  %own = call i64 @times(ptr %READERS, i64 %me)
+  %reads = icmp ne i64 %own, 0
+  %is_reader_alone = icmp ugt i1 %reads, %mine
+  %waits_for_itself = and i1 %is_reader_alone, %is_exclusive
+  br i1 %waits_for_itself, label %refuse, label %compare
+compare:
+  %owned = icmp ne i64 %owner, 0
+  %taken_by_other = icmp ugt i1 %owned, %mine
+  %others = icmp ne i64 %readers, %own
+  %shut = and i1 %others, %is_exclusive
+  %full = icmp eq i64 %readers, {row}
+  %no_room = and i1 %full, %is_shared
+  %inside = or i1 %mine, %reads
+  %follows = call i1 @is_behind(ptr %WAITERS, i64 %me)
+  %behind = icmp ugt i1 %follows, %inside
+  %held = or i1 %taken_by_other, %shut
+  %held_or_full = or i1 %held, %no_room
+  %busy = or i1 %held_or_full, %behind
+  br i1 %busy, label %queue, label %enter
+queue:
+  %place = call i64 @find(ptr %WAITERS, i64 %me)
+  %new = icmp eq i64 %place, 0
+  br i1 %new, label %last, label %sleep
+last:
+  call void @append(ptr %WAITERS, i64 %me)
+  br label %sleep
 sleep:
-  %status = call i32 @wait(ptr %lock)
-  %raised = icmp ne i32 %status, 0
+  %status = call i32 @wait(ptr %lock, i64 %me)
+  %raised = icmp slt i32 %status, 0
   br i1 %raised, label %leave, label %awake
 awake:
-  %slices = add i64 %waited, 1
+  %slept = zext i32 %status to i64
+  %slices = add i64 %waited, %slept
   %past = and i64 %slices, {look_mask}
-  %long = icmp eq i64 %past, 0
+  %is_whole = icmp eq i64 %past, 0
+  %has_slept = icmp ne i32 %status, 0
+  %long = and i1 %is_whole, %has_slept
   br i1 %long, label %tell, label %again
 tell:
   %told = call i32 @report(ptr %lock, i64 %slices)
@@ -234,47 +390,44 @@ tell:
   br i1 %refused, label %leave, label %again
 again:
   br label %try
+refuse:
+  %refusal = load ptr, ptr %REFUSE
+  call ptr @PyObject_Vectorcall(ptr %refusal, ptr null, i64 0, ptr null)
+  br label %leave
 leave:
+  call void @remove(ptr %WAITERS, i64 %me)
   call void @wake(ptr %lock)
   ret i32 -1
+enter:
+  call void @remove(ptr %WAITERS, i64 %me)
+  br i1 %is_shared, label %not_alone, label %take
+not_alone:
+  call void @wake(ptr %lock)
+  br label %take
 take:
-  %gate = load i64, ptr %GATE
-  %inside = add i64 %gate, 1
-  store i64 %inside, ptr %GATE
-  %is_shared = icmp eq i64 %kind, {shared}
+{add[GATE]}
   br i1 %is_shared, label %read_it, label %own_it
 read_it:
-  %others = load i64, ptr %READERS
-  %readers_now = add i64 %others, 1
-  store i64 %readers_now, ptr %READERS
-  br label %taken
+  call void @append(ptr %READERS, i64 %me)
+  ret i32 0
 own_it:
   store i64 %me, ptr %OWNER
-  %depth = load i64, ptr %DEPTH
-  %deeper = add i64 %depth, 1
-  store i64 %deeper, ptr %DEPTH
-  br label %taken
-taken:
+{add[DEPTH]}
   ret i32 0
 }}
 
 define void @release(ptr %lock, i64 %kind) {{
 {places}
-  %gate = load i64, ptr %GATE
-  %inside = sub i64 %gate, 1
-  store i64 %inside, ptr %GATE
+  %me = call i64 @pthread_self()
+{subtract[GATE]}
   %is_shared = icmp eq i64 %kind, {shared}
   br i1 %is_shared, label %leave, label %disown
 leave:
-  %readers = load i64, ptr %READERS
-  %fewer = sub i64 %readers, 1
-  store i64 %fewer, ptr %READERS
+  call void @remove(ptr %READERS, i64 %me)
   br label %left
 disown:
-  %depth = load i64, ptr %DEPTH
-  %less = sub i64 %depth, 1
-  store i64 %less, ptr %DEPTH
-  %still = icmp ne i64 %less, 0
+{subtract[DEPTH]}
+  %still = icmp ne i64 %DEPTH_after, 0
   br i1 %still, label %done, label %free
 free:
   store i64 0, ptr %OWNER
@@ -309,6 +462,13 @@ inside:
 """
 
 
+def _changed(word: str, operation: str) -> str:
+    """LLVM text that adds 1 to a word or subtracts it, and names the value ``%word_after``."""
+    return f"""  %{word}_before = load i64, ptr %{word}
+  %{word}_after = {operation} i64 %{word}_before, 1
+  store i64 %{word}_after, ptr %{word}"""
+
+
 def _text() -> str:
     linux = sys.platform == "linux"  # elsewhere a condition waits by the time of day
     clock = time.CLOCK_MONOTONIC if linux else time.CLOCK_REALTIME
@@ -316,6 +476,9 @@ def _text() -> str:
         declarations="declare i32 @pthread_condattr_setclock(ptr, i32)" if linux else "",
         set_clock=f"call i32 @pthread_condattr_setclock(ptr %attributes, i32 {clock})" if linux else "",
         places=named_words(Word, "%lock"),
+        add={word: _changed(word, "add") for word in ("GATE", "DEPTH", "SERIAL")},
+        subtract={word: _changed(word, "sub") for word in ("GATE", "DEPTH")},
+        row=ROW,
         clock=clock,
         slice=SLICE,
         look_mask=LOOKED_AT - 1,
@@ -391,7 +554,7 @@ class Lock:
             self._plain = threading.RLock()
             self._brief = self._shared = self._exclusive = self._hold_plainly
         else:
-            self.words[Word.REPORT] = id(_report)
+            self.words[Word.REPORT], self.words[Word.REFUSE] = id(_report), id(_refuse)
             machinery.reset(self.address)
             self._brief, self._shared, self._exclusive = (
                 machinery.holder(self.words, kind) for kind in (BRIEF, SHARED, EXCLUSIVE)
@@ -472,6 +635,15 @@ def at_once(*changes: Callable[[], object]) -> None:
 
 
 # -- waits without an end ---------------------------------------------------------------------------------------------
+
+
+def _refuse() -> None:
+    """Called in a thread that holds a lock shared and wants it exclusively."""
+    raise StaticGradError(
+        "the state of a session would be written in the middle of a run or a save that reads it, by the same thread:"
+        " called from a signal handler during a run? Neither would ever go on. Let the handler note the signal, and"
+        " write when the run has ended."
+    )
 
 
 def _report(owner: int, slices: int) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -190,17 +191,23 @@ def test_a_lock_keeps_writers_apart_lets_readers_in_together_and_wakes_who_waits
     lock = Lock()
     inside, most, together = [0, 0], [0, 0], threading.Barrier(2, timeout=HANG)
 
-    def reads() -> None:
+    def meets() -> None:
         inside[0] += 1
-        most[0] = max(most[0], inside[0] + 10 * inside[1])
         together.wait()  # both readers are inside, or this never ends
+        most[0] = max(most[0], inside[0])
+        together.wait()
         inside[0] -= 1
+
+    def reads() -> None:
+        assert not inside[1]
 
     def writes() -> None:
         inside[1] += 1
         most[1] = max(most[1], 10 * inside[0] + inside[1])
         lock.exclusive(lock.brief, lambda: None)  # the same thread may take it again
         inside[1] -= 1
+
+    in_threads(2, lambda _: lock.shared(meets))
 
     def work(number: int) -> None:
         for _ in range(30):
@@ -211,28 +218,143 @@ def test_a_lock_keeps_writers_apart_lets_readers_in_together_and_wakes_who_waits
 
     in_threads(4, work)
     assert most == [2, 1]
-    assert not lock.words[: Word.SERIAL].any()
+    assert is_free(lock)
+
+
+def is_free(lock: Lock) -> bool:
+    return not any(lock.words[word] for word in (Word.OWNER, Word.DEPTH, Word.GATE, Word.READERS, Word.WAITERS))
+
+
+def in_turn(lock: Lock, *held: Callable[..., Any]) -> list[int]:
+    """The numbers of threads in the order in which they get the lock, each of which begins to wait when those before it
+    are waiting, while another thread holds it."""
+    turns: list[int] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def keep() -> None:
+        inside.set()
+        assert go_on.wait(HANG)
+
+    threads = [threading.Thread(target=lock.exclusive, args=(keep,), daemon=True)]
+    threads += [threading.Thread(target=hold, args=(turns.append, i), daemon=True) for i, hold in enumerate(held)]
+    for waiting, thread in enumerate(threads):
+        thread.start()
+        assert inside.wait(HANG)
+        while lock.words[Word.WAITERS] < waiting:
+            pass
+    go_on.set()
+    for thread in threads:
+        thread.join(HANG)
+    assert is_free(lock)
+    return turns
+
+
+def test_threads_get_a_lock_in_the_order_in_which_they_began_to_wait() -> None:
+    lock = Lock()
+    assert in_turn(lock, *[lock.exclusive, lock.brief, lock.shared] * 3) == list(range(9))
 
 
 def test_a_writer_does_not_overtake_one_that_waits() -> None:
-    lock, turns, asked = Lock(), [], threading.Event()
+    lock, turns, inside = Lock(), [], threading.Event()
 
     def first() -> None:
-        asked.wait(HANG)
+        inside.set()
         while not lock.words[Word.WAITERS]:
             pass
         turns.append("first")
 
-    def work(number: int) -> None:
-        if number:
-            asked.set()
-            lock.exclusive(turns.append, "second")
-        else:
-            lock.exclusive(first)
-            lock.exclusive(turns.append, "first again")
+    def again() -> None:
+        lock.exclusive(first)
+        lock.exclusive(turns.append, "first again")
 
-    in_threads(2, work)
+    thread = threading.Thread(target=again, daemon=True)
+    thread.start()
+    assert inside.wait(HANG)
+    lock.exclusive(turns.append, "second")
+    thread.join(HANG)
     assert turns == ["first", "second", "first again"]
+
+
+def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
+    """Two readers of which one is always inside: a writer gets in only if they let it."""
+    lock, most, turns, inside, started = Lock(), 40, [0], [0], threading.Event()
+    waited: list[int] = []
+
+    def overlaps() -> None:
+        turns[0] += bool(lock.words[Word.WAITERS])
+        inside[0] += 1
+        started.set()
+        for _ in range(50):
+            if inside[0] > 1:
+                break
+            lock.shared(int)  # who waits wakes and looks
+            time.sleep(1e-3)
+        inside[0] -= 1
+
+    def reads() -> None:
+        while not waited and turns[0] < most:
+            lock.shared(overlaps)
+
+    threads = [threading.Thread(target=reads, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    assert started.wait(HANG)
+    lock.exclusive(lambda: waited.append(turns[0]))
+    for thread in threads:
+        thread.join(HANG)
+    assert waited[0] <= 4
+
+
+def test_a_thread_that_is_woken_often_has_not_waited_for_long() -> None:
+    """What is reported are whole slices of time, however often the thread looked meanwhile."""
+    lock, reports, inside = Lock(), [], threading.Event()
+
+    def report(owner: int, slices: int) -> None:
+        reports.append((slices, time.monotonic_ns() - begun))
+
+    def wakes() -> None:
+        inside.set()
+        for _ in range(200):
+            while not lock.words[Word.WAITERS]:
+                pass
+            lock.shared(int)
+            time.sleep(1e-3)
+
+    lock.words[Word.REPORT] = id(report)
+    begun = time.monotonic_ns()
+    thread = threading.Thread(target=lock.shared, args=(wakes,), daemon=True)
+    thread.start()
+    assert inside.wait(HANG)
+    lock.exclusive(int)
+    thread.join(HANG)
+    assert all(slices * locks.SLICE <= passed for slices, passed in reports), reports
+
+
+def test_a_writer_within_a_reader_of_the_same_thread_is_refused_with_words() -> None:
+    lock = Lock()
+    with pytest.raises(sg.StaticGradError, match="signal handler"):
+        lock.shared(lock.exclusive, int)
+    assert lock.shared(lock.brief, lock.shared, int) == 0
+    assert lock.exclusive(lock.shared, lock.exclusive, int) == 0
+    assert is_free(lock)
+
+
+def test_more_readers_than_a_lock_has_room_for_take_turns() -> None:
+    lock, inside, most = Lock(), [0], [0]
+    full = threading.Event()
+
+    def reads() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        if inside[0] == locks.ROW:
+            full.set()
+        assert full.wait(HANG)
+        inside[0] -= 1
+
+    in_threads(2 * locks.ROW, lambda _: lock.shared(reads))
+    assert most[0] <= locks.ROW
+    lock.exclusive(int)
+    assert is_free(lock)
 
 
 # -- signals ----------------------------------------------------------------------------------------------------------
@@ -477,6 +599,88 @@ with sg.Session(graph) as session:
     """
     )
     assert said.split() == ["enough", "3"]
+
+
+READING = (
+    LONG
+    + """
+reading = endless + w  # runs until a handler raises
+class Enough(BaseException):
+    pass
+def during_a_run(session, handler):
+    "Call a handler in the main thread while it runs a program that reads a variable."
+    def handle(*_):
+        handler()
+        raise Enough
+    signal.signal(signal.SIGUSR1, handle)
+    def send():
+        in_flight(session, Word.READERS)
+        os.kill(os.getpid(), signal.SIGUSR1)
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        session.run(reading, {x: feeds[x]})
+    except Enough:
+        print("ended", flush=True)
+    thread.join()
+"""
+)
+
+
+def test_a_handler_saves_the_session_during_a_run_that_reads_it(tmp_path: Path) -> None:
+    said = script(
+        READING
+        + f"""
+path = {str(tmp_path / "saved")!r}
+with sg.Session(graph) as session:
+    session.run(tally)
+    during_a_run(session, lambda: (session.save(path), print(session.get(w)[0])))
+    session.run(tally)
+    session.restore(path)
+    print(session.get(w)[0])
+    """
+    )
+    assert said.split() == ["1.0", "ended", "1.0"]
+
+
+def test_a_handler_that_writes_during_a_run_that_reads_is_refused_with_words() -> None:
+    said = script(
+        READING
+        + """
+def writes():
+    for write in (lambda: session.set(w, feeds[x]), session.zero_grad, lambda: session.run(tally), added):
+        try:
+            write()
+        except sg.StaticGradError as error:
+            print("signal handler" in str(error))
+with sg.Session(graph) as session:
+    added = session.compile(tally, [])
+    during_a_run(session, writes)
+    added()
+    print(session.get(w)[0])
+    """
+    )
+    assert said.split() == ["True"] * 4 + ["ended", "1.0"]
+
+
+def test_a_child_forked_by_a_handler_during_a_run_that_reads_goes_on() -> None:
+    said = script(
+        READING
+        + """
+children = []
+def forks():
+    children.append(os.fork())
+    if children[0]:
+        os.waitpid(children[0], 0)
+with sg.Session(graph) as session:
+    during_a_run(session, forks)
+    session.run(tally)
+    print(session.get(w)[0], session.store.lock.words[Word.GATE], flush=True)
+    if not children[0]:
+        os._exit(0)
+    """
+    )
+    assert said.split() == ["ended", "1.0", "0"] * 2
 
 
 def test_ctrl_c_while_another_thread_has_the_session_ends_the_wait() -> None:
