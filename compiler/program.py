@@ -91,8 +91,9 @@ class KeySlot:
 class CallbackSlot:
     """A Python function called in the middle of a run: words of which the first is the address of ``i32 (*)(ptr words,
     ptr operands)``, where ``operands`` is a table of pointers, inputs first, then outputs. ``function`` gets NumPy
-    arrays and returns a sequence of them. A non-zero return ends the run. If ``late`` it never does: what the function
-    raised is raised after the run, which may have written state before the call."""
+    arrays and returns a sequence of them. A non-zero return ends the run. If ``late`` it is never returned: what the
+    function raises ends a program that polls, as long as that has not begun to write state, and is raised after the run
+    of any other."""
 
     function: Callable[..., Any]
     inputs: tuple[TensorType, ...]

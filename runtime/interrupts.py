@@ -4,7 +4,8 @@ Python runs signal handlers in the main thread, between bytecodes, so never whil
 take long (``compiler.emit.polls``) therefore asks from time to time, before it has written any state: it calls
 ``poll``, which once in ``INTERVAL`` nanoseconds takes the GIL and lets Python run its handlers. Where one raises
 (Ctrl-C, a time limit) the program ends with a status of its own, and ``raise_it`` sets the exception when the GIL is
-held again. In any other thread ``poll`` does nothing.
+held again. In any other thread ``poll`` does nothing. What a Python function of the program raises (``sg.print``, or a
+handler that runs while it prints) ends the program in the same way.
 
     context ::= words of one call in flight, in the place of the pool: the first is the address of a ``run`` that looks
                 for signals between the chunks that the caller takes, and lets nobody take one after an interruption
@@ -17,6 +18,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +37,7 @@ class Word(ContextWord):
     POOL = 4  # the threads that the program may use, or null
     WATCHES = 5  # whether the caller is the main thread
     LAST = 6  # when signals were looked for
-    TYPE = 7  # of the exception that a handler raised, as CPython hands it over
+    TYPE = 7  # of the exception that ended the program, as CPython hands it over
     VALUE = 8
     TRACE = 9
     MAIN = 10  # address of the main thread's number
@@ -51,6 +53,7 @@ class CallWord:
     FUNCTION = 1  # of the operands' address: gives the status
     TELL = 2  # of what was raised
     FAILURE = 3  # the status then
+    CONTEXT = 4  # of the program that what is raised ends instead as long as it writes no state, or null
 
 
 _TEXT = """
@@ -150,7 +153,7 @@ define void @raise_it(ptr %context) {{
 }}
 
 ; What a program calls: a Python function with the operands' address. What is raised in it, by a signal handler before
-; its first bytecode too, goes to another function, which is of C.
+; its first bytecode too, ends the program where it can be ended, or goes to another function, which is of C.
 define i32 @call_python(ptr %words, ptr %operands) {{
   %error = alloca [3 x ptr], align 8
   %value_place = getelementptr ptr, ptr %error, i64 1
@@ -174,10 +177,27 @@ failed:
   %value = load ptr, ptr %value_place
   %trace = load ptr, ptr %trace_place
   %traced = icmp ne ptr %trace, null
-  br i1 %traced, label %tracing, label %telling
+  br i1 %traced, label %tracing, label %deciding
 tracing:
   call i32 @PyException_SetTraceback(ptr %value, ptr %trace)
-  br label %telling
+  br label %deciding
+deciding:
+  %context = load ptr, ptr %CONTEXT
+  %has_none = icmp eq ptr %context, null
+  br i1 %has_none, label %telling, label %looking
+looking:
+{places}
+  %stopped = load atomic i64, ptr %STOPPED monotonic, align 8
+  %committed = load i64, ptr %COMMITTED
+  %either = or i64 %stopped, %committed
+  %goes_on = icmp ne i64 %either, 0
+  br i1 %goes_on, label %telling, label %stopping
+stopping:
+  store ptr %type, ptr %TYPE
+  store ptr %value, ptr %VALUE
+  store ptr %trace, ptr %TRACE
+  store atomic i64 1, ptr %STOPPED seq_cst, align 8
+  br label %done
 telling:
   %tell = load ptr, ptr %TELL
   %told = call ptr @PyObject_CallOneArg(ptr %tell, ptr %value)
@@ -189,7 +209,7 @@ telling:
   %failure = load i64, ptr %FAILURE
   br label %done
 done:
-  %result = phi i64 [ %number, %ended ], [ %failure, %telling ]
+  %result = phi i64 [ %number, %ended ], [ %failure, %telling ], [ 0, %stopping ]
   call void @PyGILState_Release(i32 %gil)
   %status = trunc i64 %result to i32
   ret i32 %status
@@ -265,6 +285,9 @@ class _Machinery:
         call_places = named_words(CallWord, "%words")
         text = _TEXT.format(places=places, call_places=call_places, clock=time.CLOCK_MONOTONIC, interval=INTERVAL)
         self.module = NativeModule(text, GENERIC)
+        self.begin, self.raise_it = (
+            ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.module.address(name)) for name in ("begin", "raise_it")
+        )
         self.main = np.zeros(1, np.int64)
         self.note_main()
         os.register_at_fork(after_in_child=self.note_main)
@@ -311,12 +334,29 @@ class Context:
         module = self._machinery.module
         return module.address("begin"), module.address("raise_it")
 
+    def begin(self) -> None:
+        """What is to be done before a program is called with this context."""
+        self._machinery.begin(self.address)
+
+    def raise_it(self) -> None:
+        """Raise what ended the program."""
+        self._machinery.raise_it(self.address)
+
+    def take(self) -> BaseException | None:
+        """What was to end a program that came to its end before it looked."""
+        if self.words[Word.TYPE]:
+            try:
+                self.raise_it()
+            except BaseException as error:
+                return error
+        return None
+
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def callback(
-    function: Callable[[int], int], tell: Callable[[BaseException], object], failure: int
+    function: Callable[[int], int], tell: Callable[[BaseException], object], failure: int, context: Context | None
 ) -> tuple[int, tuple[object, ...]]:
     """The address of what a ``CallbackSlot`` is handed, and what must live as long.
 
@@ -324,16 +364,28 @@ def callback(
         function: called with the address of the operands' table; gives the status.
         tell: a function of C, called with what ``function`` raises, in the same thread.
         failure: the status then.
+        context: of the program that ``function`` ends, instead of all that, if it raises before state is written.
     """
     machinery = _machinery()
-    words = np.zeros(4, np.int64)
+    words = np.zeros(5, np.int64)
     kept: tuple[object, ...] = (words, function, tell, machinery)
     if machinery is None:
-        plain = _CALL(lambda _, operands: function(operands))
+        plain = _CALL(partial(_call_plainly, function, tell, failure))
         words[CallWord.CALL] = ctypes.cast(plain, ctypes.c_void_p).value or 0
         return words.ctypes.data, (*kept, plain)
-    words[:] = machinery.module.address("call_python"), id(function), id(tell), failure
+    stopped = 0 if context is None else context.address
+    words[:] = machinery.module.address("call_python"), id(function), id(tell), failure, stopped
     return words.ctypes.data, kept
+
+
+def _call_plainly(
+    function: Callable[[int], int], tell: Callable[[BaseException], object], failure: int, _: int, operands: int
+) -> int:
+    try:
+        return function(operands)
+    except BaseException as error:  # it crosses compiled code as a status
+        tell(error)
+        return failure
 
 
 def interruptible() -> bool:

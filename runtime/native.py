@@ -7,10 +7,8 @@ types it was compiled for. Each call takes a frame (pointer table and arena) fro
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ import numpy as np
 from staticgrad import config
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.program import (
+    INTERRUPTED,
     POISON,
     CallbackSlot,
     ConstantSlot,
@@ -82,10 +81,13 @@ def estimated_seconds(interface: Interface) -> float:
 class Frame:
     """What one call in flight owns: the pointer table, the arena, the key of the random ops, the key of those that
     repeat what another run drew, the versions of the variables from which the arena is prepared, the context of a
-    program that can be interrupted, and, once it is needed, ``call``: a function in machine code that calls the program
-    with all that, and its descriptor."""
+    program that can be interrupted, what Python functions of the program have raised, and, once it is needed, ``call``:
+    a function in machine code that calls the program with all that, and its descriptor."""
 
-    __slots__ = ("again", "arena", "arena_address", "call", "context", "key", "prepared", "table", "table_address")
+    __slots__ = (
+        "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "table",
+        "table_address",
+    )  # fmt: skip
 
     def __init__(self, slots: int, arena_bytes: int, prepared: int = 0, context: Context | None = None) -> None:
         self.context = context
@@ -97,6 +99,15 @@ class Frame:
         self.key = np.zeros(2, np.int64)
         self.again = np.zeros(2, np.int64)
         self.prepared = np.full(prepared, -1, np.int64)
+        self.raised: list[BaseException] = []
+        self.callbacks: list[object] = []  # that the table leads to
+
+    def take_late(self) -> BaseException | None:
+        """The first of what was raised in a run that came to its end; then it is forgotten."""
+        stopped = self.context.take() if self.context is not None else None
+        raised = [*([] if stopped is None else [stopped]), *self.raised, None]
+        self.raised.clear()
+        return raised[0]
 
 
 class NativeRunner:
@@ -115,7 +126,6 @@ class NativeRunner:
         self._is_interruptible = interface.polls and interruptible()
         # A program that polls expects a context in its place.
         self.pool = 0 if interface.polls and not self._is_interruptible else _pool_address(interface.workers)
-        self._failure = threading.local()
         self._frames: deque[Frame] = deque()
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
@@ -141,6 +151,7 @@ class NativeRunner:
         self._gradients: list[tuple[int, GradSlot]] = []
         self._fetch_slots: dict[int, int] = {}
         self._fixed: list[tuple[int, int]] = []
+        self._callbacks: list[tuple[int, CallbackSlot]] = []
         self._kept_alive: list[object] = []
         self._prepared: tuple[int, int] | None = None  # the slot's position, and how many versions
         types: dict[int, TensorType] = {}
@@ -165,7 +176,7 @@ class NativeRunner:
             elif isinstance(slot, PreparedSlot):
                 self._prepared = position, slot.count
             else:
-                self._fixed.append((position, self._callback(slot)))
+                self._callbacks.append((position, slot))
         self.types = tuple(types[index] for index in range(len(types)))
         self._fresh = [maker(t.shape, t.dtype) for t in self.types]
         self.written = tuple(s.name for s in interface.slots if isinstance(s, StateSlot) and s.written)
@@ -182,7 +193,8 @@ class NativeRunner:
         self._kept_alive.append(array)
         return array
 
-    def _callback(self, slot: CallbackSlot) -> int:
+    def _callback(self, slot: CallbackSlot, frame: Frame) -> int:
+        """The address of the words by which a program calls the function with this frame."""
         from staticgrad.interpreter import call_function
 
         in_views = [_viewer(t) for t in slot.inputs]
@@ -192,22 +204,15 @@ class NativeRunner:
 
         def call(address: int) -> int:
             operands = (ctypes.c_void_p * count).from_address(address)
-            try:
-                inputs = [view(operands[i]) for i, view in enumerate(in_views)]
-                results = call_function(slot.function, inputs, slot.outputs, slot.source)
-                for i, (view, result) in enumerate(zip(out_views, results, strict=True), len(in_views)):
-                    view(operands[i])[...] = result
-                return 0
-            except BaseException as error:  # it crosses compiled code as a status, and is raised again after it
-                if slot.late:
-                    self._failure.__dict__.setdefault("late", error)
-                    return 0
-                self._failure.error = error
-                return 1
+            inputs = [view(operands[i]) for i, view in enumerate(in_views)]
+            results = call_function(slot.function, inputs, slot.outputs, slot.source)
+            for i, (view, result) in enumerate(zip(out_views, results, strict=True), len(in_views)):
+                view(operands[i])[...] = result
+            return 0
 
-        tell = partial(setattr, self._failure, "late" if slot.late else "error")
-        address, kept = callback(call, tell, int(not slot.late))
-        self._kept_alive.append(kept)
+        context = frame.context if slot.late else None
+        address, kept = callback(call, frame.raised.append, int(not slot.late), context)
+        frame.callbacks.append(kept)
         return address
 
     def _choose_lock(self, callbacks: bool) -> int | None:
@@ -254,14 +259,17 @@ class NativeRunner:
             if self._keys and kept is not None and kept.run_number < 0:
                 kept.run_number = int(frame.key[1])
             if self._is_late:
-                self._raise_late(kept)
+                self._raise_late(frame, kept)
             return results
         finally:
+            if self._is_late:
+                frame.take_late()  # of a run that has ended otherwise
             if len(self._frames) < IDLE_FRAMES:
                 self._frames.append(frame)
 
-    def _raise_late(self, kept: Kept | None) -> None:
-        late: BaseException | None = self._failure.__dict__.pop("late", None)
+    @staticmethod
+    def _raise_late(frame: Frame, kept: Kept | None) -> None:
+        late = frame.take_late()
         if kept is not None:
             kept.late = late
         elif late is not None:
@@ -329,7 +337,12 @@ class NativeRunner:
             step()
 
     def _call_main(self, frame: Frame, arena: int) -> None:
-        status = self._main(frame.table_address, arena, self.pool)
+        context = frame.context
+        if context is not None:
+            context.begin()
+        status = self._main(frame.table_address, arena, self.pool if context is None else context.address)
+        if status == INTERRUPTED and context is not None:
+            context.raise_it()
         if status:
             raise self._error(status, frame)
         self.store.count_writes(self.written)
@@ -343,12 +356,15 @@ class NativeRunner:
             frame.table[position] = data_address(frame.prepared)
         for position, address in self._fixed:
             frame.table[position] = address
+        for position, slot in self._callbacks:
+            frame.table[position] = self._callback(slot, frame)
         for position in (*self._keys, *self._repeated_keys):
             frame.table[position] = data_address(frame.key)
         return frame
 
     def _error(self, status: int, frame: Frame) -> BaseException:
-        self._failure.__dict__.pop("late", None)  # what ended the run says more
+        raised = frame.raised.copy()
+        frame.raised.clear()
         if not 0 < status <= len(self.interface.checks):
             return StaticGradError(f"the program ended with the unknown status {status}")
         offset = self.interface.checks[status - 1].offset
@@ -360,8 +376,7 @@ class NativeRunner:
             smallest, largest = map(int, extremes.view(np.int64))
             return bounds_error(check.message, check.size, smallest, largest, check.source, check.wraps)
         if check.kind == "callback":
-            error = self._failure.__dict__.pop("error", None)
-            return error if error is not None else StaticGradError(check.message, source=check.source)
+            return raised[-1] if raised else StaticGradError(check.message, source=check.source)
         if check.kind == "numerics":
             return NumericsError(check.message, source=check.source)
         return StaticGradError(f"assertion failed: {check.message}", source=check.source)

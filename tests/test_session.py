@@ -382,6 +382,20 @@ def test_without_a_fast_entry_everything_is_the_same(g: sg.Graph, monkeypatch: p
     assert exe(a)[1].tolist() == [1, 1]
 
 
+def test_without_a_fast_entry_a_long_program_runs_on_threads(g: sg.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called with what tells it to end, not with the pool itself."""
+    x = sg.placeholder((300, 300))
+    y = sg.scan(lambda c, _: (sg.matmul(c, x), None), x, None, length=20)[0]
+    identity = np.eye(300, dtype=np.float32)
+    for has_entry in (True, False):
+        if not has_entry:
+            monkeypatch.setattr("staticgrad.runtime.native.make_entry", lambda spec: None)
+        with sg.Session(g, num_threads=2) as sess:
+            (runner,) = sess.compile(y, x)._runners.values()
+            assert not isinstance(runner, NativeRunner) or runner.interface.polls
+            np.testing.assert_array_equal(sess.run(y, {x: identity}), identity)
+
+
 # -- sizes ------------------------------------------------------------------------------------------------------------
 
 

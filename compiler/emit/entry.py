@@ -275,12 +275,14 @@ class _Main:
             self.f.call("llvm.memset.p0.i64", "void", *args)
 
     def _look(self, step: Step) -> None:
-        """The program ends if it shall: it asks where that was long ago, and is told where a kernel may have been."""
+        """The program ends if it shall: it asks where that was long ago, and is told where a kernel or a Python
+        function may have been."""
         self._unseen += step.seconds
         asks = self._unseen >= POLL_SECONDS
         if asks:
             self._unseen = 0.0
-        if asks or (step.kernel is not None and is_shared(step.kernel, self.module.target)):
+        is_told = step.callback is not None or (step.kernel is not None and is_shared(step.kernel, self.module.target))
+        if asks or is_told:
             end_if_interrupted(self.f, asks=asks)
 
     def _step(self, step: Step, polls: bool) -> None:

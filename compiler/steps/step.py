@@ -28,6 +28,8 @@ from staticgrad.compiler.program import (
 from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
 from staticgrad.errors import SourceLine
 
+CALL_SECONDS = 1e-5  # of a Python function
+
 
 @dataclass(eq=False, slots=True)
 class Temp:
@@ -104,7 +106,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(self.flops, self.nbytes)
+        own = least_seconds(self.flops, self.nbytes) if self.callback is None else CALL_SECONDS
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property
