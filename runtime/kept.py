@@ -46,14 +46,16 @@ _NO_BLOCK = Block(0)
 class Kept:
     """One tape's share. Its block goes back when nobody holds this any more, so not while a program runs in it."""
 
-    __slots__ = ("_blocks", "block", "late", "run_number", "then")
+    __slots__ = ("_blocks", "block", "first", "late", "run_number", "then")
 
     def __init__(self, blocks: Blocks | None, block: Block, run_number: int = -1) -> None:
         self._blocks = blocks
         self.block = block
         self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
         self.late: BaseException | None = None  # raised while a program ran to its end
-        self.then: Callable[[], object] | None = None  # a function of C, called in one step with what a program changes
+        # Functions of C: called as a program begins, and in one step with what it changes.
+        self.first: Callable[[], object] | None = None
+        self.then: Callable[[], object] | None = None
 
     def raise_late(self) -> None:
         """Raise what was raised while a program ran, now that all it did is noted."""

@@ -282,21 +282,23 @@ class NativeRunner:
             frame.table[position] = data_address(frame.again)
 
     def _call(self, frame: Frame, arena: int, kept: Kept | None) -> None:
-        """Call the program with the session's lock. What it changes is counted, and ``kept.then`` called, in one step
-        with it."""
+        """Call the program with the session's lock, after ``kept.first``. What it changes is counted, and ``kept.then``
+        called, in one step with it."""
+        first = (kept.first,) if kept is not None and kept.first is not None else ()
         then = (kept.then,) if kept is not None and kept.then is not None else ()
         if frame.call is None and not self._is_plain:
             frame.call = self._make_call(frame)
             self._is_plain = frame.call is None
         if frame.call is None:
-            return self._call_plainly(frame, arena, then)
+            return self._call_plainly(frame, arena, first, then)
         call, words = frame.call
         words[Word.ARENA] = arena
+        steps = (*first, call, *then)
         try:
             if self._gradients:
-                self.store.lock.exclusive(self._call_with_gradients, frame, at_once, call, *then)
+                self.store.lock.exclusive(self._call_with_gradients, frame, at_once, *steps)
             else:
-                at_once(call, *then)
+                at_once(*steps)
         except _Ended as ended:
             raise self._error(ended.status, frame) from None
 
@@ -319,7 +321,9 @@ class NativeRunner:
         kind = DRAWS if self._kind is None and self._keys else self._kind
         return make_entry(self._spec(frame, (), (), lock=kind, slow=_refuse, fail=_end))
 
-    def _call_plainly(self, frame: Frame, arena: int, then: Sequence[Callable[[], object]]) -> None:
+    def _call_plainly(
+        self, frame: Frame, arena: int, first: Sequence[Callable[[], object]], then: Sequence[Callable[[], object]]
+    ) -> None:
         """The same from Python: an exception may come between what changes."""
         store, lock = self.store, self.store.lock
         hold: Callable[..., object] = _apply
@@ -328,7 +332,7 @@ class NativeRunner:
         number = store.take_run_number() if self._keys else 0
         frame.key[:] = store.seed, number
         try:
-            hold(self._call_with_gradients, frame, self._call_main, frame, arena)
+            hold(self._call_with_gradients, frame, self._call_main, frame, arena, first)
         except BaseException:
             if self._keys:
                 store.return_run_number(number)
@@ -336,8 +340,10 @@ class NativeRunner:
         for step in then:
             step()
 
-    def _call_main(self, frame: Frame, arena: int) -> None:
+    def _call_main(self, frame: Frame, arena: int, first: Sequence[Callable[[], object]]) -> None:
         context = frame.context
+        for step in first:
+            step()
         if context is not None:
             context.begin()
         status = self._main(frame.table_address, arena, self.pool if context is None else context.address)

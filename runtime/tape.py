@@ -226,7 +226,7 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_closed", "_is_torn", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session",
+        "__weakref__", "_begun", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session",
         "_values",
         "_writes",
     )  # fmt: skip
@@ -239,7 +239,7 @@ class Tape:
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
         self._running = 0  # backwards: one that a hook calls runs inside of another
-        self._is_torn = False  # a backward that works in the block was interrupted
+        self._begun: list[bool] = []  # not empty from when a backward that can be torn begins until it has run
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = session.store.writes
         self._kept = programs.blocks.take()
@@ -328,11 +328,11 @@ class Tape:
         kept, values, ledger = self._kept, self._values, self._ledger
         if ledger.ran:  # done, though an exception ended its call before it was counted
             ledger.settle()
-            self._is_torn = False
+            self._begun.clear()
         if step.passage.before is not ledger.state:
             return False
         self._check_open()
-        if self._is_torn:
+        if self._begun:
             raise BuffersFreedError(
                 "an earlier backward was interrupted (Ctrl-C, a time limit) while it used up this tape's values; no"
                 " gradient has changed: run the forward again, or pass retain_graph=True"
@@ -342,14 +342,14 @@ class Tape:
             self._programs.blocks.grow(kept, step.block_bytes)
         values = [*kept.block.values, *values]
         kept.then = partial(ledger.ran.append, step.passage)
-        self._is_torn = step.may_tear  # until it has run
+        kept.first = partial(self._begun.append, True) if step.may_tear else None
         self._running += 1
         try:
             step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
         finally:
             self._running -= 1
         ledger.settle()
-        self._is_torn = False
+        self._begun.clear()
         if not self._running:
             self._programs.freed(kept, ledger.state.held)
         self._peak_bytes = max(self._peak_bytes, step.peak_bytes)

@@ -654,6 +654,22 @@ def test_what_a_print_raised_in_an_interrupted_run_is_not_raised_by_the_next(mon
     assert at > 1
 
 
+def test_a_backward_that_never_began_leaves_its_tape_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient of another size is refused before the program is called, which looks for signals as a long one."""
+    Interrupter(monkeypatch)
+    with sg.Graph() as graph:
+        x = sg.placeholder((None, 4), requires_grad=True)
+        y = sg.sum(sg.exp(sg.sin(x) * x))
+    with sg.Session(graph) as session:
+        tapes = [session.forward(y, {x: np.full((rows, 4), 0.5, np.float32)}) for rows in (2, 3)]
+        tapes[0].backward(y)
+        with pytest.raises(sg.GradientError, match="zero_grad"):
+            tapes[1].backward(y)
+        session.zero_grad()
+        tapes[1].backward(y)
+        assert session.grad(x).shape == (3, 4)
+
+
 def test_a_handler_that_does_not_raise_lets_a_run_go_on() -> None:
     said = script(
         LONG
