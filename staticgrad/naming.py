@@ -13,6 +13,7 @@ keeps a name: a program, a session, a slot of an optimizer, a gradient, a text. 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, Self
@@ -56,17 +57,14 @@ def match(
 
 
 class Holder:
-    """What holds variables and other holders as attributes: the base of modules. It knows what holds it, and the user's
-    line that made it."""
+    """What holds variables and other holders as attributes: the base of modules."""
 
-    __slots__ = ("_holder_homes", "_holder_source")
-    _holder_homes: list[Home]
-    _holder_source: SourceLine | None
+    __slots__ = ("__weakref__", "_holder_place")
+    _holder_place: Place
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         holder = super().__new__(cls)
-        object.__setattr__(holder, "_holder_homes", [])
-        object.__setattr__(holder, "_holder_source", user_source())
+        object.__setattr__(holder, "_holder_place", Place(holder))
         return holder
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -76,7 +74,7 @@ class Holder:
             self._release(before, name)
             homes = _homes_of(value)
             if homes is not None:
-                homes.append(Home(self, name))
+                homes[:] = [*_lasting(homes), Home(self._holder_place, name)]
                 note_change()
 
     def __delattr__(self, name: str) -> None:
@@ -90,21 +88,39 @@ class Holder:
     def _release(self, value: object, name: str) -> None:
         homes = _homes_of(value)
         if homes:
-            homes[:] = [home for home in homes if home.holder is not self or home.name != name]
+            homes[:] = [home for home in homes if home != (self._holder_place, name)]
             note_change()
 
 
-class Home(NamedTuple):
-    """The attribute by which a holder holds something."""
+class Place:
+    """What is known of a holder, also when it is gone: its kind, the user's line that made it, and what holds it. What
+    it holds keeps this, not the holder itself."""
 
-    holder: Holder
+    __slots__ = ("holder", "homes", "kind", "source")
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = weakref.ref(holder, _note_end)
+        self.kind = type(holder).__name__.lower()
+        self.source = user_source()
+        self.homes: list[Home] = []
+
+
+class Home(NamedTuple):
+    """The attribute by which a holder holds something, or held it when it was dropped."""
+
+    place: Place
     name: str
+
+
+def _lasting(homes: list[Home]) -> list[Home]:
+    """Those of the homes whose holders are there still."""
+    return [home for home in homes if home.place.holder() is not None]
 
 
 def _homes_of(value: object) -> list[Home] | None:
     """Where something is held; None for what has no name to be worked out."""
     if isinstance(value, Holder):
-        return value._holder_homes
+        return value._holder_place.homes
     if isinstance(value, Tensor):
         unnamed = value.op.graph.unsettled.get(value.op)
         return None if unnamed is None else unnamed.homes
@@ -123,16 +139,17 @@ class Unnamed:
         self.homes: list[Home] = []
         self.origin: Origin | None = None
 
-    def place(self) -> tuple[Holder | None, str]:
-        """The root that holds the variable, if one does, and the path in it."""
-        root: Holder | None = None
+    def place(self) -> tuple[Place | None, str]:
+        """The root that holds the variable, if one does, and the path in it. The root that held it last where all that
+        did are gone: a graph may outlive the modules that declared it."""
+        root: Place | None = None
         path: list[str] = []
-        homes, seen = self.homes, set[int]()
-        while homes and id(homes[0].holder) not in seen:  # modules might hold each other
+        homes, seen = _lasting(self.homes) or self.homes, set[Place]()
+        while homes and homes[0].place not in seen:  # modules might hold each other
             root, name = homes[0]
-            seen.add(id(root))
+            seen.add(root)
             path.append(name)
-            homes = root._holder_homes
+            homes = root.homes if root.holder() is None else _lasting(root.homes)
         return root, ".".join(reversed(path))
 
 
@@ -164,6 +181,10 @@ _changes = [0]  # how often something was declared, or held by something else, t
 def note_change() -> None:
     """Work out names anew when somebody asks next."""
     _changes[0] += 1
+
+
+def _note_end(_: weakref.ref[Holder]) -> None:
+    note_change()
 
 
 def register(graph: Graph, variable: Tensor, base: str) -> None:
@@ -210,28 +231,27 @@ def settle(graph: Graph) -> None:
 
 def _names(graph: Graph) -> dict[Node, str]:
     """The name of each unnamed variable; sets their origins."""
-    roots: dict[int, tuple[Holder, list[tuple[str, Unnamed]]]] = {}
+    roots: dict[Place, list[tuple[str, Unnamed]]] = {}
     alone: list[Unnamed] = []
     for one in graph.unsettled.values():
         root, path = one.place()
         if root is None:
             alone.append(one)
         else:
-            roots.setdefault(id(root), (root, []))[1].append((path, one))
+            roots.setdefault(root, []).append((path, one))
     names = _Names(graph)
-    claims = Counter(path for _, members in roots.values() for path, _ in members)
-    numbered: list[tuple[Holder, list[tuple[str, Unnamed]]]] = []
-    for root, members in roots.values():
+    claims = Counter(path for members in roots.values() for path, _ in members)
+    numbered: list[tuple[Place, list[tuple[str, Unnamed]]]] = []
+    for root, members in roots.items():
         if all(claims[path] == 1 and path not in names.taken for path, _ in members):
             for path, one in members:
                 names.give(one, path, None)
         else:
             numbered.append((root, members))
     for root, members in numbered:
-        kind = type(root).__name__.lower()
-        prefix = names.free(kind, [f".{path}" for path, _ in members])
+        prefix = names.free(root.kind, [f".{path}" for path, _ in members])
         for path, one in members:
-            names.give(one, f"{prefix}.{path}", Origin(f"{kind}.{path}", root._holder_source))
+            names.give(one, f"{prefix}.{path}", Origin(f"{root.kind}.{path}", root.source))
     for one in alone:
         names.give(one, names.free(one.base, [""], graph._names), Origin(one.base, one.variable.source))
     return names.given

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import stat
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -376,6 +378,30 @@ def test_a_variable_that_changes_its_place_changes_its_name(g: sg.Graph) -> None
     vars(tied)["a"].weight = vars(tied)["b"].weight
     assert set(g.variables) >= {"a.bias", "b.weight", "b.bias", "variable"}
     assert list(g.variables) == [x.name for x in g.variables.values()]
+
+
+def test_a_module_that_was_dropped_is_freed_and_names_nothing_that_another_one_holds(g: sg.Graph) -> None:
+    one, net = sg.nn.Linear(2, 2), sg.nn.Sequential()
+    trial = sg.nn.Sequential(one)
+    dropped = weakref.ref(trial)
+    assert one.weight.name == "0.weight"
+    del trial
+    gc.collect()
+    assert dropped() is None
+    net.enc = one
+    assert one.weight.name == "enc.weight"
+    inner = vars(sg.nn.Sequential(sg.nn.Sequential(sg.nn.Linear(1, 1))))["0"]
+    assert vars(inner)["0"].weight.name == "0.weight"
+
+
+def test_variables_of_modules_that_a_function_declared_keep_their_paths(g: sg.Graph) -> None:
+    def declare() -> Tensor:
+        net = sg.nn.Sequential(sg.nn.Linear(2, 2), sg.nn.Sequential(sg.nn.Linear(2, 2)))
+        return net(sg.ones((1, 2)))
+
+    y = declare()
+    gc.collect()
+    assert list(y.graph.variables) == ["0.weight", "0.bias", "1.0.weight", "1.0.bias"]
 
 
 def test_copies_and_properties_have_places_of_their_own(g: sg.Graph) -> None:
