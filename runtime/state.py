@@ -213,7 +213,12 @@ class Store:
             changes.append(partial(setitem, self.random, ..., (_signed(random[0]), random[1])))
         before = int(self.lock.words[Word.WRITING])  # not null in a function that a program calls which writes, too
         writing = partial(setitem, self.lock.words, Word.WRITING)
-        at_once(partial(writing, 1), *changes, *then, partial(writing, before))
+        try:
+            with np.errstate(all="ignore"):  # sums obey no setting of the user's, here as in programs
+                at_once(partial(writing, 1), *changes, *then, partial(writing, before))
+        except BaseException:
+            writing(before)
+            raise
 
     # -- gradients --------------------------------------------------------------------------------------------------
 
@@ -252,10 +257,6 @@ class Store:
         new = self._gradients[key] = Accumulated(array)
         return new
 
-    def add_gradients(self, sums: Mapping[str, Array]) -> None:
-        """Add to accumulated gradients."""
-        self.change(sums=sums)
-
     def set_gradient(self, key: str, value: Array | None) -> None:
         """Let a copy of ``value`` be the sum so far, or None be none."""
         self.lock.exclusive(self._set_gradient, key, value)
@@ -285,9 +286,6 @@ class Store:
     def runs_drawn(self) -> int:
         """How many earlier runs took random numbers."""
         return int(self.random[1])
-
-    def set_random(self, seed: int, runs_drawn: int) -> None:
-        self.change(random=(seed, runs_drawn))
 
     def take_run_number(self) -> int:
         """The number of this run among those that draw."""

@@ -18,6 +18,7 @@ import staticgrad as sg
 from staticgrad.graph import Tensor
 from staticgrad.ops.effects import assert_
 from staticgrad.optable import Array
+from staticgrad.runtime.locks import Word
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -297,7 +298,7 @@ def test_a_wrong_file_changes_nothing(g: sg.Graph, tmp_path: Path) -> None:
         try:
             sess.restore(path)
             sess.set(w, before)
-            sess.store.set_random(0, runs)
+            sess.store.change(random=(0, runs))
         except sg.FormatError:
             pass
     with pytest.raises(FileNotFoundError):
@@ -486,6 +487,27 @@ def test_a_variable_without_a_gradient_counts_no_step(g: sg.Graph) -> None:
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def test_gradients_that_overflow_add_up_whatever_numpy_is_told_to_do_then(g: sg.Graph) -> None:
+    w = sg.Variable(np.full(2, 3e38, np.float32))
+    y = sg.sum(w * w)
+    sess = sg.Session(g)
+    with np.errstate(over="ignore"):
+        tapes = [sess.forward(y, {}) for _ in range(2)]
+    for tape in tapes:
+        with np.errstate(over="raise"):
+            tape.backward(y, 0.5)
+    assert np.isinf(sess.grad(w)).all()
+    assert not sess.store.lock.words[Word.WRITING]
+
+
+def test_a_change_that_fails_half_way_is_no_write_that_goes_on(g: sg.Graph) -> None:
+    w = sg.Variable(np.zeros(2, np.float32))
+    store = sg.Session(g).store
+    with pytest.raises(ValueError, match="broadcast"):
+        store.write({w.name: np.zeros(3, np.float32)})
+    assert not store.lock.words[Word.WRITING]
 
 
 @pytest.mark.parametrize("size", [4, 300_000])
