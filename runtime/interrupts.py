@@ -16,13 +16,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from staticgrad.compiler.emit.native import NativeModule, named_words
+from staticgrad.compiler.emit.native import NativeModule, clock, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.compiler.program import ContextWord
 from staticgrad.forks import reentrant_lock
@@ -58,7 +57,6 @@ class CallWord:
 
 _TEXT = """
 declare i64 @pthread_self()
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @PyGILState_Ensure()
 declare void @PyGILState_Release(i32)
 declare i32 @PyErr_CheckSignals()
@@ -72,17 +70,7 @@ declare ptr @PyLong_FromVoidPtr(ptr)
 declare i64 @PyLong_AsLong(ptr)
 declare void @Py_DecRef(ptr)
 
-; Nanoseconds of a clock that never goes back.
-define internal i64 @now() {{
-  %place = alloca [2 x i64], align 8
-  %fine_place = getelementptr i64, ptr %place, i64 1
-  call i32 @clock_gettime(i32 {clock}, ptr %place)
-  %seconds = load i64, ptr %place
-  %fine = load i64, ptr %fine_place
-  %coarse = mul i64 %seconds, 1000000000
-  %sum = add i64 %coarse, %fine
-  ret i64 %sum
-}}
+{now}
 
 ; Before a program is called with this context.
 define void @begin(ptr %context) {{
@@ -283,7 +271,7 @@ class _Machinery:
     def __init__(self) -> None:
         places = "\n".join(named_words(words, "%context") for words in (ContextWord, Word))
         call_places = named_words(CallWord, "%words")
-        text = _TEXT.format(places=places, call_places=call_places, clock=time.CLOCK_MONOTONIC, interval=INTERVAL)
+        text = _TEXT.format(places=places, call_places=call_places, now=clock(), interval=INTERVAL)
         self.module = NativeModule(text, GENERIC)
         self.begin, self.raise_it = (
             ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.module.address(name)) for name in ("begin", "raise_it")

@@ -41,13 +41,12 @@ import os
 import platform
 import signal
 import sys
-import time
 from typing import Any
 
 import numpy as np
 
 from staticgrad import config
-from staticgrad.compiler.emit.native import NativeModule, named_words
+from staticgrad.compiler.emit.native import NativeModule, clock, named_words
 from staticgrad.compiler.emit.target import GENERIC
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
@@ -111,7 +110,6 @@ declare i32 @pthread_cond_signal(ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @sigfillset(ptr)
-declare i32 @clock_gettime(i32, ptr)
 {declarations}
 
 define internal void @pause() {{
@@ -119,17 +117,7 @@ define internal void @pause() {{
   ret void
 }}
 
-; Nanoseconds of a clock that never goes back.
-define internal i64 @now() {{
-  %place = alloca [2 x i64], align 8
-  %fine_place = getelementptr i64, ptr %place, i64 1
-  call i32 @clock_gettime(i32 {clock}, ptr %place)
-  %seconds = load i64, ptr %place
-  %fine = load i64, ptr %fine_place
-  %coarse = mul i64 %seconds, 1000000000
-  %sum = add i64 %coarse, %fine
-  ret i64 %sum
-}}
+{now}
 
 ; Between two looks of a wait that began then; false when it has been long enough.
 define internal i1 @relax(ptr %pool, i64 %since) {{
@@ -542,7 +530,7 @@ def _text() -> str:
         declarations=f"{machine.declarations}\n{system.declarations}",
         processor=system.processor,
         move=system.move,
-        clock=time.CLOCK_MONOTONIC,
+        now=clock(),
         pauses="\n".join(["  call void @pause()"] * PAUSES),
         pause=machine.pause,
         keep_modes=machine.keep_modes,
