@@ -1,7 +1,8 @@
 """Reentrant locks that are free in a forked child: the thread that held one has stayed with the parent.
 
-They are taken by ``with`` alone. CPython runs no signal handler between the moment when such a lock, which is of C, is
-taken or given back and the block that it guards, so that an exception of a handler does not lose it.
+They are taken by ``with`` alone. CPython 3.11 to 3.13 run no signal handler between the moment when such a lock, which
+is of C, is taken or given back and the block that it guards, so that an exception of a handler does not lose it. From
+3.14 on taking it is a call of ``__enter__``, after which a handler may run: what that raises loses the lock.
 """
 
 from __future__ import annotations
