@@ -26,6 +26,7 @@ KINDS = (
 )
 OPEN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+RENAMES_OPEN_FILES = sys.platform != "win32"
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
@@ -67,7 +68,10 @@ def replace(path: str | os.PathLike[str], data: bytes) -> None:
                 _take_over(file.fileno(), before, target)
             file.flush()
             os.fsync(file.fileno())
-            os.replace(temporary, target)  # while it is locked
+            if RENAMES_OPEN_FILES:
+                os.replace(temporary, target)  # while it is locked
+        if not RENAMES_OPEN_FILES:
+            os.replace(temporary, target)
         _sync(os.path.dirname(target))
     except BaseException:
         with contextlib.suppress(OSError):
@@ -99,8 +103,9 @@ def _create(target: str, mode: int) -> tuple[int, str]:
             if os.fstat(descriptor).st_nlink:
                 return descriptor, path
         except BaseException:  # Ctrl-C while waiting
-            os.unlink(path)
             os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(path)
             raise
         os.close(descriptor)  # another process took it for abandoned before it was locked
 

@@ -645,6 +645,18 @@ def test_folders_and_files_are_made_for_their_user_alone(tmp_path: Path, monkeyp
     assert modes == [0o700, 0o700, 0o600]
 
 
+def test_an_entry_whose_writing_is_interrupted_leaves_no_file(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    key = cache.key_of("x")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.save(key, 1)
+    assert not list(fresh.iterdir())
+
+
 def test_entries_are_kept_where_folders_have_no_descriptors(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(private, "HAS_DESCRIPTORS", False)
     key, path = _entry(fresh, "kept", 1)

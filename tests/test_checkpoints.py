@@ -228,6 +228,45 @@ def test_a_save_that_is_being_written_is_left_alone(
     assert names_in(tmp_path) == {"state"}
 
 
+@POSIX
+def test_a_file_is_renamed_when_it_is_closed_where_open_ones_are_not(
+    saved: tuple[sg.Session, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, locked = os.replace, []
+
+    def replace(source: str, target: str) -> None:
+        with open(source, "rb") as file:
+            locked.append(not files._lock(file.fileno(), wait=False))
+        honest(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    for renames in (True, False):
+        monkeypatch.setattr(files, "RENAMES_OPEN_FILES", renames)
+        saved[0].save(tmp_path / "state")
+    assert locked == [True, False]
+    saved[0].restore(tmp_path / "state")
+
+
+def test_ctrl_c_while_a_new_file_is_locked_is_what_is_raised_and_closes_it(
+    saved: tuple[sg.Session, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+
+    def interrupted(descriptor: int, wait: bool) -> bool:
+        opened.append(descriptor)
+        raise KeyboardInterrupt
+
+    def refuse(path: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(files, "_lock", interrupted)
+    monkeypatch.setattr(os, "unlink", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        saved[0].save(tmp_path / "state")
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(*opened)
+
+
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 

@@ -45,7 +45,7 @@ class Folder:
         self._at: _At = {} if self._descriptor is None else {"dir_fd": self._descriptor}
         try:
             _refuse_shared(os.stat(path) if self._descriptor is None else os.fstat(self._descriptor), path)
-        except OSError:
+        except BaseException:
             self.__exit__()
             raise
 
@@ -85,7 +85,7 @@ class Folder:
                 file.write(content)
             both = {"src_dir_fd": self._descriptor, "dst_dir_fd": self._descriptor} if self._at else {}
             os.replace(self._name(other), self._name(name), **both)
-        except OSError:
+        except BaseException:  # Ctrl-C while it is written
             self.remove(other)
             raise
 
