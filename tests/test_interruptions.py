@@ -119,6 +119,8 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
     for name, action in actions(c).items():
         action()
         for at in range(0, 100_000, stride):
+            if name == "zero_grad" and c.session.grad(c.w) is None:
+                actions(c)["forward and backward"]()
             before = c.state()
             went_on = ends_with_injection(action, at, FILES)
             after = c.state()
@@ -440,12 +442,13 @@ def test_a_backward_that_is_interrupted_changes_no_gradient_and_its_tape_is_whol
         LONG
         + f"""
 with graph:
-    rows = sg.placeholder((1500, 1500), name="rows", requires_grad=True)
+    rows = sg.placeholder((1000, 1000), name="rows", requires_grad=True)
+    square = sg.placeholder((1000, 1000), name="square")
     y = rows
     for _ in range(12):
-        y = sg.tanh(sg.matmul(y, big))
+        y = sg.tanh(sg.matmul(y, square))
     loss = sg.sum(y)
-feed = {{rows: np.zeros((1500, 1500), np.float32), big: np.eye(1500, dtype=np.float32)}}
+feed = {{rows: np.zeros((1000, 1000), np.float32), square: np.eye(1000, dtype=np.float32)}}
 with sg.Session(graph, num_threads=1) as session:
     tape = session.forward(loss, feed)
     tape.backward(loss, retain_graph=True)
@@ -874,67 +877,68 @@ def uses(session, w0):
 )
 
 
+def used_in_child(beside: str, after: str = "", **environment: str) -> str:
+    """What a program prints that forks when ``beside`` has begun something in another thread, goes on with ``after``,
+    and whose child uses the session: its exit code, 0 where all went well."""
+    body = ["session.run(tally)", beside, "print(in_child(lambda: uses(session, 1)), flush=True)", after]
+    indented = textwrap.indent("\n".join(map(textwrap.dedent, body)), "    ")
+    return script(f"{FORK}with sg.Session(graph, num_threads=2) as session:\n{indented}", **environment)
+
+
 def test_a_child_forked_beside_a_long_run_has_the_state_before_it() -> None:
-    said = script(
-        FORK
-        + """
-with sg.Session(graph, num_threads=2) as session:
-    session.run(tally)
-    exe = session.compile(steps["while_loop"], list(feeds))
-    thread = threading.Thread(target=exe, args=tuple(feeds.values()), daemon=True)
-    thread.start()
-    in_flight(session)
-    print(in_child(lambda: uses(session, 1)), flush=True)
-    os._exit(0)
-    """
+    said = used_in_child(
+        """
+        exe = session.compile(steps["while_loop"], list(feeds))
+        thread = threading.Thread(target=exe, args=tuple(feeds.values()), daemon=True)
+        thread.start()
+        in_flight(session)
+        """,
+        "os._exit(0)",
     )
     assert said.split() == ["0"]
 
 
 def test_a_child_forked_beside_a_compilation_can_compile() -> None:
-    said = script(
-        FORK
-        + """
-with sg.Session(graph, num_threads=2) as session:
-    session.run(tally)
-    done, begun = threading.Event(), threading.Event()
-    def hold():
-        with graph._lock:
-            begun.set()
-            done.wait()
-    threads = [threading.Thread(target=session.compiling.exclusive, args=(hold,)),
-               threading.Thread(target=session.store.lock.brief, args=(done.wait,))]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    in_flight(session, Word.GATE)
-    print(in_child(lambda: uses(session, 1)), flush=True)
-    done.set()
-    """
+    said = used_in_child(
+        """
+        done, begun = threading.Event(), threading.Event()
+        def hold():
+            with graph._lock:
+                begun.set()
+                done.wait()
+        threads = [threading.Thread(target=session.compiling.exclusive, args=(hold,)),
+                   threading.Thread(target=session.store.lock.brief, args=(done.wait,))]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        in_flight(session, Word.GATE)
+        """,
+        "done.set()",
     )
     assert said.split() == ["0"]
 
 
 def test_a_child_forked_while_a_thread_drops_a_module_of_llvm_can_compile() -> None:
     """Finalizers take llvmlite's lock; a fork waits for them."""
-    said = script(
-        FORK
-        + """
-import llvmlite.binding as llvm
-with sg.Session(graph, num_threads=2) as session:
-    session.run(tally)
-    begun, slow = threading.Event(), threading.Event()
-    def finalize():
-        with llvm.ffi.lib._lock:
-            begun.set()
-            slow.wait(0.3)
-    thread = threading.Thread(target=finalize)
-    thread.start()
-    begun.wait()
-    print(in_child(lambda: uses(session, 1)), flush=True)
-    slow.set()
-    thread.join()
-    """,
+    said = used_in_child(
+        """
+        import llvmlite.binding as llvm
+        begun = threading.Event()
+        def main_thread_waits():
+            frame = sys._current_frames()[threading.main_thread().ident]
+            while frame is not None and frame.f_code.co_name != "_before_fork":
+                frame = frame.f_back
+            return frame is not None
+        def finalize():
+            with llvm.ffi.lib._lock:
+                begun.set()
+                while not main_thread_waits():
+                    pass
+        thread = threading.Thread(target=finalize, daemon=True)
+        thread.start()
+        begun.wait()
+        """,
+        "thread.join()",
         STATICGRAD_CACHE="0",
     )
     assert said.split() == ["0"]
@@ -943,14 +947,18 @@ with sg.Session(graph, num_threads=2) as session:
 def test_threads_that_need_their_first_lock_at_once_share_its_code() -> None:
     said = script(
         """
-import threading
+import linecache, sys, threading
 from staticgrad.runtime import locks
 made, first = [], threading.Event()
 build = locks._Machinery.__init__
+def waits():
+    frame = sys._current_frames()[second.ident]
+    return "with _making" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
 def slowly(self):
     made.append(1)
     first.set()
-    second.join(0.5)  # the second thread has the time to make another one
+    while len(made) == 1 and not waits():
+        pass
     build(self)
 locks._Machinery.__init__ = slowly
 def later():
@@ -1050,7 +1058,7 @@ def test_a_py_call_that_joins_a_thread_of_the_session_is_reported() -> None:
 
 
 @pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
+def garbage_collected() -> Iterator[None]:
     """What a test leaves in cycles is gone before the next one forks."""
     yield
     gc.collect()
