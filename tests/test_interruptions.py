@@ -276,6 +276,12 @@ def test_a_writer_does_not_overtake_one_that_waits() -> None:
     assert turns == ["first", "second", "first again"]
 
 
+def wake_and_let_look(lock: Lock) -> None:
+    """In a reader: who waits wakes; other threads run while one comes and goes."""
+    lock.shared(int)
+    in_threads(1, lambda _: None)
+
+
 def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
     """Two readers of which one is always inside: a writer gets in only if they let it."""
     lock, most, turns, inside, started = Lock(), 40, [0], [0], threading.Event()
@@ -288,8 +294,7 @@ def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
         for _ in range(50):
             if inside[0] > 1:
                 break
-            lock.shared(int)  # who waits wakes
-            threading.Event().wait(1e-3)  # and looks
+            wake_and_let_look(lock)
         inside[0] -= 1
 
     def reads() -> None:
@@ -300,8 +305,9 @@ def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
     for thread in threads:
         thread.start()
     assert started.wait(HANG)
-    lock.exclusive(lambda: waited.append(turns[0]))
-    for thread in threads:
+    writer = threading.Thread(target=lock.exclusive, args=(lambda: waited.append(turns[0]),), daemon=True)
+    writer.start()
+    for thread in (writer, *threads):
         thread.join(HANG)
     assert waited[0] <= 4
 
@@ -320,15 +326,17 @@ def test_a_thread_that_is_woken_often_has_not_waited_for_long(monkeypatch: pytes
         for _ in range(4 * locks.LOOKED_AT):
             while not lock.words[Word.WAITERS]:
                 pass
-            lock.shared(int)
-            threading.Event().wait(1e-3)
+            wake_and_let_look(lock)
 
     lock.words[Word.REPORT] = id(report)
-    thread = threading.Thread(target=lock.shared, args=(wakes,), daemon=True)
-    thread.start()
-    assert inside.wait(HANG)
-    lock.exclusive(int)
-    thread.join(HANG)
+    threads = [threading.Thread(target=lock.shared, args=(wakes,), daemon=True)]
+    threads += [threading.Thread(target=lock.exclusive, args=(int,), daemon=True)]
+    for thread in threads:
+        thread.start()
+        assert inside.wait(HANG)
+    for thread in threads:
+        thread.join(HANG)
+        assert not thread.is_alive()
     assert not reports
 
 
