@@ -194,7 +194,8 @@ def print_(x: TensorLike, text: str = "") -> Tensor:
     Returns:
         ``x``: it is written where the result is used, fetched, or named in ``sg.control_dependencies``.
 
-    An error in writing, a closed pipe say, is raised after the run, whose results are lost but not its writes of state.
+    An error in writing, a closed pipe say, ends a long program that has not begun to write state; of any other it is
+    raised after the run, whose results are lost but not its writes of state.
     """
     x = lift(x)
     return graph_of((x,)).add(PRINT, (x,), PrintAttributes(str(text))).outputs[0]
