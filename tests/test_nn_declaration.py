@@ -296,6 +296,42 @@ def test_lstm_with_a_projected_state(graph: Graph, reverse: bool) -> None:
         sg.nn.LSTM(3, 5, proj_size=5)
 
 
+@pytest.mark.parametrize("layer", [sg.nn.LSTM, sg.nn.GRU])
+@pytest.mark.parametrize(
+    ("input", "weights", "state", "expected"),
+    [
+        ("int64", "float64", None, "float64"),
+        ("int64", "float32", None, "float64"),
+        ("bool", "float16", None, "float16"),
+        ("float32", "float64", None, "float64"),
+        ("float64", "float32", None, "float64"),
+        ("float16", "float32", None, "float32"),
+        ("float32", "float16", "float16", "float32"),
+        ("float16", "float16", "float32", "float32"),
+        ("bfloat16", "bfloat16", "bfloat16", "bfloat16"),
+    ],
+)
+def test_a_recurrent_layer_gives_the_dtype_that_its_operands_are_promoted_to(
+    graph: Graph, layer: Any, input: str, weights: str, state: str | None, expected: str
+) -> None:
+    x = sg.constant(np.arange(30).reshape(5, 2, 3) % 4).astype(input)
+    h = None if state is None else sg.ones((1, 2, 4), dtype=state)
+    y, ends = layer(3, 4, dtype=weights)(x, (h, h) if h is not None and layer is sg.nn.LSTM else h)
+    assert {t.dtype.name for t in sg.nest.flatten([y, ends])} == {expected}
+    assert np.all(value(sg.astype(y, sg.float64)) != 0)
+
+
+def test_a_recurrent_layer_refuses_operands_without_a_common_dtype(graph: Graph) -> None:
+    with pytest.raises(sg.GraphError, match="GRU: NumPy has no common dtype of float16, bfloat16"):
+        sg.nn.GRU(3, 4, dtype="bfloat16")(sg.zeros((5, 2, 3), dtype="float16"))
+
+
+def test_attention_weights_of_a_short_query_and_a_long_key_are_not_rounded(graph: Graph) -> None:
+    query, key = sg.zeros((2, 1, 4), dtype="float16"), sg.zeros((3, 1, 4), dtype="float32")
+    attended, weights = sg.nn.MultiheadAttention(4, 2, dtype="float16")(query, key, key)
+    assert (attended.dtype, weights.dtype) == (sg.float32, sg.float32)
+
+
 def test_dropout_uses_one_mask_for_value_and_gradient(graph: Graph) -> None:
     x = sg.constant(np.ones((100, 50)))
     y = sg.nn.dropout(x, 0.3)

@@ -9,7 +9,7 @@ import numpy as np
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import Linear
 from staticgrad.nn.module import Module, parameter
@@ -112,7 +112,8 @@ class MultiheadAttention(Module):
         if not self.batch_first:
             operands = [o.permute_dims(x, (1, 0, 2)) for x in operands]
         with graph:
-            q, k, v = (self._heads(x, i) for i, x in enumerate(operands))
+            heads = [self._heads(x, i) for i, x in enumerate(operands)]
+            q, k, v = lift_all(heads, what="MultiheadAttention")
             mask = self._mask(q, k, key_padding_mask, attn_mask, is_causal)
             k, v, mask = self._with_shared(k, v, mask)
             weights = _attention_weights(q, k, mask) if need_weights or (self.dropout and self.training) else None

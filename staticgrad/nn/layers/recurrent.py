@@ -1,26 +1,30 @@
 """Recurrent layers on ``sg.scan``, with PyTorch's arguments, names of parameters and order of gates.
 
-The input's part of the gates is one product for all steps, before the scan; a step adds the state's part. Of short
-floats all of this is computed in float32, and what a layer gives is rounded.
+The input's part of the gates is one product for all steps, before the scan; a step adds the state's part. Results have
+the dtype that input, weights and first state are promoted to. Where that is a short float all of this is computed in
+float32, and what a layer gives is rounded.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift
+from staticgrad.lifting import TensorLike, lift, promote
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter
-from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, float32, integer
+from staticgrad.types import DTypeLike, computed, float32, integer
 
 State = tuple[Tensor, ...]
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
 
 
 class _Recurrent(Module):
@@ -75,6 +79,12 @@ class _Recurrent(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
 
+    def _weights(self) -> list[Tensor]:
+        """The weights and biases of all layers and directions."""
+        suffixes = [suffix for layer in range(self.num_layers) for suffix in self._suffixes(layer)]
+        found = [getattr(self, name + suffix, None) for suffix in suffixes for name in _NAMES]
+        return [weight for weight in found if weight is not None]
+
     def _run(self, input: TensorLike, initial: Sequence[TensorLike] | None) -> tuple[Tensor, State]:
         x = lift(input)
         what = type(self).__name__
@@ -86,8 +96,9 @@ class _Recurrent(Module):
             x = o.expand_dims(x, axis=1)
         elif self.batch_first:
             x = o.swapaxes(x, 0, 1)
-        given = tuple(widened(self._initial(x, initial, batched)))
-        kind, (x,) = x.dtype, widened([x])
+        given = self._initial(x, initial, batched)
+        kind = promote([t.dtype for t in (x, *given, *self._weights())], (), what)
+        x, *first = (o.astype(t, computed(kind)) for t in (x, *given))
         last: list[State] = []
         for layer in range(self.num_layers):
             if layer and self.dropout:
@@ -95,7 +106,7 @@ class _Recurrent(Module):
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
                 place = layer * self.directions + direction
-                state, hidden = self._layer(x, tuple(s[place] for s in given), suffix, direction == 1)
+                state, hidden = self._layer(x, tuple(s[place] for s in first), suffix, direction == 1)
                 outputs.append(hidden)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else o.concat(outputs, axis=-1)
@@ -106,11 +117,11 @@ class _Recurrent(Module):
         return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
 
     def _initial(self, x: Tensor, initial: Sequence[TensorLike] | None, batched: bool) -> State:
-        """The first states, (layers · directions, batch, features) each; zeros by default."""
+        """The first states, (layers · directions, batch, features) each; by default zeros."""
         o = FUNCTIONS
         shapes = [(self.num_layers * self.directions, x.shape[1], size) for size in self.state_sizes]
         if initial is None:
-            return tuple(o.zeros(shape, dtype=x.dtype) for shape in shapes)
+            return tuple(o.zeros(shape, dtype=self._weights()[0].dtype) for shape in shapes)
         given = tuple(lift(s, x.graph) for s in initial)
         if not batched:
             given = tuple(o.expand_dims(s, axis=1) for s in given)
@@ -123,10 +134,10 @@ class _Recurrent(Module):
         """One layer in one direction: its last state, and its h at each step."""
         raise TypeError(f"{type(self).__name__} does not define a layer")
 
-    def _parameters(self, suffix: str) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        w, u = widened([getattr(self, name + suffix) for name in ("weight_ih", "weight_hh")])
-        b, d = widened([getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh")])
-        return w, u, b, d
+    def _parameters(self, suffix: str, dtype: np.dtype) -> list[Any]:
+        """The tensors of ``_NAMES`` of one layer and direction in a dtype, None for those that there are not."""
+        found = [getattr(self, name + suffix, None) for name in _NAMES]
+        return [None if weight is None else FUNCTIONS.astype(weight, dtype) for weight in found]
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
@@ -175,10 +186,9 @@ class LSTM(_Recurrent):
         return output, (h, c)
 
     def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
-        w, u, b, d = self._parameters(suffix)
+        w, u, b, d, r = self._parameters(suffix, x.dtype)
         bias = None if b is None or d is None else b + d
         projected = _projected(x, w, bias)
-        (r,) = widened([getattr(self, "weight_hr" + suffix, None)])
 
         def step(state: State, row: Tensor) -> tuple[State, Tensor]:
             h, c = state
@@ -206,7 +216,7 @@ class GRU(_Recurrent):
         return output, h
 
     def _layer(self, x: Tensor, first: State, suffix: str, reverse: bool) -> tuple[State, Tensor]:
-        w, u, b, d = self._parameters(suffix)
+        w, u, b, d, _ = self._parameters(suffix, x.dtype)
         projected = _projected(x, w, b)
 
         def step(state: State, row: Tensor) -> tuple[State, Tensor]:
