@@ -233,6 +233,34 @@ def test_a_singular_matrix_leaves_the_derivatives_of_others_in_its_batch_as_they
     np.testing.assert_allclose(got[2][[0, 2]], np.stack([np.diag([0.0, 0, 1])] * 2), atol=1e-12)
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("scales", [(1e6, 1.0, 1e-6), (1e-6, 1.0, 1e6), (1e-8, 1e8, 1.0)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_cofactors_of_a_badly_scaled_matrix_are_right_each_by_itself(dtype: Any, scales: Any, zeros: bool) -> None:
+    inner = np.array([[1.0, -1, 0 if zeros else 3], [-2, 3, -2], [-1, 2, 3]])
+    a = (np.array(scales)[:, None] * inner * scales).astype(dtype)
+    x = sg.placeholder(a.shape, dtype)
+    (slope,) = sg.gradients(linalg.det(x), x)
+    (along,) = sg.jvp(linalg.det(x), x, np.array([[0, 0, 0], [0, 1, 0], [0, 0, 0]], dtype))
+    (second,) = sg.gradients(slope[1, 1], x)
+    got = run([slope, along, second], {x: a})
+    factors = np.prod(scales) ** 2 / np.multiply.outer(scales, scales)
+    expected = minors(inner, 1) * factors
+    eps = 100 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(got[0], expected, rtol=eps)
+    np.testing.assert_allclose(got[1], expected[1, 1], rtol=eps)
+    np.testing.assert_allclose(got[2] / factors * scales[1] ** 2, minors(inner, 2)[1, 1], rtol=eps, atol=eps)
+
+
+def test_cofactors_are_right_where_the_determinant_itself_is_out_of_range() -> None:
+    a = np.float32(1e-14) * np.array([[2, 1, 0], [1, 3, 1], [0, 1, 4]], np.float32)
+    rotation = np.linalg.qr(RNG.normal(size=(150, 150)))[0].astype(np.float32)
+    x, y = sg.placeholder(a.shape, sg.float32), sg.placeholder(rotation.shape, sg.float32)
+    small, turned = run([*sg.gradients(linalg.det(x), x), *sg.gradients(linalg.det(y), y)], {x: a, y: rotation})
+    np.testing.assert_allclose(small, minors(a.astype(np.float64), 1), rtol=1e-6, atol=1e-35)
+    np.testing.assert_allclose(turned, np.sign(np.linalg.det(rotation)) * rotation, atol=1e-5)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_huge_and_tiny_matrices_do_not_overflow(scale: float) -> None:
     x = (definite(5, 5) * scale).astype(np.float32)

@@ -1,7 +1,8 @@
 """Determinants of square matrices: ``det``, ``slogdet``.
 
 The derivative of a determinant is the matrix of cofactors. Where the matrix is regular that is det(A)·A⁻ᵀ. Where it is
-singular, or so nearly that this would cancel, it follows from the singular values: with A = U·diag(s)·Vᵀ and
+singular, or so nearly that this would cancel, it follows from the singular values of the matrix when its rows and
+columns are scaled (whose errors are relative to the largest): with A = U·diag(s)·Vᵀ and
 σ = det(U)·det(V), which is 1 or -1,
 
     cofactors      σ·U·diag(g)·Vᵀ           g[i] = the product of all s but s[i]
@@ -15,6 +16,8 @@ The other derivatives: M. Giles, Collected matrix derivative results for forward
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +26,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import exchanged, factored, of_known_size, system_solution
-from staticgrad.ops.linalg.square import check_square, square_cases, square_type, transpose_of
+from staticgrad.ops.linalg.square import UNIT, check_square, square_cases, square_type, transpose_of
 from staticgrad.ops.linalg.vectors import scaled_columns
 from staticgrad.optable import (
     NO_ATTRIBUTES,
@@ -131,11 +134,65 @@ def _times_inverse(o: Namespace, x: Tensor, scale: Tensor) -> Tensor:
     return o.multiply(o.expand_dims(scale, (-2, -1)), inverse)
 
 
-def _cofactors(o: Namespace, x: Tensor, determinant: Tensor) -> Tensor:
-    """The cofactors of ``x``: by its inverse, or by singular values where its pivots say that it is nearly singular."""
-    n = x.shape[-1]
-    if n == 0:
+def _scales(o: Namespace, x: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
+    """Exponents of powers of two for rows (…, n, 1) and columns (…, 1, n), whose sum is ``total``, an integer: divided
+    by both, the largest elements of all rows and columns are about as large as each other."""
+    n, magnitude = x.shape[-1], o.log2(o.abs(o.stop_gradient(x)))
+    there = o.isfinite(magnitude)
+
+    def mean(values: Tensor, axis: int) -> Tensor:
+        count = o.sum(o.astype(there, values.dtype), axis=axis, keepdims=True)
+        return o.divide(o.sum(o.where(there, values, 0), axis=axis, keepdims=True), o.maximum(count, 1))
+
+    def largest(rows: Tensor, columns: Tensor, axis: int) -> Tensor:
+        rest = o.where(there, o.subtract(magnitude, o.add(rows, columns)), -math.inf)
+        found = o.max(rest, axis=axis, keepdims=True)
+        return o.where(o.isfinite(found), found, 0)
+
+    rows = mean(magnitude, -1)  # by geometric means first: the largest alone do not say how zeros are to be scaled
+    columns = mean(o.subtract(magnitude, rows), -2)
+    rows = mean(o.subtract(magnitude, columns), -1)
+    columns = mean(o.subtract(magnitude, rows), -2)
+    rows = o.floor(o.add(rows, largest(rows, columns, -1)))
+    columns = o.floor(o.add(columns, largest(rows, columns, -2)))
+    excess = o.subtract(_grand_sum(o, rows, columns), total)
+    shared = o.floor(o.divide(excess, n))
+    one_more = o.less(o.iota((n, 1), 0), o.subtract(excess, o.multiply(shared, n)))
+    return o.subtract(rows, o.add(shared, o.astype(one_more, rows.dtype))), columns
+
+
+def _grand_sum(o: Namespace, *tensors: Tensor) -> Tensor:
+    """The sum of all elements of matrices, (…, 1, 1)."""
+    return functools.reduce(o.add, [o.sum(x, axis=(-2, -1), keepdims=True) for x in tensors])
+
+
+def _times_power(o: Namespace, x: Tensor, exponent: Tensor) -> Tensor:
+    """x · 2**exponent, by four factors: the power alone may be out of range where the product is not."""
+    quarter = o.floor(o.multiply(exponent, 0.25))
+    limit = float(np.finfo(x.dtype).maxexp - 2)
+    for part in (quarter, quarter, quarter, o.subtract(exponent, o.multiply(quarter, 3))):
+        x = o.multiply(x, o.exp2(o.clip(part, -limit, limit)))
+    return x
+
+
+def _cofactors(o: Namespace, x: Tensor) -> Tensor:
+    """The cofactors of ``x``, from those of what its rows and columns are scaled to: without that, rows that differ in
+    scale would be taken for a sign of a singular matrix, whose small cofactors drown in the rounding of large ones.
+
+    The scales multiply to about the determinant, so that of the scaled matrix is neither too large nor too small.
+    """
+    if x.shape[-1] == 0:
         return o.zeros_like(x)
+    pivots = o.log2(o.abs(o.expand_dims(o.diagonal(factored(x)[0]), -1)))
+    total = o.floor(_grand_sum(o, o.where(o.isfinite(pivots), pivots, 0)))
+    rows, columns = _scales(o, x, total)
+    found = _scaled_cofactors(o, _times_power(o, x, o.negative(o.add(rows, columns))))
+    return _times_power(o, found, o.subtract(total, o.add(rows, columns)))
+
+
+def _scaled_cofactors(o: Namespace, x: Tensor) -> Tensor:
+    """The cofactors of ``x``: by its inverse, or by singular values where its pivots say that it is nearly singular."""
+    n, determinant = x.shape[-1], o.det(x)
     pivots = o.abs(o.diagonal(factored(x)[0]))
     least = float(np.finfo(x.dtype).eps) ** 0.25  # an error of eps/least² in the derivatives of the inverse
     singular = o.less_equal(o.min(pivots, axis=-1), o.multiply(o.max(pivots, axis=-1), least))
@@ -150,18 +207,24 @@ def _cofactors(o: Namespace, x: Tensor, determinant: Tensor) -> Tensor:
 
 
 def _vjp_det(o: Namespace, node: Primal[NoAttributes], ct: Tensor) -> Sequence[Tensor]:
-    found = _cofactors(o, node.inputs[0], node.outputs[0])
+    found = _cofactors(o, node.inputs[0])
     return [o.multiply(o.expand_dims(ct, (-2, -1)), found)]
 
 
 def _jvp_det(o: Namespace, node: Primal[NoAttributes], t: Tensor) -> Sequence[Tensor]:
-    found = _cofactors(o, node.inputs[0], node.outputs[0])
+    found = _cofactors(o, node.inputs[0])
     return [o.sum(o.multiply(found, t), axis=(-2, -1))]
 
 
 def _trace_of_quotient(o: Namespace, x: Tensor, t: Tensor) -> Tensor:
     """The trace of x⁻¹·t."""
     return o.trace(system_solution(x, t))
+
+
+def _badly_scaled(x: Array) -> Array:
+    """Regular matrices whose rows and columns differ in scale."""
+    scale = 8.0 ** np.arange(x.shape[-1])
+    return np.asarray(scale[:, None] * exchanged(x) / scale)
 
 
 DET = register(
@@ -174,7 +237,7 @@ DET = register(
         vjp=_vjp_det,
         jvp=_jvp_det,
         dtypes=FLOATS,
-        cases=square_cases((NO_ATTRIBUTES,), exchanged),
+        cases=(*square_cases((NO_ATTRIBUTES,), exchanged), Case(((2, 4, 4),), ranges=(UNIT,), prepared=_badly_scaled)),
         grad_name="LinalgDet",
         tolerance=50.0,
     )
