@@ -204,6 +204,21 @@ def test_losses_stay_finite_for_huge_logits(graph: Graph) -> None:
     np.testing.assert_allclose(value(sg.gradients(first, [z])[0])[2], 0.25)
 
 
+@pytest.mark.parametrize("open_size", [False, True])
+def test_windows_of_minus_infinity_that_touch_the_padding_keep_their_gradient(graph: Graph, open_size: bool) -> None:
+    x = sg.placeholder((1, 1, None if open_size else 4, 4), sg.float64)
+    y, places = sg.nn.max_pool2d(x, 2, 2, 1, return_indices=True)
+    (gradient,) = sg.gradients(y, [x])
+    (tangent,) = sg.jvp(y, x, sg.ones_like(x))
+    image = np.full((1, 1, 4, 4), -np.inf)
+    image[0, 0, 3, 3] = np.nan
+    found, chosen, moved = sg.Session(graph).run([gradient, places, tangent], {x: image})
+    expected = np.zeros(16)
+    np.add.at(expected, chosen.ravel(), 1.0)
+    np.testing.assert_array_equal(found.ravel(), expected)
+    np.testing.assert_array_equal(moved, np.ones((1, 1, 3, 3)))
+
+
 def test_max_pool_gradient_goes_to_the_first_of_equals(graph: Graph) -> None:
     x = sg.constant(np.array([[[1.0, 1.0, 0.0, np.nan], [1.0, 0.0, 2.0, 2.0]]]))
     (gradient,) = sg.gradients(sg.nn.max_pool2d(x, 2), [x])

@@ -8,6 +8,7 @@ A pooling is a reduction of the two last axes of a window, so it is one nest who
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,19 @@ from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, win
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import Dim, Size, TensorType, computed, float32, float64, integer, is_floating, sizes
+from staticgrad.types import (
+    Dim,
+    Size,
+    TensorType,
+    computed,
+    float32,
+    float64,
+    int32,
+    int64,
+    integer,
+    is_floating,
+    sizes,
+)
 
 
 @frozen
@@ -192,12 +205,36 @@ def _max_pool_reference(attrs: WindowAttributes, x: Array) -> Array:
 def _first_maximum(o: Namespace, node: Primal[WindowAttributes]) -> Tensor:
     """True at the first largest element (or the first NaN) of each window, row by row: where the gradient goes."""
     kernel = node.attrs.kernel
-    windows = o.window(node.inputs[0], node.attrs)
-    places = o.constant(np.arange(math.prod(kernel), dtype=np.int32).reshape((1,) * (windows.ndim - 2) + kernel))
-    largest = _per_window(o, node.outputs[0])
-    candidate = o.logical_or(o.equal(windows, largest), o.isnan(windows))
+    candidate = _candidates(o, node.inputs[0], node.outputs[0], node.attrs)
+    places = o.constant(np.arange(math.prod(kernel), dtype=np.int32).reshape((1,) * (candidate.ndim - 2) + kernel))
     first = o.min(o.where(candidate, places, math.prod(kernel)), axis=(-2, -1), keepdims=True)
     return o.equal(places, first)
+
+
+def _candidates(o: Namespace, x: Tensor, y: Tensor, attrs: WindowAttributes) -> Tensor:
+    """True at the largest elements of each window, and at NaN; never in the padding, whose -inf may be as large."""
+    windows = o.window(x, attrs)
+    found = o.logical_or(o.equal(windows, _per_window(o, y)), o.isnan(windows))
+    if attrs.padding == ((0, 0), (0, 0)):
+        return found
+    places = zip(_image_places(o, attrs, y, int32), x.shape[-2:], strict=True)
+    return functools.reduce(o.logical_and, [found, *(_within(o, place, size) for place, size in places)])
+
+
+def _within(o: Namespace, place: Tensor, size: Size) -> Tensor:
+    return o.logical_and(o.greater_equal(place, 0), o.less(place, size))
+
+
+def _image_places(o: Namespace, attrs: WindowAttributes, y: Tensor, dtype: np.dtype) -> tuple[Tensor, Tensor]:
+    """The row (OH, 1, KH, 1) and the column (1, OW, 1, KW) of the image that each place of each window has; outside
+    of the image in the padding."""
+
+    def along(axis: int) -> Tensor:
+        shape = (y.shape[-2 + axis], attrs.kernel[axis])
+        start = o.subtract(o.multiply(o.iota(shape, 0, dtype=dtype), attrs.stride[axis]), attrs.padding[axis][0])
+        return o.add(start, o.multiply(o.iota(shape, 1, dtype=dtype), attrs.dilation[axis]))
+
+    return o.expand_dims(along(0), (1, 3)), o.expand_dims(along(1), (0, 2))
 
 
 def _per_window(o: Namespace, x: Tensor) -> Tensor:
@@ -328,21 +365,10 @@ def max_pool2d(
 
 def _places_of_maxima(x: Tensor, y: Tensor, attrs: WindowAttributes) -> Tensor:
     """row·W + column of the first largest element in each window; of NaN the first."""
-    o, (height, width) = FUNCTIONS, x.shape[-2:]
-
-    def along(axis: int, count: Size) -> Tensor:
-        """(count, kernel): the place in the image of each place of each window."""
-        shape = (count, attrs.kernel[axis])
-        start = o.subtract(o.multiply(o.iota(shape, 0), attrs.stride[axis]), attrs.padding[axis][0])
-        return o.add(start, o.multiply(o.iota(shape, 1), attrs.dilation[axis]))
-
-    rows = o.expand_dims(along(0, y.shape[-2]), (1, 3))
-    columns = o.expand_dims(along(1, y.shape[-1]), (0, 2))
-    inside = [o.logical_and(o.greater_equal(p, 0), o.less(p, n)) for p, n in ((rows, height), (columns, width))]
-    windows, largest = o.window(x, attrs), _per_window(o, y)
-    found = o.logical_and(o.logical_or(o.equal(windows, largest), o.isnan(windows)), o.logical_and(*inside))
-    place = o.add(o.multiply(rows, width), columns)
-    return o.min(o.where(found, place, np.iinfo(np.int64).max), axis=(-2, -1))
+    o = FUNCTIONS
+    rows, columns = _image_places(o, attrs, y, int64)
+    place = o.add(o.multiply(rows, x.shape[-1]), columns)
+    return o.min(o.where(_candidates(o, x, y, attrs), place, np.iinfo(np.int64).max), axis=(-2, -1))
 
 
 # -- average pooling ----------------------------------------------------------------------------------------------
