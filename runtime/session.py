@@ -493,6 +493,16 @@ class Session:
         key = self._variable(variable)
         self.store.write({key: as_array(variable, value)})
 
+    def set_all(self, values: Mapping[Tensor, Any]) -> None:
+        """Give several variables other values: all in one step, or none where one is refused.
+
+        Raises:
+            FetchError: one is no variable of this graph.
+            FeedError: another shape, or a dtype that does not cast safely.
+        """
+        self.check_open()
+        self.store.write({self._variable(x): as_array(x, value) for x, value in values.items()})
+
     def _variable(self, variable: Tensor) -> str:
         key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
         if key is None:

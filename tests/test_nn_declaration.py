@@ -499,6 +499,24 @@ def test_state_goes_from_session_to_session(graph: Graph) -> None:
     net.load_state_dict(two, {"head.bias": np.zeros(2)}, strict=False)
 
 
+def test_a_state_dict_that_cannot_be_cast_changes_nothing(graph: Graph) -> None:
+    net = sg.nn.Linear(2, 2, dtype="float16")
+    with sg.Session(graph) as sess:
+        before = net.state_dict(sess)
+        with pytest.raises(RuntimeWarning, match="overflow"):
+            net.load_state_dict(sess, {"weight": np.zeros((2, 2)), "bias": np.full(2, 1e30)})
+        after = net.state_dict(sess)
+        assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_state_dict_is_loaded_in_one_step(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, written = sg.nn.Linear(2, 2), []
+    with sg.Session(graph) as sess:
+        monkeypatch.setattr(sess.store, "write", written.append)
+        net.load_state_dict(sess, {"weight": np.zeros((2, 2)), "bias": np.zeros(2)})
+    assert [len(values) for values in written] == [2]
+
+
 def test_first_values_are_pytorchs(graph: Graph) -> None:
     layer = sg.nn.Linear(50, 400)
     sess = sg.Session(graph)

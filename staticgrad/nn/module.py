@@ -28,7 +28,7 @@ class Store(Protocol):
 
     def get(self, variable: Tensor) -> Array: ...
 
-    def set(self, variable: Tensor, value: npt.ArrayLike) -> None: ...
+    def set_all(self, values: Mapping[Tensor, npt.ArrayLike]) -> None: ...
 
 
 class Module(Holder):
@@ -127,7 +127,7 @@ class Module(Holder):
         return {name: sess.get(variable) for name, variable in self._state().items()}
 
     def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
-        """Set a session's values of parameters and buffers.
+        """Set a session's values of parameters and buffers, all in one step.
 
         Args:
             state_dict: arrays (or what NumPy makes arrays of) by the names of ``state_dict``.
@@ -138,7 +138,9 @@ class Module(Holder):
             module does not have.
 
         Raises:
-            FormatError: names or shapes that do not agree, or no name that does; then nothing was changed.
+            FormatError: names or shapes that do not agree, or no name that does.
+
+        Whatever is raised, nothing was changed.
         """
         own = self._state()
         what = f"load_state_dict of {type(self).__name__}"
@@ -149,8 +151,7 @@ class Module(Holder):
             if value.shape != variable.shape or not np.can_cast(value.dtype, variable.dtype, "same_kind"):
                 actual = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
                 raise FormatError(f"load_state_dict: {name!r}: expected {variable.type}, actual {actual}")
-        for name, value in values.items():
-            sess.set(own[name], value.astype(own[name].dtype))
+        sess.set_all({own[name]: value.astype(own[name].dtype) for name, value in values.items()})
         return rest
 
     # -- printing -----------------------------------------------------------------------------------------------
