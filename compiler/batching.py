@@ -396,6 +396,10 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Ten
     return get_default_graph().add(node.op, inputs, replace(attrs, rule=rules[0], forward=rules[1])).outputs
 
 
+def _once(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    return get_default_graph().add(node.op, [b.all(operands[0]), *(v.tensor for v in operands[1:])], node.attrs).outputs
+
+
 def _scan(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
     """All examples in one loop, in whose turns what depends on an example has an axis for them. A loop that stands
     several times, for its results and for what derivatives read, becomes one."""
@@ -525,6 +529,7 @@ RULES: dict[str, Rule] = {
     "custom_gradient": _custom,
     "custom_tangent": _custom,
     "custom_derivatives": _custom,
+    "once": _once,
     "dot": _dot,
     "convolution": _convolution,
     "convolution_input_grad": _convolution,

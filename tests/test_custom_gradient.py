@@ -244,6 +244,53 @@ def test_a_rule_that_is_derived_once_refuses_a_second_time() -> None:
             derive()
 
 
+def test_a_rule_that_is_derived_once_has_first_derivatives_in_both_modes() -> None:
+    @sg.custom_gradient
+    def cubed(v: Any) -> Any:
+        return v**3, sg.once_differentiable(lambda ct: ct * 3 * v * v)
+
+    x = sg.constant(X)
+    pushed, wide = sg.jvp(cubed(x), [x], [np.ones(3)])[0], sg.jacobian(cubed(x), x)
+    rows = sg.jacobian(sg.sum(cubed(x)), x)
+    columns = sg.vmap(lambda v: sg.jvp(cubed(v), [v], [sg.ones_like(v)])[0])(x)
+    got = run([pushed, wide, rows, columns])
+    for value, expected in zip(got, (3 * X**2, np.diag(3 * X**2), 3 * X**2, 3 * X**2), strict=True):
+        np.testing.assert_allclose(value, expected)
+    for derive in (lambda: sg.hessian(sg.sum(cubed(x)), x), lambda: sg.jvp(pushed, [x], [np.ones(3)])):
+        with pytest.raises(sg.GradientError, match="differentiate twice"):
+            derive()
+
+
+def test_a_marked_rule_that_knows_only_values_of_its_operands_refuses_a_second_time() -> None:
+    x = sg.constant(X)
+
+    @sg.custom_gradient
+    def cubed(v: Any) -> Any:
+        known = sg.stop_gradient(v)
+        return v**3, sg.once_differentiable(lambda ct: ct * 3 * known * known)
+
+    for first in (sg.gradients(cubed(x), [x])[0], sg.vmap(lambda v: sg.gradients(cubed(v), [v])[0])(x)):
+        np.testing.assert_allclose(run(first), 3 * X**2)
+        with pytest.raises(sg.GradientError, match="differentiate twice"):
+            sg.gradients(first, [x])
+
+
+def test_a_marked_rule_that_gives_a_number_gives_it_in_the_dtype_of_its_operand() -> None:
+    @sg.custom_gradient
+    def doubled(v: Any) -> Any:
+        return 2 * v, sg.once_differentiable(lambda ct: 2.0)
+
+    x = sg.constant(np.float64(3))
+    (slope,) = sg.gradients(doubled(x), [x])
+    assert slope.dtype == sg.float64
+    assert run(slope) == 2
+
+
+def test_marking_what_is_no_function_is_refused() -> None:
+    with pytest.raises(sg.GraphError, match="once_differentiable: expected a function, actual 3"):
+        sg.once_differentiable(3)  # type: ignore[arg-type]
+
+
 def test_what_a_rule_or_hook_raises_names_tensor_and_line() -> None:
     x = sg.placeholder((3,), sg.float64, requires_grad=True)
 

@@ -61,16 +61,19 @@ def _called(
     rule: OwnRule, what: str, node: Primal[CustomAttributes], given: Sequence[Tensor], like: Sequence[Tensor]
 ) -> Sequence[Tensor | None]:
     """What a rule makes of cotangents (tangents): one for each of ``like``, or None."""
-    source = node.outputs[0].source
+    source, graph = node.outputs[0].source, graph_of(node.inputs)
+    start = len(graph.nodes)
     with called_for(f"the {what} of {node.attrs.name!r}", source):
         found = rule(node.outputs, given)
+    for made in graph.nodes[start:]:
+        if made.op is ONCE:  # of the operands it may know values alone, through which no derivative passes
+            made.inputs = (*made.inputs, *node.inputs[node.attrs.results :])
     if len(found) != len(like):
         each = "tensor it is called with" if what == "gradient" else "result"
         raise GradientError(
             f"the {what} of {node.attrs.name!r}: expected one for each {each}: {len(like)}, actual {len(found)}",
             source=source,
         )
-    graph = graph_of(node.inputs)
     return [None if g is None else lift(g, graph, x.dtype) for g, x in zip(found, like, strict=True)]
 
 
@@ -206,24 +209,43 @@ class OnceAttributes:
     name: str
 
 
-def _refuse(o: Namespace, node: Primal[OnceAttributes], *_: Tensor | None) -> Sequence[Tensor | None]:
-    raise GradientError(
-        f"trying to differentiate twice a function that was marked with once_differentiable: {node.attrs.name!r}",
-        source=node.outputs[0].source,
-    )
+def _passed(o: Namespace, node: Primal[OnceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
+    _refuse_if(any(node.needs[1:]), node)
+    return _marked(node, ct), *[None] * (len(node.inputs) - 1)
+
+
+def _pushed(
+    o: Namespace, node: Primal[OnceAttributes], t: Tensor | None, *others: Tensor | None
+) -> Sequence[Tensor | None]:
+    _refuse_if(any(other is not None for other in others), node)
+    return (None if t is None else _marked(node, t),)
+
+
+def _marked(node: Primal[OnceAttributes], x: Tensor) -> Tensor:
+    """A co- or tangent that has passed, which may not be derived by the same tensors either."""
+    return x.graph.add(ONCE, (x, *node.inputs[1:]), node.attrs).outputs[0]
+
+
+def _refuse_if(twice: bool, node: Primal[OnceAttributes]) -> None:
+    if twice:
+        raise GradientError(
+            f"trying to differentiate twice a function that was marked with once_differentiable: {node.attrs.name!r}",
+            source=node.outputs[0].source,
+        )
 
 
 ONCE = register(
     Op(
         "once",
-        "A result of a rule that says of itself that it cannot be derived.",
-        infer=lambda attrs, x: x,
-        reference=lambda attrs, x: x,
-        scalar=lambda b, attrs, x: x,
-        vjp=_refuse,
-        jvp=_refuse,
+        "A result of a rule that says of itself that it cannot be derived by the tensors behind it, which it read.",
+        infer=lambda attrs, x, *read: x,
+        reference=lambda attrs, x, *read: x,
+        expand=lambda o, node: node.inputs[:1],
+        vjp=_passed,
+        jvp=_pushed,
         moves=True,
         grad_name="Error",
+        own_rule=True,
     )
 )
 
@@ -232,14 +254,24 @@ ONCE = register(
 def once_differentiable(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a rule of ``sg.custom_gradient`` whose ops shall not be derived: a second derivative is a GradientError.
 
-    Without it a rule is derived as all ops are, which is wrong where its ops do not say what it computes.
+    Without it a rule is derived as all ops are, which is wrong where its ops do not say what it computes. Only what it
+    is called with it may be derived by, since in that it is linear: so a rule is transposed for the other mode.
+
+    Raises:
+        GraphError: it is no function.
     """
+    if not callable(rule):
+        raise GraphError(f"once_differentiable: expected a function, actual {rule!r}")
     name = getattr(rule, "__name__", "rule")
 
     @functools.wraps(rule)
-    def marked(*given: Tensor) -> list[Tensor | None]:
+    def marked(*given: Tensor) -> list[Any]:
         graph = graph_of(given)
-        found = (None if g is None else lift(g, graph) for g in _listed(rule(*given)))
-        return [None if g is None else graph.add(ONCE, (g,), OnceAttributes(name)).outputs[0] for g in found]
+        first = len(graph.nodes)
+        found = _listed(rule(*given))
+        tensors = [x for node in graph.nodes[first:] for x in node.inputs] + [g for g in found if isinstance(g, Tensor)]
+        read = {x: None for x in tensors if x.op.serial < first and x not in set(given)}
+        attrs = OnceAttributes(name)  # numbers and arrays stay: they depend on nothing
+        return [graph.add(ONCE, (g, *read), attrs).outputs[0] if isinstance(g, Tensor) else g for g in found]
 
     return marked
