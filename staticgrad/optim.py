@@ -18,20 +18,18 @@ from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
 
-import numpy as np
-
 from staticgrad import init
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.lifting import lift
 from staticgrad.naming import Origin
-from staticgrad.ops.elementwise.copies import rounded, widened
+from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.reach import reach
-from staticgrad.types import computed, float64, int64, is_floating
+from staticgrad.types import computed, float64, int64, is_floating, is_short_float
 
 GradAndVar = tuple[Tensor | None, Tensor]
 
@@ -527,7 +525,8 @@ class Lion(Optimizer):
 
 
 def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
-    """The 2-norm of all elements of all tensors (None counts as empty).
+    """The 2-norm of all elements of all tensors (None counts as empty), of integers as float64. It is a short float
+    where all tensors are of that one dtype.
 
     Raises:
         GraphError: there is no tensor.
@@ -535,12 +534,17 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     there = [x for x in tensors if x is not None]
     if not there:
         raise GraphError("global_norm: expected at least one tensor")
-    norm = _norm(there)
-    return o.astype(norm, functools.reduce(np.promote_types, [x.dtype for x in there]))
+    norm, kinds = _norm(_wide(there)), {x.dtype for x in there}
+    return o.astype(norm, kinds.pop()) if len(kinds) == 1 and is_short_float(there[0].dtype) else norm
+
+
+def _wide(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Short floats as float32, integers as float64."""
+    return [x if is_floating(x.dtype) else o.astype(x, float64) for x in widened(tensors)]
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
-    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in widened(tensors)]))
+    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in tensors]))
 
 
 def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
@@ -551,15 +555,16 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
         max_norm: a number or a scalar tensor.
 
     Returns:
-        A list parallel to ``grads``; None stays None.
+        A list parallel to ``grads``; None stays None, and integers become float64.
     """
     there = [g for g in grads if g is not None]
     if not there:
         return list(grads)
-    wide = widened(there)
+    wide = _wide(there)
     factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
-    clipped = iter(rounded([o.multiply(g, o.astype(factor, g.dtype)) for g in wide], there))
-    return [None if g is None else next(clipped) for g in grads]
+    clipped = [o.multiply(g, o.astype(factor, g.dtype)) for g in wide]
+    result = iter([o.astype(c, g.dtype) if is_floating(g.dtype) else c for c, g in zip(clipped, there, strict=True)])
+    return [None if g is None else next(result) for g in grads]
 
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]

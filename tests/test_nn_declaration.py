@@ -336,6 +336,14 @@ def test_a_recurrent_layer_gives_the_dtype_that_its_operands_are_promoted_to(
     assert np.all(value(sg.astype(y, sg.float64)) != 0)
 
 
+def test_an_einsum_of_many_labels_has_the_axis_order_of_numpy(graph: Graph) -> None:
+    for labels in ([25, 26], [26, 25], [0, 51], [51, 0], [30, 3]):
+        x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+        np.testing.assert_array_equal(value(sg.einsum(x, labels)), np.einsum(x, labels))
+        pair = (x, labels, y, [labels[1], 27])
+        np.testing.assert_array_equal(value(sg.einsum(*pair)), np.einsum(*pair))
+
+
 def test_a_recurrent_layer_refuses_operands_without_a_common_dtype(graph: Graph) -> None:
     with pytest.raises(sg.GraphError, match="GRU: NumPy has no common dtype of float16, bfloat16"):
         sg.nn.GRU(3, 4, dtype="bfloat16")(sg.zeros((5, 2, 3), dtype="float16"))
@@ -759,6 +767,25 @@ def test_a_gradient_of_none_leaves_its_variable(graph: Graph) -> None:
     np.testing.assert_array_equal(sess.get(w), 0.5)
     np.testing.assert_array_equal(sess.get(b), 1)
     assert "b/sgd/momentum_buffer" not in graph.variables
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (("int64", "int8"), "float64"),
+        (("int8", "float32"), "float64"),
+        (("float16", "bfloat16"), "float32"),
+        (("float16", "float32"), "float32"),
+        (("bfloat16", "bfloat16"), "bfloat16"),
+    ],
+)
+def test_the_global_norm_of_integers_is_not_truncated(graph: Graph, kinds: tuple[str, str], expected: str) -> None:
+    tensors = [sg.astype(sg.constant([100.0, 0.0]), kind) for kind in kinds]
+    norm, clipped = sg.optim.global_norm(tensors), sg.optim.clip_by_global_norm(tensors, 1.0)
+    assert norm.dtype.name == expected
+    np.testing.assert_allclose(value(sg.astype(norm, sg.float64)), math.sqrt(2) * 100, rtol=4e-3)
+    for x in clipped:
+        np.testing.assert_allclose(value(sg.astype(x, sg.float64)), [math.sqrt(0.5), 0], rtol=4e-3)
 
 
 def test_clip_by_global_norm(graph: Graph) -> None:

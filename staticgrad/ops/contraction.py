@@ -7,7 +7,7 @@ matrices over one common batch shape. Vectors, broadcasting and transposes are v
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from string import ascii_letters
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -474,6 +474,9 @@ def _drop(x: _Labelled, label: str) -> _Labelled:
     return _Labelled(FUNCTIONS.reshape(x.tensor, shape), x.labels.replace(label, ""))
 
 
+_LETTERS = ascii_uppercase + ascii_lowercase  # in the order in which an implied result has its labels
+
+
 def _in_letters(items: Sequence[Any]) -> tuple[str, list[Any]]:
     """The subscripts and the operands of ``(operand, labels, operand, labels, …[, labels of the result])``."""
 
@@ -481,9 +484,9 @@ def _in_letters(items: Sequence[Any]) -> tuple[str, list[Any]]:
         if isinstance(labels, str) or not np.iterable(labels):
             raise GraphError(f"einsum: expected subscripts, or a list of labels after each operand, actual {labels!r}")
         numbers = [None if label is Ellipsis else integer(label, "einsum: a label", 0) for label in labels]
-        if any(number is not None and number >= len(ascii_letters) for number in numbers):
-            raise GraphError(f"einsum: a label is below {len(ascii_letters)}, actual {labels!r}")
-        return "".join("..." if number is None else ascii_letters[number] for number in numbers)
+        if any(number is not None and number >= len(_LETTERS) for number in numbers):
+            raise GraphError(f"einsum: a label is below {len(_LETTERS)}, actual {labels!r}")
+        return "".join("..." if number is None else _LETTERS[number] for number in numbers)
 
     pairs = len(items) // 2
     terms = ",".join(letters(labels) for labels in items[1 : 2 * pairs : 2])
