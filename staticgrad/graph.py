@@ -773,6 +773,7 @@ class _State(threading.local):
         self.graphs: list[Graph] = []
         self.default = Graph()
         self.grad_enabled = True
+        self.grad_enabled_before: list[bool] = []  # each block of a gradient mode that is open
         self.control: tuple[Node, ...] = ()
         self.checkpoint: Checkpoint | None = None
 
@@ -802,18 +803,22 @@ class GradMode:
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
-        self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        self._before.append(_state.grad_enabled)
+        _state.grad_enabled_before.append(_state.grad_enabled)
         _state.grad_enabled = self._enabled
 
     def __exit__(self, *_: object) -> None:
-        _state.grad_enabled = self._before.pop()
+        _state.grad_enabled = _state.grad_enabled_before.pop()
 
     def __call__(self, fn: F) -> F:
         if not callable(fn):
             raise GraphError(f"a gradient mode decorates functions, actual {fn!r}")
+        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+            raise GraphError(
+                f"a gradient mode is of a thread, whose other tasks run between the steps of {fn!r}:"
+                " use it as a block in the function, around what awaits nothing"
+            )
         enabled, is_generator = self._enabled, inspect.isgeneratorfunction(fn)
 
         @functools.wraps(fn)
@@ -872,15 +877,19 @@ class _SetGradMode(GradMode):
 
     def __init__(self, enabled: bool) -> None:
         super().__init__(enabled)
-        self._first, _state.grad_enabled = _state.grad_enabled, enabled
+        self._first = {threading.get_ident(): _state.grad_enabled}
+        _state.grad_enabled = enabled
+
+    def _take_back(self) -> None:
+        """Undo what the declaration of this mode did: once, and in its own thread."""
+        _state.grad_enabled = self._first.pop(threading.get_ident(), _state.grad_enabled)
 
     def __enter__(self) -> None:
-        if not self._before:
-            _state.grad_enabled = self._first
+        self._take_back()
         super().__enter__()
 
     def __call__(self, fn: F) -> F:
-        _state.grad_enabled = self._first
+        self._take_back()
         return super().__call__(fn)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -220,6 +221,43 @@ def test_gradient_modes_decorate_with_and_without_parentheses(decorate: Any) -> 
     assert sg.is_grad_enabled()
     with pytest.raises(sg.GraphError, match="decorates functions"):
         sg.no_grad(3)
+
+
+@pytest.mark.parametrize("make", [sg.no_grad, lambda: sg.set_grad_enabled(False)])
+def test_one_gradient_mode_in_two_threads_restores_each_by_itself(make: Any) -> None:
+    mode, inside, outside = make(), threading.Event(), threading.Event()
+    seen = []
+
+    def other() -> None:
+        with sg.no_grad():
+            with mode:
+                inside.set()
+                outside.wait(60)
+            seen.append(sg.is_grad_enabled())
+        seen.append(sg.is_grad_enabled())
+
+    thread = threading.Thread(target=other)
+    with mode:
+        thread.start()
+        inside.wait(60)
+    seen.append(sg.is_grad_enabled())
+    outside.set()
+    thread.join()
+    assert seen == [True, False, True]
+
+
+def test_a_gradient_mode_refuses_what_runs_in_pieces_between_other_tasks() -> None:
+    async def double(x: Any) -> Any:
+        return x * 2
+
+    async def steps(x: Any) -> Any:
+        yield x * 2
+
+    for fn in (double, steps):
+        for decorate in (sg.no_grad, sg.enable_grad(), sg.set_grad_enabled(True)):
+            with pytest.raises(sg.GraphError, match="other tasks run between the steps"):
+                decorate(fn)
+    assert sg.is_grad_enabled()
 
 
 def test_set_grad_enabled_is_a_switch_a_block_and_a_decorator() -> None:
