@@ -373,7 +373,8 @@ class Tensor:
         ``optimizer.step([leaf])`` reads as well, is the sum with what this backward has added.
 
         Raises:
-            GraphError: the hook is no function, or it reads the accumulated gradient of another tensor.
+            GraphError: the hook is no function, or it reads the accumulated gradient of another tensor, or one that was
+                declared before it.
             GradientError: the tensor is no leaf, or it does not require a gradient.
         """
         from staticgrad.errors import GradientError
@@ -390,17 +391,33 @@ class Tensor:
         with graph, isolated(), called_for(f"a post accumulate grad hook of {self.name!r}", self.source):
             hook(self)
         nodes = tuple(graph.nodes[start:])
-        for node in nodes:
-            if node.op.name == "accumulated_grad" and node.attrs.key != f"{self.op.name}:{self.index}":
-                raise GraphError(
-                    f"a post accumulate grad hook of {self.name!r} reads the accumulated gradient {node.attrs.key!r},"
-                    " to which the same backward may add later",
-                    source=self.source,
-                )
+        self._check_gradients_read(nodes)
         key = self.graph.touch()
         hooks = self._accumulation_hooks = self._accumulation_hooks or {}
         hooks[key] = AccumulationHook(hook, nodes)
         return HookHandle(self, hooks, key)
+
+    def _check_gradients_read(self, nodes: Sequence[Node]) -> None:
+        """Check that a post accumulate grad hook reads no accumulated gradient but that of this tensor, which it
+        declares itself: only what it declares is declared again for the backward, which adds to it.
+
+        Raises:
+            GraphError: it reads another one, maybe through tensors that it did not declare.
+        """
+        declared = set(nodes)
+        for node in reach(nodes, lambda node: [x.op for x in node.inputs]):
+            if node.op.name != "accumulated_grad" or (
+                node in declared and node.attrs.key == f"{self.op.name}:{self.index}"
+            ):
+                continue
+            why = "to which the same backward may add later"
+            if node not in declared:
+                why = "which was declared before it, and so is that of before the backward: declare it in the hook"
+            raise GraphError(
+                f"a post accumulate grad hook of {self.name!r} reads the accumulated gradient {node.attrs.key!r},"
+                f" {why}",
+                source=self.source,
+            )
 
     @property
     def hooks(self) -> tuple[Hook, ...]:

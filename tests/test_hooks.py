@@ -306,6 +306,27 @@ def test_post_accumulate_grad_hooks_that_cannot_work_are_refused(g: sg.Graph) ->
         w.register_post_accumulate_grad_hook(lambda leaf: sg.print(sg.accumulated_grad(other)))
 
 
+def test_a_post_accumulate_grad_hook_refuses_gradients_that_were_declared_before_it(g: sg.Graph) -> None:
+    w, other = (sg.Variable(np.ones(2, np.float32)) for _ in range(2))
+    seen = sg.Variable(np.zeros(2, np.float32), trainable=False)
+    for before in (sg.accumulated_grad(w), sg.accumulated_grad(w) * 2, sg.accumulated_grad(other) + 1):
+        with pytest.raises(sg.GraphError, match=r"gradient 'variable(_1)?:0', which was declared before it"):
+            w.register_post_accumulate_grad_hook(lambda leaf, before=before: sg.assign(seen, before))
+    assert not w.accumulation_hooks
+
+
+def test_accumulated_gradients_that_there_never_are_are_refused(g: sg.Graph) -> None:
+    x = sg.placeholder((2,), requires_grad=True)
+    for wrong in (sg.constant([1, 2]), sg.constant([1.0]), x * 2):
+        with pytest.raises(sg.GradientError, match="accumulated_grad: no gradient adds up for"):
+            sg.accumulated_grad(wrong)
+    with pytest.raises(sg.GraphError, match="accumulated_grad: expected a tensor, actual 3"):
+        sg.accumulated_grad(3)
+    y = x * 2
+    y.retain_grad()
+    assert [sg.accumulated_grad(t).shape for t in (x, y)] == [(2,), (2,)]
+
+
 @pytest.mark.parametrize("form", ["elementwise", "reduced", "product"])
 def test_what_a_hook_makes_of_a_variable_is_of_its_value_in_the_backward(g: sg.Graph, form: str) -> None:
     x = sg.placeholder((4, 4), sg.float64, requires_grad=True)

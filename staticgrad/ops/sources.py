@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import FeedError, GraphError
+from staticgrad.errors import FeedError, GradientError, GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
 from staticgrad.types import (
@@ -161,7 +161,20 @@ def accumulated_grad(x: Tensor) -> Tensor:
     the start of the run; in a post accumulate grad hook with what the backward has added.
 
     What depends on a gradient that is not there is left out of a run, and cannot be fetched.
+
+    Raises:
+        GraphError: ``x`` is no tensor.
+        GradientError: no gradient adds up for ``x``.
     """
+    if not isinstance(x, (Tensor, Node)):
+        raise GraphError(f"accumulated_grad: expected a tensor, actual {x!r}")
+    x = lift(x)
+    if not (x.requires_grad and (x.is_leaf or x.retains_grad)):
+        raise GradientError(
+            f"accumulated_grad: no gradient adds up for {x.name!r}: it is no leaf that requires one and has no"
+            " retain_grad",
+            source=x.source,
+        )
     x.graph.settle_names()
     attrs = AccumulatedAttributes(f"{x.op.name}:{x.index}", x.shape, x.dtype)
     return x.graph.add(ACCUMULATED_GRAD, (), attrs).outputs[0]
