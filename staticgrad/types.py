@@ -500,13 +500,16 @@ def result_types(infer: TypeRule, attrs: Any, operands: Iterable[TensorType]) ->
     """The types of an op's results by its rule.
 
     Raises:
-        GraphError: the rule refuses the operands, or a result has more bytes than memory can address.
+        GraphError: the rule refuses the operands, or a result has a size below 0 (one that feeds have bound) or more
+            bytes than memory can address.
     """
     inferred = infer(attrs, *operands)
     types = inferred if isinstance(inferred, tuple) else (inferred,)
     for type_ in types:
         nbytes = type_.dtype.itemsize
         for size in type_.shape:
+            if isinstance(size, int) and size < 0:
+                raise GraphError(f"a result cannot have the negative size {size}: shape {type_.shape}")
             nbytes *= size if isinstance(size, int) else 1
         if nbytes > ADDRESSABLE:
             raise GraphError(f"{type_} has {nbytes} bytes or more, and memory can address {ADDRESSABLE}")

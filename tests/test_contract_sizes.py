@@ -158,3 +158,23 @@ def test_a_size_that_no_feed_binds_is_named(others: bool) -> None:
     result = sg.zeros((sg.dim("rows"), 2)) + (sg.sum(x) if others else 1.0)
     with pytest.raises(sg.GraphError, match=r"the size rows is not bound\n.*test_contract_sizes\.py"):
         sg.Session(x.graph).run(result, {x: f32(1, 2)} if others else {})
+
+
+FEWER: dict[str, Callable[[Any], Any]] = {
+    "ones": lambda n: sg.ones((n - 3,)),
+    "iota": lambda n: sg.iota((n - 3,)),
+    "uniform": lambda n: sg.random.uniform((n - 3,)),
+    "eye": lambda n: sg.eye(n - 3),
+    "linspace": lambda n: sg.linspace(0, 1, n - 3),
+    "broadcast_to": lambda n: sg.broadcast_to(sg.constant(1.0), (n - 3,)),
+}
+
+
+@pytest.mark.parametrize("name", FEWER)
+def test_a_size_that_feeds_make_negative_is_refused_with_its_line(name: str) -> None:
+    x = sg.placeholder((None,))
+    y = FEWER[name](x.shape[0])
+    with sg.Session(x.graph) as sess:
+        assert sess.run([y, x], {x: np.ones(4, np.float32)})[0].size == 1
+        with pytest.raises(sg.GraphError, match=rf"negative size(.|\n)*{__file__}"):
+            sess.run([y, x], {x: np.ones(2, np.float32)})

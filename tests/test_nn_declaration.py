@@ -336,6 +336,44 @@ def test_a_recurrent_layer_gives_the_dtype_that_its_operands_are_promoted_to(
     assert np.all(value(sg.astype(y, sg.float64)) != 0)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_open_depth_below_the_kernel_is_refused_when_it_is_fed(graph: Graph, depth: int) -> None:
+    x = sg.placeholder((1, 2, None, 4, 4), sg.float64)
+    w = np.ones((3, 2, 3, 2, 2))
+    y = sg.nn.conv3d(x, w)
+    assert str(y.shape[2]) != "0"
+    with pytest.raises(sg.GraphError, match="conv3d: a window does not fit into its image"):
+        value(y, {x: np.ones((1, 2, depth, 4, 4))})
+    assert value(y, {x: np.ones((1, 2, 3, 4, 4))}).shape == (1, 3, 1, 3, 3)
+
+
+@pytest.mark.parametrize("kernel", [(0, 3), (3, 0), (0, 3, 3), (3, 3, 0), (0,)])
+def test_a_kernel_without_elements_is_refused(graph: Graph, kernel: tuple[int, ...]) -> None:
+    convolve = {1: sg.nn.conv1d, 2: sg.nn.conv2d, 3: sg.nn.conv3d}[len(kernel)]
+    with pytest.raises(sg.GraphError, match=f"conv{len(kernel)}d: expected a kernel of at least 1"):
+        convolve(np.ones((1, 1, *(5,) * len(kernel))), np.ones((1, 1, *kernel)))
+    if len(kernel) == 2:
+        with pytest.raises(sg.GraphError, match="expected a kernel of at least 1"):
+            sg.nn.conv_transpose2d(np.ones((1, 1, 5, 5)), np.ones((1, 1, *kernel)))
+
+
+def test_what_does_not_fit_is_refused_by_the_name_of_the_function(graph: Graph) -> None:
+    image, rows = np.ones((1, 1, 4, 4)), np.ones((1, 1, 4))
+    calls: dict[str, Callable[[], object]] = {
+        r"max_pool2d: a window .* image float64\[1, 1, 4, 4\]": lambda: sg.nn.max_pool2d(image, 5),
+        r"avg_pool2d: a window .* image float64\[1, 1, 4, 4\]": lambda: sg.nn.avg_pool2d(image, 5),
+        r"conv2d: a window .* image float64\[1, 1, 4, 4\]": lambda: sg.nn.conv2d(image, np.ones((1, 1, 5, 5))),
+        r"conv1d: a window .* image float64\[1, 1, 4\]": lambda: sg.nn.conv1d(rows, np.ones((1, 1, 5))),
+        r"conv1d: stride: expected one int, actual": lambda: sg.nn.conv1d(rows, np.ones((1, 1, 2)), stride=(1, 2)),
+        r"conv1d: padding=": lambda: sg.nn.conv1d(rows, np.ones((1, 1, 2)), padding="full"),  # type: ignore[arg-type]
+        r"conv1d: channels": lambda: sg.nn.conv1d(rows, np.ones((1, 2, 2))),
+        r"conv3d: channels": lambda: sg.nn.conv3d(image[None], np.ones((1, 2, 1, 2, 2))),
+    }
+    for words, call in calls.items():
+        with pytest.raises(sg.GraphError, match=words):
+            call()
+
+
 def test_an_einsum_of_many_labels_has_the_axis_order_of_numpy(graph: Graph) -> None:
     for labels in ([25, 26], [26, 25], [0, 51], [51, 0], [30, 3]):
         x, y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)

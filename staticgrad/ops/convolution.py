@@ -44,23 +44,45 @@ class ConvolutionAttributes:
     @property
     def out_size(self) -> tuple[Size, Size]:
         """Height and width of what the forward direction gives."""
+        return self.counts("convolution")
+
+    def counts(self, what: str, image: TensorType | None = None) -> tuple[Size, Size]:
+        """Height and width of what the forward direction gives of an image.
+
+        Raises:
+            GraphError: a window does not fit.
+        """
         height, width = (
-            window_count("convolution", self.size[a], self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+            window_count(what, self.size[a], self.kernel[a], self.stride[a], self.padding[a], self.dilation[a], image)
             for a in range(2)
         )
         return height, width
 
 
-def window_count(what: str, size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
+@frozen
+class VolumeAttributes:
+    """Geometry of a convolution over depth, height and width: steps, zeros (before, after) each axis, and groups."""
+
+    stride: tuple[int, int, int]
+    padding: tuple[Pair, Pair, Pair]
+    dilation: tuple[int, int, int]
+    groups: int
+
+
+def window_count(
+    what: str, size: Size, kernel: Size, stride: int, padding: Pair, dilation: int, image: TensorType | None = None
+) -> Size:
     """How many windows fit along an axis. Of a size that feeds bind it is asked again when that is known.
 
     Raises:
-        GraphError: none does.
+        GraphError: none does, or a window without elements.
     """
+    if isinstance(kernel, int) and kernel < 1:
+        raise GraphError(f"{what}: expected a kernel of at least 1 along each axis, actual {kernel}")
     count = steps_of(size, kernel, stride, padding, dilation)
     if (isinstance(count, int) and count < 1) or (isinstance(size, int) and size < 1):
         raise GraphError(
-            f"{what}: a window does not fit into its image"
+            f"{what}: a window does not fit into its image{'' if image is None else f' {image}'}"
             f"\n  expected at most {size} + {padding[0]} + {padding[1]}, an axis with its padding"
             f"\n  actual   {(kernel - 1) * dilation + 1}, a kernel of {kernel} with dilation {dilation}"
         )
@@ -83,15 +105,18 @@ def _check_sizes(what: str, role: str, expected: tuple[Size, ...], actual: tuple
         require_equal(wanted, got, what, f"the {role} is {actual} and should be {expected}")
 
 
-def _forward_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType) -> TensorType:
-    _check_images("convolution", input=x, weight=w)
-    channels = w.shape[1] * attrs.groups
-    require_equal(channels, x.shape[1], "convolution", f"channels of the input {x} for the weight {w}")
-    if isinstance(w.shape[0], int) and w.shape[0] % attrs.groups:
-        raise GraphError(f"convolution: {w.shape[0]} filters are not divisible into {attrs.groups} groups")
-    _check_sizes("convolution", "image", attrs.size, x.shape[2:])
-    _check_sizes("convolution", "kernel", attrs.kernel, w.shape[2:])
-    return TensorType((x.shape[0], w.shape[0], *attrs.out_size), x.dtype)
+def _forward_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType, what: str = "convolution") -> TensorType:
+    _check_images(what, input=x, weight=w)
+    _check_channels(what, attrs.groups, x, w)
+    _check_sizes(what, "image", attrs.size, x.shape[2:])
+    _check_sizes(what, "kernel", attrs.kernel, w.shape[2:])
+    return TensorType((x.shape[0], w.shape[0], *attrs.counts(what, x)), x.dtype)
+
+
+def _check_channels(what: str, groups: int, x: TensorType, w: TensorType) -> None:
+    require_equal(w.shape[1] * groups, x.shape[1], what, f"channels of the input {x} for the weight {w}")
+    if isinstance(w.shape[0], int) and w.shape[0] % groups:
+        raise GraphError(f"{what}: {w.shape[0]} filters are not divisible into {groups} groups")
 
 
 def _input_grad_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType) -> TensorType:
@@ -294,7 +319,7 @@ def convolution_weight_grad(x: Tensor, y: Tensor, attrs: ConvolutionAttributes) 
 
 
 def _biased(o: Namespace, y: Tensor, bias: Sequence[Tensor]) -> list[Tensor]:
-    return [o.add(y, o.reshape(bias[0], (1, bias[0].shape[0], 1, 1))) if bias else y]
+    return [o.add(y, o.reshape(bias[0], (1, bias[0].shape[0], *(1,) * (y.ndim - 2)))) if bias else y]
 
 
 def _bias_type(what: str, y: TensorType, bias: Sequence[TensorType]) -> TensorType:
@@ -306,7 +331,7 @@ def _bias_type(what: str, y: TensorType, bias: Sequence[TensorType]) -> TensorTy
 
 
 def _conv2d_type(attrs: ConvolutionAttributes, x: TensorType, w: TensorType, *b: TensorType) -> TensorType:
-    return _bias_type("conv2d", _forward_type(attrs, x, w), b)
+    return _bias_type("conv2d", _forward_type(attrs, x, w, "conv2d"), b)
 
 
 def _transpose_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType, *b: TensorType) -> TensorType:
@@ -315,8 +340,16 @@ def _transpose_type(attrs: ConvolutionAttributes, y: TensorType, w: TensorType, 
     return _bias_type("conv_transpose2d", _input_grad_type(attrs, y, w), b)
 
 
+def _conv3d_type(attrs: VolumeAttributes, x: TensorType, w: TensorType, *b: TensorType) -> TensorType:
+    what = "conv3d"
+    _check_channels(what, attrs.groups, x, w)
+    axes = zip(x.shape[2:], w.shape[2:], attrs.stride, attrs.padding, attrs.dilation, strict=True)
+    counts = [window_count(what, *axis, x) for axis in axes]
+    return _bias_type(what, TensorType((x.shape[0], w.shape[0], *counts), x.dtype), b)
+
+
 def _add_bias(y: Array, bias: Sequence[Array]) -> Array:
-    return y + bias[0].reshape(-1, 1, 1) if bias else y
+    return y + bias[0].reshape(-1, *(1,) * (y.ndim - 2)) if bias else y
 
 
 CONV2D = register(
@@ -348,6 +381,74 @@ CONV_TRANSPOSE2D = register(
 )
 
 
+def _planes(attrs: VolumeAttributes, x: TensorType, w: TensorType) -> ConvolutionAttributes:
+    """The geometry over height and width alone."""
+    height, width, kernel_height, kernel_width = *x.shape[3:], *w.shape[3:]
+    return ConvolutionAttributes(
+        attrs.stride[1:],
+        attrs.padding[1:],
+        attrs.dilation[1:],
+        attrs.groups,
+        (height, width),
+        (kernel_height, kernel_width),
+    )
+
+
+def _met(attrs: VolumeAttributes, k: int, depth: Size) -> slice:
+    """The layers of the padded image that the kernel's layer ``k`` meets for ``depth`` layers of the result."""
+    start = k * attrs.dilation[0]
+    return slice(start, start + (depth - 1) * attrs.stride[0] + 1, attrs.stride[0])
+
+
+def _expand_conv3d(o: Namespace, node: Primal[VolumeAttributes]) -> list[Tensor]:
+    """A sum over the kernel's depth of two-dimensional convolutions, in which the depth is part of the batch."""
+    attrs, (x, w, *bias) = node.attrs, node.inputs
+    n, channels, depth = *x.shape[:2], _conv3d_type(attrs, x.type, w.type).shape[2]
+    geometry = _planes(attrs, x.type, w.type)
+    if attrs.padding[0] != (0, 0):
+        x = o.pad(x, ((0, 0), (0, 0), attrs.padding[0], (0, 0), (0, 0)))
+    parts = []
+    for k in range(sizes(w.shape)[2]):
+        layers = o.permute_dims(x[:, :, _met(attrs, k, depth)], (0, 2, 1, 3, 4))
+        images = o.reshape(layers, (n * depth, channels, *geometry.size))
+        parts.append(o.convolution(images, w[:, :, k], geometry))
+    total = functools.reduce(o.add, parts)
+    y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
+    return _biased(o, y, bias)
+
+
+def _conv3d_reference(attrs: VolumeAttributes, x: Array, w: Array, *bias: Array) -> Array:
+    types = TensorType(x.shape, x.dtype), TensorType(w.shape, w.dtype)
+    geometry, y = _planes(attrs, *types), np.zeros(sizes(_conv3d_type(attrs, *types).shape), x.dtype)
+    padded = np.pad(x, ((0, 0), (0, 0), attrs.padding[0], (0, 0), (0, 0)))
+    for k in range(w.shape[2]):
+        layers = padded[:, :, _met(attrs, k, y.shape[2])]
+        for place in range(y.shape[2]):
+            y[:, :, place] += _forward_reference(geometry, layers[:, :, place], w[:, :, k])
+    return _add_bias(y, bias)
+
+
+CONV3D = register(
+    Op(
+        "conv3d",
+        "Three-dimensional convolution with a bias.",
+        infer=_conv3d_type,
+        reference=_conv3d_reference,
+        expand=_expand_conv3d,
+        dtypes=(float32, float64),
+        cases=(
+            Case(((2, 2, 4, 3, 5), (3, 2, 2, 3, 2), (3,)), VolumeAttributes((1,) * 3, ((0, 0),) * 3, (1,) * 3, 1)),
+            Case(
+                ((1, 4, 5, 5, 4), (2, 2, 3, 2, 2)),
+                VolumeAttributes((2, 1, 2), ((1, 1), (0, 1), (1, 0)), (1, 2, 1), 2),
+            ),
+        ),
+        grad_name="Convolution",
+        tolerance=4.0,
+    )
+)
+
+
 def pair(value: Sizes, what: str, least: int = 0) -> Pair:
     """An int for both axes, or one for each; no smaller than ``least``."""
     height, width = along(value, 2, what, least)
@@ -358,30 +459,38 @@ def along(value: Sizes, axes: int, what: str, least: int = 0) -> tuple[int, ...]
     """An int for each of so many axes, from one for all or one for each; none is smaller than ``least``."""
     items = integers(value, what, least)
     if len(items) not in (1, axes):
-        raise GraphError(f"{what}: expected one int or {axes}, actual {value!r}")
+        several = "" if axes == 1 else f" or {axes}"
+        raise GraphError(f"{what}: expected one int{several}, actual {value!r}")
     return items if len(items) == axes else items * axes
 
 
 def window_padding(
-    padding: Sizes | Literal["same", "valid"], kernel: tuple[Size, Size], stride: Pair, dilation: Pair
-) -> Padding:
-    """What is added before and behind the rows, and before and behind the columns."""
-    if isinstance(padding, str):
-        if padding == "valid":
-            return (0, 0), (0, 0)
-        if padding != "same":
-            raise GraphError(f"conv2d: padding={padding!r}: expected 'same', 'valid' or numbers")
-        if stride != (1, 1):
-            raise GraphError(f"conv2d: padding='same' needs stride 1, actual {stride}")
-        halves = []
-        for size, step in zip(kernel, dilation, strict=True):
-            if isinstance(size, Dim):
-                raise GraphError("conv2d: padding='same' needs a kernel of known size")
-            total = step * (size - 1)
-            halves.append((total // 2, total - total // 2))
-        return halves[0], halves[1]
-    height, width = pair(padding, "conv2d: padding")
-    return (height, height), (width, width)
+    padding: Sizes | Literal["same", "valid"],
+    kernel: Sequence[Size],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    what: str,
+) -> tuple[Pair, ...]:
+    """What is added before and behind each axis.
+
+    Raises:
+        GraphError: no padding, or ``"same"`` where it cannot be.
+    """
+    if not isinstance(padding, str):
+        return tuple((zeros, zeros) for zeros in along(padding, len(kernel), f"{what}: padding"))
+    if padding == "valid":
+        return ((0, 0),) * len(kernel)
+    if padding != "same":
+        raise GraphError(f"{what}: padding={padding!r}: expected 'same', 'valid' or numbers")
+    if any(step != 1 for step in stride):
+        raise GraphError(f"{what}: padding='same' needs stride 1, actual {tuple(stride)}")
+    halves = []
+    for size, step in zip(kernel, dilation, strict=True):
+        if isinstance(size, Dim):
+            raise GraphError(f"{what}: padding='same' needs a kernel of known size")
+        total = step * (size - 1)
+        halves.append((total // 2, total - total // 2))
+    return tuple(halves)
 
 
 def _operands(
@@ -431,12 +540,10 @@ def conv2d(
     """
     what = "conv2d"
     x, w, given, added = _operands(what, 4, input, weight, bias)
-    groups = integer(groups, f"{what}: groups", 1)
-    steps, spread = pair(stride, "conv2d: stride", 1), pair(dilation, "conv2d: dilation", 1)
-    kernel = (w.shape[2], w.shape[3])
-    attrs = ConvolutionAttributes(
-        steps, window_padding(padding, kernel, steps, spread), spread, groups, (x.shape[2], x.shape[3]), kernel
-    )
+    groups, kernel = integer(groups, f"{what}: groups", 1), (w.shape[2], w.shape[3])
+    steps, spread = pair(stride, f"{what}: stride", 1), pair(dilation, f"{what}: dilation", 1)
+    rows, columns = window_padding(padding, kernel, steps, spread, what)
+    attrs = ConvolutionAttributes(steps, (rows, columns), spread, groups, (x.shape[2], x.shape[3]), kernel)
     return _unbatched(x.graph.add(CONV2D, (x, w, *given), attrs).outputs[0], added)
 
 
@@ -519,15 +626,13 @@ def conv1d(
     o, what = FUNCTIONS, "conv1d"
     x, w, given, added = _operands(what, 3, input, weight, bias)
     (step,), (spread,) = along(stride, 1, f"{what}: stride", 1), along(dilation, 1, f"{what}: dilation", 1)
-    y = conv2d(
-        o.expand_dims(x, 2),
-        o.expand_dims(w, 2),
-        given[0] if given else None,
-        (1, step),
-        padding if isinstance(padding, str) else (0, *along(padding, 1, f"{what}: padding")),
-        (1, spread),
-        groups,
-    )
+    groups = integer(groups, f"{what}: groups", 1)
+    (zeros,) = window_padding(padding, w.shape[2:], (step,), (spread,), what)
+    _check_channels(what, groups, x.type, w.type)
+    window_count(what, x.shape[2], w.shape[2], step, zeros, spread, x.type)
+    attrs = ConvolutionAttributes((1, step), ((0, 0), zeros), (1, spread), groups, (1, x.shape[2]), (1, w.shape[2]))
+    high = [o.expand_dims(x, 2), o.expand_dims(w, 2)]
+    y = x.graph.add(CONV2D, (*high, *given), attrs).outputs[0]
     return _unbatched(o.reshape(y, (y.shape[0], y.shape[1], y.shape[3])), added)
 
 
@@ -554,30 +659,12 @@ def conv3d(
     Raises:
         GraphError: sizes that do not agree, or a kernel whose depth is not known.
     """
-    o, what = FUNCTIONS, "conv3d"
+    what = "conv3d"
     x, w, given, added = _operands(what, 5, input, weight, bias)
     if not isinstance(w.shape[2], int):
         raise GraphError(f"{what}: expected a weight of known depth, actual {w.type}")
-    (sd, *steps), (dd, *spread) = along(stride, 3, f"{what}: stride", 1), along(dilation, 3, f"{what}: dilation", 1)
-    if isinstance(padding, str):
-        zeros: Sizes | Literal["same", "valid"] = padding
-        before, after = window_padding(padding, (w.shape[2], 1), (sd, 1), (dd, 1))[0]
-    else:
-        before, *zeros = along(padding, 3, f"{what}: padding")
-        after = before
-    n, channels = x.shape[:2]
-    if before or after:
-        x = o.pad(x, ((0, 0), (0, 0), (before, after), (0, 0), (0, 0)))
-    depth = window_count(what, x.shape[2], w.shape[2], sd, (0, 0), dd)
-
-    def layers(x: Tensor, w: Tensor, *bias: Tensor) -> Tensor:
-        parts = []
-        for k in range(sizes(w.shape)[2]):
-            layer = x[:, :, k * dd : k * dd + (depth - 1) * sd + 1 : sd]
-            images = o.reshape(o.permute_dims(layer, (0, 2, 1, 3, 4)), (n * depth, channels, *x.shape[3:]))
-            parts.append(conv2d(images, w[:, :, k], None, steps, zeros, spread, groups))
-        total = functools.reduce(o.add, parts)
-        y = o.permute_dims(o.reshape(total, (n, depth, *total.shape[1:])), (0, 2, 1, 3, 4))
-        return o.add(y, o.reshape(bias[0], (1, w.shape[0], 1, 1, 1))) if bias else y
-
-    return _unbatched(rounded_once(layers, x, w, *given), added)
+    (sd, sh, sw), (dd, dh, dw) = along(stride, 3, f"{what}: stride", 1), along(dilation, 3, f"{what}: dilation", 1)
+    depth, rows, columns = window_padding(padding, w.shape[2:], (sd, sh, sw), (dd, dh, dw), what)
+    groups = integer(groups, f"{what}: groups", 1)
+    attrs = VolumeAttributes((sd, sh, sw), (depth, rows, columns), (dd, dh, dw), groups)
+    return _unbatched(x.graph.add(CONV3D, (x, w, *given), attrs).outputs[0], added)

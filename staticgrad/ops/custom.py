@@ -210,7 +210,7 @@ class OnceAttributes:
 
 
 def _passed(o: Namespace, node: Primal[OnceAttributes], ct: Tensor) -> Sequence[Tensor | None]:
-    _refuse_if(any(node.needs[1:]), node)
+    _refuse_if(any(node.wanted[1:]), node)
     return _marked(node, ct), *[None] * (len(node.inputs) - 1)
 
 

@@ -57,14 +57,14 @@ class WindowAttributes:
         )
         return rows if isinstance(rows, Dim) else max(rows, 0), columns if isinstance(columns, Dim) else max(columns, 0)
 
-    def require_windows(self, height: Size, width: Size) -> None:
+    def require_windows(self, what: str, image: TensorType) -> None:
         """Check that there are windows, as a pooling needs.
 
         Raises:
             GraphError: they are larger than the image.
         """
-        for a, size in enumerate((height, width)):
-            window_count("pooling", size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
+        for a, size in enumerate(image.shape[-2:]):
+            window_count(what, size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a], image)
 
     def places(self, counts: Sequence[int]) -> Iterator[tuple[int, int, slice, slice]]:
         """Each position in the window, and which rows and columns of the padded image all windows see there."""
@@ -92,13 +92,14 @@ def _window_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
 
 
 def _fold_type(attrs: FoldAttributes, y: TensorType) -> TensorType:
-    attrs.window.require_windows(attrs.height, attrs.width)
+    result = TensorType((*y.shape[:-4], attrs.height, attrs.width), y.dtype)
+    attrs.window.require_windows("pooling", result)
     expected = (*attrs.window.counts(attrs.height, attrs.width), *attrs.window.kernel)
     if y.ndim < 4 or any(
         isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(expected, y.shape[-4:], strict=True)
     ):
         raise GraphError(f"fold: expected (…, {', '.join(map(str, expected))}), actual {y}")
-    return TensorType((*y.shape[:-4], attrs.height, attrs.width), y.dtype)
+    return result
 
 
 def _pad_last(x: Array, padding: Padding, value: float) -> Array:
@@ -187,8 +188,8 @@ def fold(y: Tensor, attrs: WindowAttributes, height: Size, width: Size) -> Tenso
 # -- max pooling --------------------------------------------------------------------------------------------------
 
 
-def _pool_type(attrs: WindowAttributes, x: TensorType) -> TensorType:
-    attrs.require_windows(*x.shape[-2:])
+def _pool_type(what: str, attrs: WindowAttributes, x: TensorType) -> TensorType:
+    attrs.require_windows(what, x)
     return TensorType(_window_type(attrs, x).shape[:-2], x.dtype)
 
 
@@ -256,7 +257,7 @@ MAX_POOL2D = register(
     Op(
         "max_pool2d",
         "The largest element of each window; its gradient goes to the first of several.",
-        infer=_pool_type,
+        infer=functools.partial(_pool_type, "max_pool2d"),
         reference=_max_pool_reference,
         expand=lambda o, node: [o.max(o.window(node.inputs[0], node.attrs), axis=(-2, -1))],
         vjp=_max_pool_vjp,
@@ -431,7 +432,7 @@ AVG_POOL2D = register(
     Op(
         "avg_pool2d",
         "The mean of each window.",
-        infer=lambda attrs, x: _pool_type(attrs.window, x),
+        infer=lambda attrs, x: _pool_type("avg_pool2d", attrs.window, x),
         reference=_average_reference,
         expand=_average_expand,
         dtypes=(float32, float64),

@@ -54,8 +54,11 @@ class _Convolution(Module):
         if padding_mode not in get_args(PaddingMode):
             raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected one of {get_args(PaddingMode)}")
         self.kernel_size = along(kernel_size, self.axes, f"{layer}: kernel_size", 1)
+        self.stride = along(stride, self.axes, f"{layer}: stride", 1)
+        self.dilation = along(dilation, self.axes, f"{layer}: dilation", 1)
+        window_padding(padding, self.kernel_size, self.stride, self.dilation, layer)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.stride, self.padding, self.dilation, self.padding_mode = stride, padding, dilation, padding_mode
+        self.padding, self.padding_mode = padding, padding_mode
         self.weight, first = _filters(layer, (out_channels, in_channels), groups, self.kernel_size, dtype)
         self.bias = parameter(first, (out_channels,), dtype) if bias else None
 
@@ -63,9 +66,8 @@ class _Convolution(Module):
         """The input with what the padding mode puts around it, and the padding with zeros that is left."""
         if self.padding_mode == "zeros":
             return input, self.padding
-        kernel, stride, dilation = (pair(sizes, "conv", 1) for sizes in (self.kernel_size, self.stride, self.dilation))
-        around = window_padding(self.padding, kernel, stride, dilation)
-        widths = [width for both in reversed(around[: self.axes]) for width in both]
+        around = window_padding(self.padding, self.kernel_size, self.stride, self.dilation, type(self).__name__)
+        widths = [width for both in reversed(around) for width in both]
         return F.pad(input, widths, self.padding_mode), 0
 
     def extra_repr(self) -> str:
@@ -132,8 +134,10 @@ class ConvTranspose2d(Module):
         if padding_mode != "zeros":
             raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected 'zeros'")
         kernel = pair(kernel_size, f"{layer}: kernel_size", 1)
-        self.groups, self.dilation = groups, dilation
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        self.groups = groups
+        self.stride, self.dilation = pair(stride, f"{layer}: stride", 1), pair(dilation, f"{layer}: dilation", 1)
+        self.padding = pair(padding, f"{layer}: padding")
+        self.output_padding = pair(output_padding, f"{layer}: output_padding")
         self.weight, first = _filters(layer, (in_channels, out_channels), groups, kernel, dtype)
         self.bias = parameter(first, (out_channels,), dtype) if bias else None
 
