@@ -845,3 +845,42 @@ def test_nests_are_packed_again() -> None:
     assert sg.nest.pack(nest, [x * 10 for x in leaves]) == {"a": [10, (20, None)], "b": 30}
     with pytest.raises(sg.GraphError, match="leaves"):
         sg.nest.pack(nest, [1])
+
+
+def test_the_size_of_an_adaptive_pooling_may_be_an_array_where_a_gradient_flows(graph: Graph) -> None:
+    x = sg.placeholder((1, 1, 4, 4), sg.float64, requires_grad=True)
+    sizes: list[Any] = [np.array([2, 2]), np.array([1, 1]), [1, 1], 1, np.int64(1), (2, None)]
+    pooled = [sg.nn.adaptive_avg_pool2d(x, size) for size in sizes]
+    assert [y.shape for y in pooled] == [(1, 1, 2, 2), *[(1, 1, 1, 1)] * 4, (1, 1, 2, 4)]
+    names = [None if y.grad_fn is None else y.grad_fn.name for y in pooled]
+    assert names == ["AdaptiveAvgPool2DBackward0", *["MeanBackward1"] * 4, "AdaptiveAvgPool2DBackward0"]
+    squeezed = [sg.squeeze(pooled[1], axis).grad_fn for axis in ((0, 1), [0, 1], np.array([0, 1]))]  # type: ignore[arg-type]
+    assert [None if f is None else f.name for f in squeezed] == ["SqueezeBackward2"] * 3
+
+
+@pytest.mark.parametrize("name", ["elu", "selu", "elu of 2"])
+def test_the_second_derivative_of_elu_is_zero_at_zero(graph: Graph, name: str) -> None:
+    x = sg.placeholder((4,), sg.float64)
+    y = sg.nn.selu(x) if name == "selu" else sg.nn.elu(x, 2.0 if "2" in name else 1.0)
+    (first,) = sg.gradients(y, [x])
+    (second,) = sg.gradients(first, [x])
+    slope, bend = sg.Session(graph).run([first, second], {x: np.array([0.0, -0.0, -1e-9, np.nan])})
+    limit = {"elu": 1.0, "selu": 1.6732632423543772 * 1.0507009873554805, "elu of 2": 2.0}[name]
+    np.testing.assert_allclose(slope, [limit, limit, limit, np.nan])
+    np.testing.assert_allclose(bend, [0, 0, limit, np.nan])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.0, 3.0), (1.0, 1.001), (-2.0, 0.0), (0, 0.1)])
+def test_short_uniform_numbers_stay_below_high(graph: Graph, dtype: str, low: float, high: float) -> None:
+    drawn = value(sg.astype(sg.random.uniform((4000,), low, high, dtype=dtype), sg.float64))
+    assert low <= drawn.min() <= drawn.max() < high
+
+
+def test_max_pool_with_indices_is_typed_for_every_way_to_ask(graph: Graph) -> None:
+    x, given = np.ones((1, 1, 4, 4)), bool(len(graph.nodes))
+    alone: Tensor = sg.nn.max_pool2d(x, 2)
+    both: tuple[Tensor, Tensor] = sg.nn.max_pool2d(x, 2, 2, 0, 1, False, True)
+    by_name: tuple[Tensor, Tensor] = sg.nn.max_pool2d(x, 2, return_indices=True)
+    either: Tensor | tuple[Tensor, Tensor] = sg.nn.max_pool2d(x, 2, return_indices=given)
+    assert [isinstance(y, tuple) for y in (alone, both, by_name, either)] == [False, True, True, given]

@@ -296,7 +296,16 @@ def uniform(
         first, last = _cast(low, u.dtype), _cast(high, u.dtype)
         both = isinstance(first, float) and isinstance(last, float)
         scaled = o.multiply(u, last - first if both else o.subtract(last, first))
-        return o.astype(scaled if is_weak(low) and low == 0 else o.add(scaled, first), kind)
+        drawn = scaled if is_weak(low) and low == 0 else o.add(scaled, first)
+        if isinstance(first, float) and isinstance(last, float) and first < last and is_short_float(kind):
+            drawn = o.minimum(drawn, _below(last, kind))  # what is next to high would be rounded to it
+        return o.astype(drawn, kind)
+
+
+def _below(value: float, dtype: np.dtype) -> float:
+    """The largest number of a dtype below ``value``."""
+    rounded = np.asarray(value).astype(dtype)
+    return float(rounded if rounded < value else np.nextafter(rounded, np.asarray(-math.inf, dtype)))
 
 
 def _require(what: str, value: TensorLike, low: float, high: float) -> None:

@@ -330,6 +330,30 @@ def max_pool2d(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None,
+    padding: Sizes,
+    dilation: Sizes,
+    ceil_mode: bool,
+    return_indices: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+
+
+@overload
+def max_pool2d(
+    input: TensorLike,
+    kernel_size: Sizes,
+    stride: Sizes | None = None,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 @public
 def max_pool2d(
     input: TensorLike,
@@ -496,7 +520,16 @@ def averaging_matrix(size: int, count: int) -> Array:
 
 
 def _name_of_adaptive(input: TensorLike, output_size: int | Sequence[int | None] | None) -> str:
-    return "MeanBackward1" if output_size in (1, (1, 1), [1, 1]) else "AdaptiveAvgPool2DBackward0"
+    return "MeanBackward1" if _adaptive_counts(output_size) == [1, 1] else "AdaptiveAvgPool2DBackward0"
+
+
+def _adaptive_counts(output_size: int | Sequence[int | None] | None) -> list[int | None]:
+    """Height and width of a result; None keeps that of the image."""
+    what = "adaptive_avg_pool2d: output_size"
+    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * 2
+    if len(counts) != 2:
+        raise GraphError(f"{what}: expected one or two ints or None, actual {output_size!r}")
+    return [count if count is None else integer(count, what, 1) for count in counts]
 
 
 @public
@@ -517,10 +550,7 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
     x = lift(input)
     if x.ndim not in (3, 4) or not is_floating(x.dtype):
         raise GraphError(f"{what}: expected a floating image (N, C, H, W) or (C, H, W), actual {x.type}")
-    counts = tuple(output_size) if np.iterable(output_size) else (output_size,) * 2
-    if len(counts) != 2:
-        raise GraphError(f"{what}: output_size: expected one or two ints or None, actual {output_size!r}")
-    given = [count if count is None else integer(count, f"{what}: output_size", 1) for count in counts]
+    given = _adaptive_counts(output_size)
     height, width = x.shape[-2:]
     if given == [1, 1]:
         return o.mean(x, axis=(-2, -1), keepdims=True)

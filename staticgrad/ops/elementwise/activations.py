@@ -6,6 +6,7 @@ ends.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -131,13 +132,19 @@ def _scalar_elu(b: ScalarBuilder[V], a: EluAttributes, x: V) -> V:
     return b.select(b.gt(x, zero), above, below)
 
 
+def _slope_of_elu(a: EluAttributes, o: Namespace, y: Tensor, x: Tensor) -> Tensor:
+    """At 0, where the derivative of the slope jumps, the slope is a constant, so its derivative is 0."""
+    below = y + a.alpha * a.scale
+    return o.where(o.greater(x, 0), a.scale, o.where(o.equal(x, 0), a.alpha * a.scale, below))
+
+
 ELU = elementwise(
     "elu",
     "x above zero, alpha * (exp(x) - 1) elsewhere, times a scale.",
     _scalar_elu,
     lambda a, x: a.scale * np.where(x > 0, x, a.alpha * np.expm1(x)),
     FLOAT,
-    lambda a: (scaled(lambda o, y, x: o.where(o.greater(x, 0), a.scale, y + a.alpha * a.scale)),),
+    lambda a: (scaled(functools.partial(_slope_of_elu, a)),),
     unary_cases(AWAY_FROM_ZERO, [EluAttributes(1.0), EluAttributes(0.7)]),
 )
 

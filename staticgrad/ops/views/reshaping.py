@@ -129,7 +129,7 @@ def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
 
 def _squeezed_name(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> str:
     """PyTorch numbers the overloads: of all axes, of one, of several."""
-    return f"SqueezeBackward{0 if axis is None else 2 if isinstance(axis, tuple) else 1}"
+    return f"SqueezeBackward{0 if axis is None else 2 if np.iterable(axis) else 1}"
 
 
 @public
