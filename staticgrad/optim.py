@@ -29,7 +29,7 @@ from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.reach import reach
-from staticgrad.types import computed, float64, int64, is_floating, is_short_float
+from staticgrad.types import computed, float64, int64, is_floating, is_short_float, number
 
 GradAndVar = tuple[Tensor | None, Tensor]
 
@@ -260,11 +260,6 @@ def _unbias(beta: float, step: Tensor) -> Tensor:
     return o.negative(o.expm1(step * math.log(beta)))
 
 
-def _number(what: str, name: str, value: Any, least: float = 0.0) -> float:
-    _check(isinstance(value, Real) and float(value) >= least, what, name, value, f"a number of at least {least:g}")
-    return float(value)
-
-
 def _check_betas(what: str, betas: Any) -> tuple[float, float]:
     two = (
         isinstance(betas, Sequence)
@@ -300,11 +295,11 @@ class SGD(Optimizer):
         maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        self.momentum, self.nesterov = _number(self.name, "momentum", momentum), bool(nesterov)
-        self.dampening = _number(self.name, "dampening", dampening, -math.inf)
+        self.momentum, self.nesterov = number(momentum, f"{self.name}: momentum", 0.0), bool(nesterov)
+        self.dampening = number(dampening, f"{self.name}: dampening")
         alone = self.momentum > 0 and self.dampening == 0
         _check(not nesterov or alone, self.name, "nesterov", nesterov, "a positive momentum with it, and no dampening")
-        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
+        self.weight_decay, self.maximize = number(weight_decay, f"{self.name}: weight_decay", 0.0), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
@@ -349,7 +344,10 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(lr)
         self.betas = _check_betas(self.name, betas)
-        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
+        self.eps, self.weight_decay = (
+            number(eps, f"{self.name}: eps", 0.0),
+            number(weight_decay, f"{self.name}: weight_decay", 0.0),
+        )
         self.amsgrad, self.maximize = bool(amsgrad), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
@@ -427,10 +425,13 @@ class RMSprop(Optimizer):
         maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        self.alpha = _number(self.name, "alpha", alpha)
+        self.alpha = number(alpha, f"{self.name}: alpha", 0.0)
         _check(self.alpha <= 1, self.name, "alpha", alpha, "a number in [0, 1]")
-        self.eps, self.weight_decay = _number(self.name, "eps", eps), _number(self.name, "weight_decay", weight_decay)
-        self.momentum, self.centered = _number(self.name, "momentum", momentum), bool(centered)
+        self.eps, self.weight_decay = (
+            number(eps, f"{self.name}: eps", 0.0),
+            number(weight_decay, f"{self.name}: weight_decay", 0.0),
+        )
+        self.momentum, self.centered = number(momentum, f"{self.name}: momentum", 0.0), bool(centered)
         self.maximize = bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
@@ -476,9 +477,9 @@ class Adagrad(Optimizer):
         maximize: bool = False,
     ) -> None:
         super().__init__(lr)
-        self.initial = _number(self.name, "initial_accumulator_value", initial_accumulator_value)
-        self.lr_decay, self.eps = _number(self.name, "lr_decay", lr_decay), _number(self.name, "eps", eps)
-        self.weight_decay, self.maximize = _number(self.name, "weight_decay", weight_decay), bool(maximize)
+        self.initial = number(initial_accumulator_value, f"{self.name}: initial_accumulator_value", 0.0)
+        self.lr_decay, self.eps = number(lr_decay, f"{self.name}: lr_decay", 0.0), number(eps, f"{self.name}: eps", 0.0)
+        self.weight_decay, self.maximize = number(weight_decay, f"{self.name}: weight_decay", 0.0), bool(maximize)
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = _decayed(-gradient if self.maximize else gradient, var, self.weight_decay)
@@ -508,7 +509,10 @@ class Lion(Optimizer):
         self, lr: float | Tensor = 1e-4, betas: tuple[float, float] = (0.9, 0.99), weight_decay: float = 0.0
     ) -> None:
         super().__init__(lr)
-        self.betas, self.weight_decay = _check_betas(self.name, betas), _number(self.name, "weight_decay", weight_decay)
+        self.betas, self.weight_decay = (
+            _check_betas(self.name, betas),
+            number(weight_decay, f"{self.name}: weight_decay", 0.0),
+        )
 
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         slot = self.slot(var, "exp_avg")

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
@@ -558,6 +559,20 @@ def integer(value: Any, what: str, least: int | None = None) -> int:
     if found is None or (least is not None and found < least):
         raise GraphError(f"{what}: expected an int{'' if least is None else f' of at least {least}'}, actual {value!r}")
     return found
+
+
+def number(value: Any, what: str, least: float | None = None) -> float:
+    """A number of Python or of NumPy, an array without axes too, as Python's float.
+
+    Raises:
+        GraphError: it is something else, or not at least ``least``.
+    """
+    if isinstance(value, np.generic | np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, Real) or not (least is None or float(value) >= least):
+        wanted = "a number" if least is None else f"a number of at least {least:g}"
+        raise GraphError(f"{what}: expected {wanted}, actual {value!r}")
+    return float(value)
 
 
 def integers(values: Any, what: str, least: int | None = None) -> tuple[int, ...]:

@@ -297,3 +297,98 @@ def test_a_session_is_of_a_graph() -> None:
         sg.Session(loss)  # type: ignore[arg-type]
     with pytest.raises(sg.GraphError, match="expected a graph"):
         sg.Session("graph")  # type: ignore[arg-type]
+
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "batch_norm: eps": lambda n: nn.batch_norm(x(), None, None, training=True, eps=n),
+    "batch_norm: momentum": lambda n: nn.batch_norm(x(), None, None, training=True, momentum=n),
+    "layer_norm: eps": lambda n: nn.layer_norm(x(), (4,), eps=n),
+    "group_norm: eps": lambda n: nn.group_norm(x(), 2, eps=n),
+    "leaky_relu: negative_slope": lambda n: nn.leaky_relu(x(), n),
+    "elu: alpha": lambda n: nn.elu(x(), n),
+    "softplus: beta": lambda n: nn.softplus(x(), n),
+    "softplus: threshold": lambda n: nn.softplus(x(), threshold=n),
+    "hardtanh: min_val": lambda n: nn.hardtanh(x(), n),
+    "hardtanh: max_val": lambda n: nn.hardtanh(x(), max_val=n),
+    "huber_loss: delta": lambda n: nn.huber_loss(x(), x(), delta=n),
+    "smooth_l1_loss: beta": lambda n: nn.smooth_l1_loss(x(), x(), beta=n),
+    "cross_entropy: label_smoothing": lambda n: nn.cross_entropy(x(), np.zeros(4, np.int64), label_smoothing=n),
+    "var: correction": lambda n: sg.var(x(), correction=n),
+    "std: correction": lambda n: sg.std(x(), correction=n),
+    "vector_norm: ord": lambda n: sg.linalg.vector_norm(x(), ord=n),
+    "normalize: p": lambda n: nn.normalize(x(), p=n),
+    "normal: std": lambda n: sg.random.normal((3,), std=n),
+    "bernoulli: p": lambda n: sg.random.bernoulli(n),
+    "linspace: start": lambda n: sg.linspace(n, 1.0, 3),
+    "linspace: stop": lambda n: sg.linspace(0.0, n, 3),
+    "arange": lambda n: sg.arange(0, 3, n),
+    "sgd: momentum": lambda n: sg.optim.SGD(0.1, momentum=n),
+    "adam: eps": lambda n: sg.optim.Adam(0.1, eps=n),
+    "BatchNorm1d: eps": lambda n: nn.BatchNorm1d(3, eps=n),
+    "LayerNorm: eps": lambda n: nn.LayerNorm(3, eps=n),
+    "GroupNorm: eps": lambda n: nn.GroupNorm(2, 4, eps=n),
+    "LeakyReLU: negative_slope": nn.LeakyReLU,
+    "ELU: alpha": nn.ELU,
+    "Softplus: beta": nn.Softplus,
+    "Softplus: threshold": lambda n: nn.Softplus(threshold=n),
+    "MultiheadAttention: dropout": lambda n: nn.MultiheadAttention(4, 2, dropout=n),
+    "MaxPool2d: kernel_size": nn.MaxPool2d,
+    "MaxPool2d: padding": lambda n: nn.MaxPool2d(2, padding=n),
+    "AvgPool2d: kernel_size": nn.AvgPool2d,
+    "Conv2d: stride": lambda n: nn.Conv2d(2, 2, 3, stride=n),
+    "Conv1d: dilation": lambda n: nn.Conv1d(2, 2, 3, dilation=n),
+    "Conv2d: padding": lambda n: nn.Conv2d(2, 2, 3, padding=n),
+    "ConvTranspose2d: stride": lambda n: nn.ConvTranspose2d(2, 2, 3, stride=n),
+}
+OPTIONAL_NUMBERS: dict[str, Callable[[Any], Any]] = {  # None is something else
+    "rms_norm: eps": lambda n: nn.rms_norm(x(), (4,), eps=n),
+    "scaled_dot_product_attention: scale": lambda n: nn.scaled_dot_product_attention(x(), x(), x(), scale=n),
+    "pinv: rtol": lambda n: sg.linalg.pinv(x(), rtol=n),
+    "matrix_rank: rtol": lambda n: sg.linalg.matrix_rank(x(), rtol=n),
+    "BatchNorm1d: momentum": lambda n: nn.BatchNorm1d(3, momentum=n),
+    "RMSNorm: eps": lambda n: nn.RMSNorm(3, eps=n),
+    "MaxPool2d: stride": lambda n: nn.MaxPool2d(2, n),
+}
+
+
+@pytest.mark.parametrize("wrong", ["abc", None, ("a",)], ids=str)
+@pytest.mark.parametrize("name", [*NUMBERS, *OPTIONAL_NUMBERS])
+def test_what_is_no_number_is_refused_by_its_name(name: str, wrong: Any) -> None:
+    if wrong is None and name in OPTIONAL_NUMBERS:
+        OPTIONAL_NUMBERS[name](None)
+        return
+    with pytest.raises(sg.GraphError, match=rf"{name}(.|\n)*{__file__}"):
+        (NUMBERS | OPTIONAL_NUMBERS)[name](wrong)
+
+
+@pytest.mark.parametrize("one", [1, 1.0, np.float32(1), np.int64(1), np.array(1.0)], ids=repr)
+def test_numbers_of_python_and_numpy_are_numbers(one: Any) -> None:
+    for name in ("layer_norm: eps", "elu: alpha", "huber_loss: delta", "var: correction", "linspace: stop", "arange"):
+        NUMBERS[name](one)
+
+
+def test_axes_of_tensordot_and_permute_dims_that_are_single_numbers() -> None:
+    a, b = np.arange(12.0).reshape(4, 3), np.arange(8.0).reshape(2, 4)
+    got = sg.Session().run(sg.tensordot(a, b, axes=(0, 1)))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(got, np.tensordot(a, b, axes=(0, 1)))
+    for call in (
+        lambda: sg.tensordot(a, b, axes=(0, 1, 1)),  # type: ignore[arg-type]
+        lambda: sg.tensordot(a, b, axes="ab"),  # type: ignore[arg-type]
+        lambda: sg.permute_dims(a, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(sg.GraphError, match=r"tensordot|permute"):
+            call()
+
+
+def test_losses_are_refused_by_their_own_names() -> None:
+    y = np.ones((2, 3))
+    for words, call in (
+        ("mse_loss: expected weights", lambda: nn.mse_loss(y, y, weight=np.ones(3))),
+        ("mse_loss: reduction='avg'", lambda: nn.mse_loss(y, y, "avg", weight=y)),
+        ("l1_loss: reduction='avg'", lambda: nn.l1_loss(y, y, "avg", weight=y)),
+        ("huber_loss: expected weights", lambda: nn.huber_loss(y, y, weight=np.ones(3))),
+        ("smooth_l1_loss: beta: expected a number of at least 0", lambda: nn.smooth_l1_loss(y, y, beta=-1)),
+        ("smooth_l1_loss: reduction='avg'", lambda: nn.smooth_l1_loss(y, y, "avg", beta=0)),
+    ):
+        with pytest.raises(sg.GraphError, match=words):
+            call()

@@ -13,6 +13,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS
+from staticgrad.types import number
 
 if TYPE_CHECKING:
     from staticgrad.nn.padding import pad
@@ -78,7 +79,7 @@ def tanh(input: TensorLike) -> Tensor:
 
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``."""
-    o = FUNCTIONS
+    o, p = FUNCTIONS, number(p, "normalize: p")
     return rounded_once(lambda x: x / o.maximum(o.vector_norm(x, dim, keepdims=True, ord=p), eps), lift(input))
 
 

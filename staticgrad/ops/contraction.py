@@ -30,6 +30,7 @@ from staticgrad.types import (
     float64,
     int64,
     integer,
+    integers,
     normalize_axis,
     product,
 )
@@ -355,8 +356,12 @@ def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int]
             raise GraphError(f"tensordot: axes={axes} for tensors of {a.ndim} and {b.ndim} dimensions")
         left, right = list(range(a.ndim - axes, a.ndim)), list(range(axes))
     else:
-        left = [normalize_axis(axis, a.ndim, "tensordot") for axis in axes[0]]
-        right = [normalize_axis(axis, b.ndim, "tensordot") for axis in axes[1]]
+        if len(axes) != 2:
+            raise GraphError(f"tensordot: expected an int or the axes of each tensor, actual {axes!r}")
+        left, right = (
+            [normalize_axis(axis, x.ndim, "tensordot") for axis in integers(of, "tensordot: axes")]
+            for x, of in zip((a, b), axes, strict=True)
+        )
     if len(left) != len(right) or len(set(left)) != len(left) or len(set(right)) != len(right):
         raise GraphError(f"tensordot: expected as many distinct axes of both tensors, actual {left} and {right}")
     for i, j in zip(left, right, strict=True):

@@ -26,7 +26,7 @@ from staticgrad.ops.reductions import (
     spread,
 )
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, register
-from staticgrad.types import FLOATS, TensorType, normalize_axes, takes
+from staticgrad.types import FLOATS, TensorType, normalize_axes, number, takes
 
 
 def float_type(name: str) -> Callable[..., TensorType]:
@@ -175,7 +175,7 @@ VAR, STD = (
 def _moment(op: Op, x: TensorLike, axis: Axis, correction: float, keepdims: bool) -> Tensor:
     x = accepted(op.name, FLOAT, x)[0]
     axes = normalize_axes(axis, x.ndim, op.name)
-    return declare(op, (x,), VarianceAttributes(axes, bool(keepdims), float(correction)))
+    return declare(op, (x,), VarianceAttributes(axes, bool(keepdims), number(correction, f"{op.name}: correction")))
 
 
 @along_axes()

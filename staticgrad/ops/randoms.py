@@ -50,6 +50,7 @@ from staticgrad.types import (
     is_floating,
     is_short_float,
     is_weak,
+    to_array,
 )
 
 Words = npt.NDArray[np.uint32]
@@ -310,7 +311,14 @@ def _below(value: float, dtype: np.dtype) -> float:
 
 def _require(what: str, value: TensorLike, low: float, high: float) -> None:
     """Refuse numbers and arrays with elements out of a range; what a tensor holds is not known yet."""
-    if not isinstance(value, Tensor) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+    if isinstance(value, Tensor):
+        return
+    try:
+        array = to_array(value)
+        inside = bool(np.all((array >= low) & (array <= high)))
+    except GraphError:
+        inside = False
+    if not inside:
         raise GraphError(f"{what}: expected numbers from {low:g} to {high:g}, actual {value!r}")
 
 

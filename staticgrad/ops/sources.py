@@ -31,6 +31,7 @@ from staticgrad.types import (
     is_short_float,
     is_weak,
     normalize_axis,
+    number,
     scalar_dtype,
     sizes,
     to_array,
@@ -391,6 +392,9 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
     """
     if stop is None:
         start, stop = 0, start
+    for value in (start, stop, step):
+        if not isinstance(value, Dim):
+            number(value, "arange: a bound or the step")
     if step == 0:
         raise GraphError("arange: the step is 0")
     if any(isinstance(value, Dim) for value in (start, stop, step)):
@@ -407,13 +411,14 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 @public
 def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
     """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out."""
+    start, stop = number(start, "linspace: start"), number(stop, "linspace: stop")
     if not isinstance(num, Dim):
         (num,) = sizes(as_shape(num, "linspace"))
         return constant(np.linspace(start, stop, num, endpoint=endpoint).astype(dtype_of(dtype)))
     o = FUNCTIONS
     place, last = iota(num, dtype="float64"), o.size_value(num - 1 if endpoint else num, float64)
-    y = o.add(o.multiply(place, o.divide(float(stop) - float(start), o.maximum(last, 1.0))), float(start))
-    return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), float(stop), y), dtype)
+    y = o.add(o.multiply(place, o.divide(stop - start, o.maximum(last, 1.0))), start)
+    return o.astype(o.where(o.logical_and(o.equal(place, last), o.greater(last, 0.0)), stop, y), dtype)
 
 
 @public

@@ -14,6 +14,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.layers.affine import Linear
 from staticgrad.nn.module import Module, parameter
 from staticgrad.ops.elementwise.copies import rounded_once
+from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import DTypeLike, bool_, float32, integer
 
@@ -57,7 +58,8 @@ class MultiheadAttention(Module):
         )
         if embed_dim % num_heads:
             raise GraphError(f"MultiheadAttention: {embed_dim} features do not fall into {num_heads} heads")
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        self.embed_dim, self.num_heads, self.batch_first = embed_dim, num_heads, batch_first
+        self.dropout = probability(dropout, f"{what}: dropout")
         rows = 3 * embed_dim
         sizes, first = (embed_dim, kdim, vdim), init.xavier_uniform()
         if sizes == (embed_dim,) * 3:

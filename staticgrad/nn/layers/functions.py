@@ -9,10 +9,11 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, repr_of
-from staticgrad.ops.convolution import Sizes
+from staticgrad.ops.convolution import Pair, Sizes, pair
 from staticgrad.ops.declare import refuse_in_place
 from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
+from staticgrad.types import number
 
 
 class Dropout(Module):
@@ -51,7 +52,7 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_in_place("LeakyReLU", inplace)
-        self.negative_slope = negative_slope
+        self.negative_slope = number(negative_slope, "LeakyReLU: negative_slope")
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.leaky_relu(input, self.negative_slope)
@@ -62,7 +63,7 @@ class ELU(Module):
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         refuse_in_place("ELU", inplace)
-        self.alpha = alpha
+        self.alpha = number(alpha, "ELU: alpha")
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.elu(input, self.alpha)
@@ -92,7 +93,7 @@ class Softplus(Module):
     """log(1 + exp(beta·x)) / beta; x where beta·x is above the threshold."""
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        self.beta, self.threshold = beta, threshold
+        self.beta, self.threshold = number(beta, "Softplus: beta"), number(threshold, "Softplus: threshold")
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.softplus(input, self.beta, self.threshold)
@@ -142,6 +143,12 @@ class Flatten(Module):
         return FUNCTIONS.flatten(input, self.start_dim, self.end_dim)
 
 
+def _window(layer: str, kernel_size: Sizes, stride: Sizes | None, padding: Sizes) -> tuple[Pair, Pair | None, Pair]:
+    """Kernel, stride and padding of a pooling, each for both axes."""
+    steps = None if stride is None else pair(stride, f"{layer}: stride", 1)
+    return pair(kernel_size, f"{layer}: kernel_size", 1), steps, pair(padding, f"{layer}: padding")
+
+
 class MaxPool2d(Module):
     """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side. With
     ``return_indices`` a pair, of the elements and of their places in the image."""
@@ -155,8 +162,9 @@ class MaxPool2d(Module):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
-        self.dilation, self.return_indices, self.ceil_mode = dilation, return_indices, ceil_mode
+        self.kernel_size, self.stride, self.padding = _window("MaxPool2d", kernel_size, stride, padding)
+        self.dilation = pair(dilation, "MaxPool2d: dilation", 1)
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, input: TensorLike) -> Any:
         window = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
@@ -177,7 +185,7 @@ class AvgPool2d(Module):
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> None:
-        self.kernel_size, self.stride, self.padding = kernel_size, stride, padding
+        self.kernel_size, self.stride, self.padding = _window("AvgPool2d", kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     def forward(self, input: TensorLike) -> Tensor:

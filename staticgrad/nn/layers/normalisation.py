@@ -10,7 +10,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
-from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers
+from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers, number
 
 
 class _BatchNorm(Module):
@@ -30,7 +30,8 @@ class _BatchNorm(Module):
         dtype: DTypeLike = float32,
     ) -> None:
         num_features = self.num_features = integer(num_features, f"{type(self).__name__}: num_features", 0)
-        self.eps, self.momentum = eps, momentum
+        self.eps = number(eps, f"{type(self).__name__}: eps")
+        self.momentum = None if momentum is None else number(momentum, f"{type(self).__name__}: momentum")
         shape = (num_features,)
         self.weight = parameter(init.ones(), shape, dtype) if affine else None
         self.bias = parameter(init.zeros(), shape, dtype) if affine and bias else None
@@ -99,7 +100,7 @@ class LayerNorm(Module):
         dtype: DTypeLike = float32,
     ) -> None:
         shape = self.normalized_shape = integers(normalized_shape, "LayerNorm: normalized_shape", 0)
-        self.eps = eps
+        self.eps = number(eps, "LayerNorm: eps")
         self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
         self.bias = parameter(init.zeros(), shape, dtype) if elementwise_affine and bias else None
 
@@ -122,7 +123,7 @@ class RMSNorm(Module):
         dtype: DTypeLike = float32,
     ) -> None:
         shape = self.normalized_shape = integers(normalized_shape, "RMSNorm: normalized_shape", 0)
-        self.eps = eps
+        self.eps = eps if eps is None else number(eps, "RMSNorm: eps")
         self.weight = parameter(init.ones(), shape, dtype) if elementwise_affine else None
 
     def forward(self, input: TensorLike) -> Tensor:
@@ -155,7 +156,8 @@ class GroupNorm(Module):
         )
         if num_channels % num_groups:
             raise GraphError(f"GroupNorm: {num_channels} channels do not fall into {num_groups} groups")
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = number(eps, "GroupNorm: eps")
         self.weight = parameter(init.ones(), (num_channels,), dtype) if affine else None
         self.bias = parameter(init.zeros(), (num_channels,), dtype) if affine and bias else None
 

@@ -24,6 +24,7 @@ from staticgrad.ops.elementwise.entry import AWAY_FROM_ZERO, WIDE, Rule, element
 from staticgrad.ops.elementwise.error import math_erf
 from staticgrad.optable import Array, Case, Namespace, Range, public
 from staticgrad.scalar import ScalarBuilder, V
+from staticgrad.types import number
 
 
 def _reference_sigmoid(x: Array) -> Array:
@@ -82,7 +83,8 @@ HARDTANH = elementwise(
 def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards."""
     refuse_in_place("hardtanh", inplace)
-    return declare(HARDTANH, accepted("hardtanh", FLOAT, input), HardtanhAttributes(float(min_val), float(max_val)))
+    attrs = HardtanhAttributes(number(min_val, "hardtanh: min_val"), number(max_val, "hardtanh: max_val"))
+    return declare(HARDTANH, accepted("hardtanh", FLOAT, input), attrs)
 
 
 @public
@@ -114,7 +116,8 @@ LEAKY_RELU = elementwise(
 def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0)."""
     refuse_in_place("leaky_relu", inplace)
-    return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), LeakyReluAttributes(float(negative_slope)))
+    attrs = LeakyReluAttributes(number(negative_slope, "leaky_relu: negative_slope"))
+    return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), attrs)
 
 
 @frozen
@@ -153,7 +156,7 @@ ELU = elementwise(
 def elu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289)."""
     refuse_in_place("elu", inplace)
-    return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(float(alpha)))
+    return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(number(alpha, "elu: alpha")))
 
 
 @public
@@ -284,7 +287,7 @@ SOFTPLUS = elementwise(
 @public
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``, and ``input`` where ``beta * input > threshold``."""
-    attrs = SoftplusAttributes(float(beta), float(threshold))
+    attrs = SoftplusAttributes(number(beta, "softplus: beta"), number(threshold, "softplus: threshold"))
     return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
 
 

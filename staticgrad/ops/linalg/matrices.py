@@ -18,7 +18,7 @@ from staticgrad.ops.elementwise.selection import replaced
 from staticgrad.ops.reductions import Axis
 from staticgrad.ops.views.slicing import slice_axis
 from staticgrad.optable import FUNCTIONS, public
-from staticgrad.types import DTypeLike, Size, broadcast_shapes, integer, normalize_axes, normalize_axis
+from staticgrad.types import DTypeLike, Size, broadcast_shapes, integer, normalize_axes, normalize_axis, number
 
 
 def matrix(what: str, x: TensorLike) -> Tensor:
@@ -174,8 +174,8 @@ def vector_norm(x: TensorLike, axis: Axis = None, *, keepdims: bool = False, ord
         axis: one or several; None: all.
     """
     tensor = accepted("vector_norm", FLOAT, x)[0]
-    axes = normalize_axes(axis, tensor.ndim, "vector_norm")
-    return rounded_once(lambda x: _p_norm(x, axes, keepdims, ord), tensor)
+    axes, p = normalize_axes(axis, tensor.ndim, "vector_norm"), number(ord, "vector_norm: ord")
+    return rounded_once(lambda x: _p_norm(x, axes, keepdims, p), tensor)
 
 
 @public

@@ -23,7 +23,7 @@ from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
 from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
-from staticgrad.types import FLOATS, Shape, Size, TensorType, sizes
+from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
 
 def _jacobi_type(attrs: NoAttributes, at: TensorType) -> tuple[TensorType, TensorType, TensorType]:
@@ -212,7 +212,7 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     o = FUNCTIONS
     (a,) = widened([float_matrix("matrix_rank", x)])
     values = svdvals(a)
-    limit = _tolerance(values, a.shape, rtol)
+    limit = _tolerance(values, a.shape, rtol if rtol is None else number(rtol, "matrix_rank: rtol"))
     return o.count_nonzero(o.greater(values, limit), axis=-1)
 
 
@@ -308,4 +308,4 @@ def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     """
     a = float_matrix("pinv", x)
     known_sizes("pinv", a)
-    return a.graph.add(PINV, (a,), PinvAttributes(rtol)).outputs[0]
+    return a.graph.add(PINV, (a,), PinvAttributes(rtol if rtol is None else number(rtol, "pinv: rtol"))).outputs[0]

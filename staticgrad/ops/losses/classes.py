@@ -21,7 +21,7 @@ from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduce
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, integer, is_floating
+from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, integer, is_floating, number
 
 _CLASSES = Range(0, 3)
 
@@ -355,10 +355,11 @@ def cross_entropy(
     """
     what = "cross_entropy"
     check_reduction(reduction, what)
+    label_smoothing = number(label_smoothing, f"{what}: label_smoothing")
     if not 0 <= label_smoothing <= 1:
         raise GraphError(f"{what}: label_smoothing={label_smoothing}: expected a number in [0, 1]")
     operands, axis, checks = _class_operands(what, input, target, weight, ignore_index)
-    attrs = ClassLossAttributes(axis, integer(ignore_index, f"{what}: ignore_index"), reduction, float(label_smoothing))
+    attrs = ClassLossAttributes(axis, integer(ignore_index, f"{what}: ignore_index"), reduction, label_smoothing)
     return operands[0].graph.add(CROSS_ENTROPY, operands, attrs, control=checks).outputs[0]
 
 

@@ -15,6 +15,7 @@ from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss, reduced
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
+from staticgrad.types import number
 
 
 @frozen
@@ -76,6 +77,7 @@ HUBER_LOSS = elementwise_loss(
 
 
 def _weighted(
+    what: str,
     loss: Callable[..., Tensor],
     input: TensorLike,
     target: TensorLike,
@@ -85,10 +87,10 @@ def _weighted(
     of_weights: bool,
 ) -> Tensor:
     """Rows times their weights, reduced; the mean is over the weights' sum or the rows' number."""
-    o, operands = FUNCTIONS, lift_all((input, target, weight), what="loss")
-    check_reduction(reduction, "loss")
+    o, operands = FUNCTIONS, lift_all((input, target, weight), what=what)
+    check_reduction(reduction, what)
     if operands[2].shape != operands[0].shape:
-        raise GraphError(f"loss: expected weights of the input's type {operands[0].type}, actual {operands[2].type}")
+        raise GraphError(f"{what}: expected weights of the input's type {operands[0].type}, actual {operands[2].type}")
 
     def compose(x: Tensor, t: Tensor, w: Tensor) -> Tensor:
         rows = o.multiply(loss(x, t, "none"), w)
@@ -111,7 +113,7 @@ def mse_loss(
         GraphError: shapes that do not broadcast, or an unknown reduction.
     """
     if weight is not None:
-        return _weighted(mse_loss, input, target, weight, reduction, of_weights=True)
+        return _weighted("mse_loss", mse_loss, input, target, weight, reduction, of_weights=True)
     return declare_loss(MSE_LOSS, LossAttributes(check_reduction(reduction, "mse_loss")), input, target)
 
 
@@ -125,7 +127,7 @@ def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", weig
         GraphError: shapes that do not broadcast, or an unknown reduction.
     """
     if weight is not None:
-        return _weighted(l1_loss, input, target, weight, reduction, of_weights=True)
+        return _weighted("l1_loss", l1_loss, input, target, weight, reduction, of_weights=True)
     return declare_loss(L1_LOSS, LossAttributes(check_reduction(reduction, "l1_loss")), input, target)
 
 
@@ -143,12 +145,13 @@ def huber_loss(
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
     """
+    delta = number(delta, "huber_loss: delta")
     if not delta > 0:
         raise GraphError(f"huber_loss: delta={delta}: expected a positive number")
-    attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), float(delta))
+    attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), delta)
     if weight is not None:
         rows = functools.partial(huber_loss, delta=delta)
-        return _weighted(rows, input, target, weight, reduction, of_weights=False)
+        return _weighted("huber_loss", rows, input, target, weight, reduction, of_weights=False)
     return declare_loss(HUBER_LOSS, attrs, input, target)
 
 
@@ -160,7 +163,9 @@ def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a negative beta.
     """
+    beta = number(beta, "smooth_l1_loss: beta", 0.0)
+    check_reduction(reduction, "smooth_l1_loss")
     if beta == 0:
         return l1_loss(input, target, reduction)
     operands = lift_all((input, target), what="smooth_l1_loss")
-    return rounded_once(lambda x, t: FUNCTIONS.divide(huber_loss(x, t, reduction, beta), float(beta)), *operands)
+    return rounded_once(lambda x, t: FUNCTIONS.divide(huber_loss(x, t, reduction, beta), beta), *operands)

@@ -21,7 +21,7 @@ from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.neural.softmax import softmax_reference
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Dim, Shape, TensorType, bool_, broadcast_shapes, int32, product, sizes
+from staticgrad.types import FLOATS, Dim, Shape, TensorType, bool_, broadcast_shapes, int32, number, product, sizes
 
 BLOCKWISE_FROM = 2**21  # scores; fewer are computed at once
 BLOCK_SCORES = 2**17  # of one block: they and their gradients stay in a second-level cache
@@ -265,7 +265,7 @@ def scaled_dot_product_attention(
         if isinstance(q.shape[-1], Dim):
             raise GraphError(f"{what}: expected a scale, since the features of {q.type} are not known")
         scale = 1 / math.sqrt(max(q.shape[-1], 1))
-    attrs = AttentionAttributes(float(scale), is_causal)
+    attrs = AttentionAttributes(number(scale, f"{what}: scale"), is_causal)
     if dropout_p == 0:
         return q.graph.add(ATTENTION, (q, k, v, *mask), attrs).outputs[0]
     with q.graph:

@@ -22,7 +22,7 @@ from staticgrad.ops.neural.normalisation import (
 )
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, TensorType, product
+from staticgrad.types import FLOATS, TensorType, number, product
 
 
 @frozen
@@ -184,7 +184,9 @@ def batch_norm(
     """
     o, what = FUNCTIONS, "batch_norm"
     x, *parameters = with_parameters(what, input, weight, bias)
-    attrs = BatchNormAttributes(float(eps), weight is not None, bias is not None)
+    attrs = BatchNormAttributes(number(eps, f"{what}: eps"), weight is not None, bias is not None)
+    if not isinstance(momentum, Tensor):
+        momentum = number(momentum, f"{what}: momentum")
     if not training:
         if running_mean is None or running_var is None:
             raise GraphError(f"{what}: expected running_mean and running_var, unless training")

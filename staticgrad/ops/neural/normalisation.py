@@ -14,7 +14,7 @@ from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import FLOATS, Shape, Size, TensorType, computed, integer
+from staticgrad.types import FLOATS, Shape, Size, TensorType, computed, integer, number
 
 
 @frozen
@@ -290,7 +290,7 @@ def layer_norm(
     """
     x, *parameters = with_parameters("layer_norm", input, weight, bias)
     ndim = _check_normalized("layer_norm", x, normalized_shape)
-    attrs = NormAttributes(ndim, float(eps), weight is not None, bias is not None)
+    attrs = NormAttributes(ndim, number(eps, "layer_norm: eps"), weight is not None, bias is not None)
     return x.graph.add(LAYER_NORM, (x, *parameters), attrs).outputs[0]
 
 
@@ -309,7 +309,7 @@ def rms_norm(
     """
     x, *parameters = with_parameters("rms_norm", input, weight)
     ndim = _check_normalized("rms_norm", x, normalized_shape)
-    small = float(np.finfo(computed(x.dtype)).eps) if eps is None else float(eps)
+    small = float(np.finfo(computed(x.dtype)).eps) if eps is None else number(eps, "rms_norm: eps")
     return x.graph.add(RMS_NORM, (x, *parameters), NormAttributes(ndim, small, weight is not None, False)).outputs[0]
 
 
@@ -346,5 +346,5 @@ def group_norm(
     channels = x.shape[1] if x.ndim > 1 else 0
     if isinstance(channels, int) and (channels % num_groups or x.ndim < 2):
         raise GraphError(f"group_norm: the channels of {x.type} do not fall into {num_groups} groups")
-    attrs = GroupNormAttributes(num_groups, float(eps), weight is not None, bias is not None)
+    attrs = GroupNormAttributes(num_groups, number(eps, "group_norm: eps"), weight is not None, bias is not None)
     return x.graph.add(GROUP_NORM, (x, *parameters), attrs).outputs[0]

@@ -67,7 +67,7 @@ def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
         GraphError: ``axes`` is no permutation of the axes.
     """
     y = lift(x)
-    perm = tuple(normalize_axis(axis, y.ndim, "permute_dims") for axis in axes)
+    perm = tuple(normalize_axis(axis, y.ndim, "permute_dims") for axis in integers(axes, "permute_dims: axes"))
     same = perm == tuple(range(y.ndim)) and not y.requires_grad
     return y if same else declare(PERMUTE_DIMS, (y,), PermuteAttributes(perm))
 
