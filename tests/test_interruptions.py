@@ -370,10 +370,13 @@ def test_more_readers_than_a_lock_has_room_for_take_turns() -> None:
 # -- signals ----------------------------------------------------------------------------------------------------------
 
 
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a background job begins without
+
+
 def script(text: str, **environment: str) -> str:
     """What a program prints that runs in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text)],
+        [sys.executable, "-c", CTRL_C + textwrap.dedent(text)],
         capture_output=True,
         text=True,
         timeout=HANG,
