@@ -374,8 +374,9 @@ def _reversed(
     attrs: LoopAttributes,
     wanted: Sequence[bool],
     given: tuple[Sequence[bool], Sequence[bool]],
-    again: Callable[[_Extraction], Again] | None = None,
+    choose: Callable[[_Extraction], Again] | None = None,
 ) -> _Linear:
+    """The derivative for the cotangents that are ``given``; ``choose`` is ``_again_of_all`` unless another is given."""
     parts = _Parts(attrs)
     operands = (*parts.carries, *parts.rows, *parts.shared)
     varying = _varying(parts, {x for x, need in zip(operands, wanted, strict=True) if need})
@@ -408,10 +409,7 @@ def _reversed(
     shared = tuple(i for i, x in enumerate(parts.shared) if x in asked and x in found)
     numbers = {"carries": carries, "rows": row_numbers, "shared": shared, "given": rows}
     results = (known, [found[parts.shared[i]] for i in shared], [found[parts.rows[i]] for i in row_numbers])
-
-    def choose(extraction: _Extraction) -> Again:
-        return _again_of_all(graph, attrs) if again is None else again(extraction)
-
+    choose = choose or (lambda _: _again_of_all(graph, attrs))
     return _finish(graph, parts, derivation, (seeds, row_seeds, ()), results, numbers, choose)
 
 
