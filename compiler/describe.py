@@ -1,8 +1,8 @@
-"""What a program's kernels do, as text."""
+"""What a program's steps do, as text, and which memories each of them touches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from staticgrad.compiler.kernels.matrix import Contraction, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
@@ -16,7 +16,9 @@ from staticgrad.compiler.program import (
     GradSlot,
     KeySlot,
     PreparedSlot,
+    Slot,
     StateSlot,
+    StepFlow,
     VersionSlot,
 )
 from staticgrad.compiler.steps.step import Kernel, Memory, Step, Temp
@@ -24,19 +26,34 @@ from staticgrad.phases import phase
 
 
 @phase("describe")
-def describe_steps(steps: Sequence[Step], plan: Plan) -> str:
-    """A paragraph a step: its kernel, its operands and where they lie."""
-    parts = []
-    for time, step in enumerate(steps):
-        operands = ", ".join(_memory(o.memory, plan) + (f"+{o.offset}" if o.offset else "") for o in step.operands)
-        source = f"  # {step.source}" if step.source is not None else ""
-        parts.append(f"{time}: {step.family} {step.name}({operands}){source}")
-        if step.kernel is not None:
-            parts.append(_indent(describe_kernel(step.kernel)))
-        if step.loop is not None:
-            inside = [f"{step.loop.title}", *(describe_steps(part.steps, part.plan) for part in step.loop.parts)]
-            parts.append(_indent("\n".join(inside)))
-    return "\n".join(parts)
+def describe_flows(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan) -> tuple[StepFlow, ...]:
+    """What each step does and which memories it touches, by their numbers (``StepFlow``)."""
+    numbers = {memory: number for number, memory in enumerate((*plan.temps, *slots))}
+
+    def numbered(memories: Iterable[Memory]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(numbers[memory] for memory in memories if memory in numbers))
+
+    return tuple(
+        StepFlow(numbered(step.reads), numbered((*step.writes, *step.adds)), _step(time, step, plan))
+        for time, step in enumerate(steps)
+    )
+
+
+def _step(time: int, step: Step, plan: Plan) -> str:
+    """A paragraph: the step's kernel, its operands and where they lie."""
+    operands = ", ".join(_memory(o.memory, plan) + (f"+{o.offset}" if o.offset else "") for o in step.operands)
+    source = f"  # {step.source}" if step.source is not None else ""
+    lines = [f"{time}: {step.family} {step.name}({operands}){source}"]
+    if step.kernel is not None:
+        lines.append(_indent(describe_kernel(step.kernel)))
+    if step.loop is not None:
+        lines.append(_indent(step.loop.title))
+        lines += [
+            _indent(_step(inner_time, inner, part.plan))
+            for part in step.loop.parts
+            for inner_time, inner in enumerate(part.steps)
+        ]
+    return "\n".join(lines)
 
 
 def _indent(text: str) -> str:

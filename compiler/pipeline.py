@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.collection import collection_held
-from staticgrad.compiler.describe import describe_steps
+from staticgrad.compiler.describe import describe_flows
 from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
 from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.matrix import Contraction
@@ -67,10 +67,10 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     steps, fixed = use_up(steps, held)
     share, seconds = options.memory != "none", options.planning_seconds
     plan = plan_memory(steps, share=share, seconds=seconds, fixed=fixed, held=held, lasting=kept)
-    kernels_text = describe_steps(steps, plan)
-    stages.text("kernels", lambda: kernels_text)
-    poison = options.memory == "poison"
     slots = (*slots, *(prepared.slots if prepared is not None else ()))
+    flows = describe_flows(steps, slots, plan)
+    stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
+    poison = options.memory == "poison"
     entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared)
     stages.text("llvm", lambda: entry.text)
     return stages.done(
@@ -81,8 +81,8 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             buffers=_buffers(plan),
             checks=entry.checks,
             costs=tuple(step_cost(step) for step in steps),
+            flows=flows,
             graph_text=print_nodes(region.graph.nodes),
-            kernels_text=kernels_text,
             llvm_text=entry.text,
             target=options.target.name,
             borrows=bool(held),

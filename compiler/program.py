@@ -191,6 +191,16 @@ class KernelCost:
     dtype: str = "float32"
 
 
+@frozen
+class StepFlow:
+    """Which memories one step reads and writes, and what it does, as text. The program's buffers are numbered from 0 in
+    their order, its slots behind them."""
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    text: str
+
+
 @frozen(eq=False)
 class Interface:
     """What whoever runs a program has to know beside its code: fields of ``Program``, and the sums of its costs."""
@@ -215,14 +225,19 @@ class Program:
     buffers: tuple[BufferPlan, ...]
     checks: tuple[Check, ...]
     costs: tuple[KernelCost, ...]
+    flows: tuple[StepFlow, ...]
     graph_text: str
-    kernels_text: str
     llvm_text: str
     target: str
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or nobody knows how long, and looks whether it shall end
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
+
+    @property
+    def kernels_text(self) -> str:
+        """What all steps do, a paragraph each."""
+        return "\n".join(flow.text for flow in self.flows)
 
     @property
     def interface(self) -> Interface:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad import config, nest
@@ -267,6 +268,23 @@ class Executable(vectorcall.Forwarding):
             self.session.timed_runner, self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune
         )
         return profile(runner, given)
+
+    def view(self, path: str | PathLike[str], profile: Profile | None = None) -> None:
+        """Write one HTML file that shows the latest program in a browser, without a server: its kernels as a graph, its
+        buffers over time, your source lines, prices, and the profile if one is given (``exe.profile(*arrays)``).
+
+        Example:
+            >>> x = sg.placeholder((4,), name="x")
+            >>> step = sg.Session().compile(sg.exp(x).sum(), x)
+            >>> step.view("step.html")  # doctest: +SKIP
+        """
+        from staticgrad.runtime.view import page
+
+        names = [x.name for x in self.feeds], [x.name for x in self.tensors]
+        title = ", ".join(leaf.name for leaf in self.leaves)
+        text = page(self._program(), *names, title=title, prices=self.memory.prices, profile=profile)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
 
     def text(self, level: Level = "graph") -> str:
         """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``."""

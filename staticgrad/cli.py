@@ -4,6 +4,7 @@
     staticgrad ops       the op table
     staticgrad info      versions, the machine, the switches
     staticgrad plan      place the buffers of a saved graph or a problem
+    staticgrad view      show a saved graph's program in a browser
     staticgrad cache     what is kept of compiled programs
     staticgrad inspect   what a checkpoint holds
     staticgrad bench     measure beside other systems, in a checkout
@@ -35,6 +36,7 @@ from staticgrad.types import DTYPES, FLOATS, INTEGERS
 
 if TYPE_CHECKING:
     from staticgrad.compiler.memory.problems import Interval
+    from staticgrad.compiler.program import Program
 
 BAD_INPUT = 2
 DEMO_NEEDS = {"sklearn": "scikit-learn", "matplotlib": "matplotlib", "tqdm": "tqdm"}  # packages by module
@@ -117,6 +119,9 @@ def _commands() -> argparse.ArgumentParser:
     plan.add_argument("--seconds", type=_seconds, default=0.0, metavar="N", help="search for a better plan so long")
     plan.add_argument("--alignment", type=_alignment, default=1, metavar="N", help="of offsets, default 1")
     plan.add_argument("--json", action="store_true", help="print arena_bytes, lower_bound_bytes and offsets by id")
+    view = command("view", _view, "write one HTML file that shows the program of a graph: kernels, memory, lines")
+    view.add_argument("file", metavar="FILE", type=Path, help="text of a graph")
+    view.add_argument("-o", "--out", metavar="OUT", type=Path, help="the HTML file; default: FILE with .html")
     cache = command("cache", _cache, "say what is kept of compiled programs, and where")
     cache.add_argument("--clear", action="store_true", help="drop it all")
     inspect = command("inspect", _inspect, "print the names, shapes, dtypes and bytes in a checkpoint")
@@ -272,16 +277,23 @@ def _plan(arguments: argparse.Namespace) -> None:
 
 
 def _intervals(path: Path) -> Sequence[Interval]:
-    """The buffers of a CSV problem, or of the program that computes every result of a saved graph's text."""
+    """The buffers of a CSV problem, or of the program of a saved graph's text."""
     from staticgrad.compiler.memory.problems import Interval, read_csv
+
+    with path.open("rb") as file:
+        if file.read(1) != b"%":  # how the text of a graph begins
+            return read_csv(path)
+    program, _, _ = _program(path)
+    return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
+
+
+def _program(path: Path) -> tuple[Program, list[str], list[str]]:
+    """The program that computes every result of a saved graph's text, and the names of what is fed and fetched."""
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.pipeline import compile_region
     from staticgrad.compiler.regions.cut import cut
     from staticgrad.parser import parse
 
-    with path.open("rb") as file:
-        if file.read(1) != b"%":  # how the text of a graph begins
-            return read_csv(path)
     graph = parse(path.read_text(encoding="utf-8"))
     feeds = {y: y.type for node in graph.nodes if node.op.name == "placeholder" for y in node.outputs}
     for x in feeds:
@@ -291,7 +303,16 @@ def _intervals(path: Path) -> Sequence[Interval]:
     results = [y for node in graph.nodes for y in node.outputs if y not in used and y not in feeds]
     effects = [node for node in graph.nodes if node.op.effect]
     program = compile_region(cut(graph, [*results, *effects], feeds), Options.from_environment())
-    return [Interval(f"{b.name}#{n}", b.first, b.last, b.nbytes) for n, b in enumerate(program.buffers)]
+    return program, [x.name for x in feeds], [y.name for y in results]
+
+
+def _view(arguments: argparse.Namespace) -> None:
+    from staticgrad.runtime.view import page
+
+    program, feeds, fetches = _program(arguments.file)
+    out = arguments.out or arguments.file.with_suffix(".html")
+    out.write_text(page(program, feeds, fetches, title=arguments.file.name), encoding="utf-8")
+    print(f"{out}: {len(program.costs)} kernels, arena {program.arena_bytes} bytes")
 
 
 def _bench(arguments: argparse.Namespace) -> None:
