@@ -1,9 +1,10 @@
-# make demo | test | test-all | test-small | test-oldest | bench | oracle | clean
+# make demo | test | test-all | test-small | test-oldest | docs | bench | oracle | clean
 #
 # Everything is installed into .venv, which the first command creates; the stamps in it say what it holds, so that a
 # later command installs only after pyproject.toml has changed. Another interpreter: make PYTHON=/path/to/python3.12 ...
 # make test-small runs the tests with small caches, pages and thresholds, so that small programs are run as large ones
 # are. make test-oldest has an environment of its own, with the oldest releases of what staticgrad depends on.
+# make docs builds the site into build/docs; a warning is an error, and links that lead out of the site are listed.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -16,7 +17,7 @@ WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: demo test test-all test-small test-oldest tests check bench oracle clean
+.PHONY: demo test test-all test-small test-oldest tests check docs bench oracle clean
 
 demo: $(VENV)/.has-demo
 	$(BIN)/staticgrad demo
@@ -41,6 +42,11 @@ check: $(VENV)/.has-test
 	$(BIN)/ruff format --check .
 	$(BIN)/python tests/check_types.py
 
+docs: $(VENV)/.has-docs
+	$(BIN)/sphinx-build -q -W --keep-going -n -E -d build/doctrees docs build/docs
+	$(BIN)/python docs/pages.py
+	@echo "build/docs/index.html"
+
 bench: $(VENV)/.has-bench
 	$(BIN)/python benchmarks/run.py --out build/figures --readme README.md $(ARGS)
 
@@ -48,8 +54,8 @@ oracle: $(VENV)/.has-bench
 	$(BIN)/python tests/oracle/make_oracle.py $(ARGS)
 
 clean:
-	rm -rf .venv .venv-oldest build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find staticgrad compiler runtime tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf .venv .venv-oldest build dist docs/_made *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find staticgrad compiler runtime tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
 	@"$(PYTHON)" -c '$(SUITABLE)' 2>/dev/null || { \
@@ -61,7 +67,8 @@ $(VENV)/.created:
 
 $(VENV)/.has-demo: EXTRAS := demo
 $(VENV)/.has-test: EXTRAS := test,dev,demo
+$(VENV)/.has-docs: EXTRAS := docs
 $(VENV)/.has-bench: EXTRAS := bench
-$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
+$(VENV)/.has-demo $(VENV)/.has-test $(VENV)/.has-docs $(VENV)/.has-bench: $(VENV)/.created pyproject.toml $(CONSTRAINTS)
 	$(PIP) install --quiet $(CONSTRAINTS:%=--constraint %) --editable ".[$(EXTRAS)]"
 	touch $@

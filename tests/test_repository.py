@@ -18,9 +18,9 @@ from staticgrad.config import PREFIX, SWITCHES
 
 TOP = {
     ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "benchmarks",
-    "compiler", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
+    "compiler", "docs", "examples", "pyproject.toml", "runtime", "staticgrad", "tests",
 }  # fmt: skip
-MADE = {"build", "dist", "demo-out", "__pycache__"}  # by commands; .gitignore names them
+MADE = {"build", "dist", "demo-out", "_made", "__pycache__"}  # by commands; .gitignore names them
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # Spelt in two halves, so that this file passes its own test.

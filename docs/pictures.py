@@ -1,0 +1,54 @@
+"""The pictures of the documentation, drawn from the programs that the pages themselves run.
+
+A picture is a function of the namespace that its page's blocks leave behind and of the path to write. Its name is the
+file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+Draw = Callable[[Mapping[str, Any], Path], None]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a page, which is named by its path below ``docs/``."""
+
+    name: str
+    page: str
+    draw: Draw
+
+
+PICTURES: list[Picture] = []
+
+
+def picture(page: str) -> Callable[[Draw], Draw]:
+    """Enter a function as a picture of this page."""
+
+    def enter(draw: Draw) -> Draw:
+        PICTURES.append(Picture(f"{draw.__name__}.svg", page, draw))
+        return draw
+
+    return enter
+
+
+def draw(page: Path, namespace: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw the pictures of a page into a folder, from what its blocks have left behind."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for one in PICTURES:
+        if HERE / one.page == page:
+            one.draw(namespace, folder / one.name)
+            drawn.append(folder / one.name)
+    return drawn
+
+
+@picture("guides/which-call.md")
+def plan_of_a_training_step(page: Mapping[str, Any], path: Path) -> None:
+    page["step"].memory.plot(path)

@@ -1,0 +1,111 @@
+"""The pages of the documentation and the README: their programs run, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pages
+import pictures
+import pytest
+from tree import ROOT
+
+DOCS = ROOT / "docs"
+PROGRAMS = [ROOT / "README.md", *pages.sources()]
+TEXTS = [*PROGRAMS, ROOT / "ARCHITECTURE.md"]
+NOT_RUN = {"text", "sh"}
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+def test_the_programs_on_a_page_run(path: Path, tmp_path: Path) -> None:
+    namespace = pages.run(path)
+    for picture in pictures.draw(path, namespace, tmp_path):
+        assert picture.stat().st_size > 1000, f"{picture.name} is empty"
+
+
+def test_a_failing_block_is_shown_by_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# A page\n\n```python\nx = 1\nassert x == 2\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError) as caught:
+        pages.run(page)
+    last = traceback.extract_tb(caught.tb)[-1]
+    assert (last.filename, last.lineno, last.line) == (str(page), 5, "assert x == 2")
+
+
+def test_an_example_with_another_result_is_shown_by_page_and_line(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nx = 1\n```\nThen\n```pycon\n>>> x\n1\n>>> x + 1\n3\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=rf'(?s)File "{re.escape(str(page))}", line 8.*Expected:\s+3\s+Got:\s+2'):
+        pages.run(page)
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=name)
+def test_every_block_says_what_it_is(path: Path) -> None:
+    """A block in a language that nothing knows would look like a program that runs, and not be run."""
+    fences = re.findall(r"^\s*```.*$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) == 2 * len(pages.blocks(path)), f"{name(path)}: a fence that is indented, nested or not closed"
+    for block in pages.blocks(path):
+        known = {"python", "pycon", *NOT_RUN}
+        assert block.language in known or re.fullmatch(r"\{[\w-]+\}.*", block.language), f"{name(path)}:{block.line}"
+
+
+def entries(page: Path) -> set[Path]:
+    """The pages that the tables of contents of a page name."""
+    found: set[Path] = set()
+    for block in pages.blocks(page):
+        if block.language == "{toctree}":
+            for line in block.code.splitlines():
+                if line and not line.startswith(":"):
+                    found |= set(page.parent.glob(f"{line}.md"))
+    return found
+
+
+def test_every_page_is_reached_from_the_first() -> None:
+    reached: set[Path] = set()
+    ahead = {DOCS / "index.md"}
+    while ahead:
+        reached |= ahead
+        ahead = {entry for page in ahead for entry in entries(page)} - reached
+    assert set(pages.sources()) == reached
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    drawn = {DOCS / "_made" / picture.name for picture in pictures.PICTURES}
+    for link in pages.links(path):
+        if ":" in link.split("/")[0]:
+            parts = urlsplit(link)
+            assert parts.scheme == "https", f"{name(path)}: {link}"
+            assert re.fullmatch(r"[\w-]+(\.[\w-]+)+", parts.netloc), f"{name(path)}: {link}"
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        assert target.exists() or target in drawn, f"{name(path)} links to {link}: no such file"
+        assert not anchor or anchor in pages.anchors(target), f"{name(path)} links to {link}: no such heading"
+
+
+@pytest.mark.parametrize("picture", pictures.PICTURES, ids=lambda picture: picture.name)
+def test_every_picture_is_shown(picture: pictures.Picture) -> None:
+    assert (DOCS / "_made" / picture.name).as_posix() in {
+        (DOCS / picture.page).parent.joinpath(link).resolve().as_posix() for link in pages.links(DOCS / picture.page)
+    }
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    if importlib.util.find_spec("sphinx") is None:
+        pytest.skip("Sphinx is not installed: make docs does that, and builds the site")
+    options = ["-q", "-W", "--keep-going", "-n", "-E", "-d", str(tmp_path / "doctrees")]
+    command = [sys.executable, "-m", "sphinx", *options, str(DOCS), str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").exists()
