@@ -1,4 +1,4 @@
-"""The examples in docstrings and in the README are run as they stand; every public function and layer has one."""
+"""The examples in docstrings are run as they stand; every public function and layer has one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tree import ROOT, modules
+from tree import modules
 
 import staticgrad as sg
 
@@ -91,12 +91,3 @@ def test_docstrings(part: int) -> None:
 def test_every_public_function_and_layer_has_an_example() -> None:
     bare = [name for name, value in offered() if ">>> " not in (inspect.getdoc(value) or "")]
     assert not bare, f"without an example: {', '.join(bare)}"
-
-
-def test_readme() -> None:
-    """The blocks marked as sessions of Python follow each other, as a reader would type them."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```pycon\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= 2
-    session = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, "README.md", None, 0)
-    assert not (report := failures(session)), report
