@@ -25,7 +25,7 @@ PLACES = {
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
     sg.Session: "close compile forward get grad restore run save seed set set_all set_grad zero_grad",
-    sg.Executable: "cost memory profile text",
+    sg.Executable: "cost memory profile text view",
     sg.Tape: "backward close memory",
     sg.Tensor: "T astype detach dtype grad_fn is_leaf mT name ndim register_hook register_post_accumulate_grad_hook"
     " requires_grad_ reshape retain_grad shape size",
