@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+import staticgrad as sg
+
 HERE = Path(__file__).resolve().parent
 
 Draw = Callable[[Mapping[str, Any], Path], None]
@@ -52,3 +56,23 @@ def draw(page: Path, namespace: Mapping[str, Any], folder: Path) -> list[Path]:
 @picture("guides/which-call.md")
 def plan_of_a_training_step(page: Mapping[str, Any], path: Path) -> None:
     page["step"].memory.plot(path)
+
+
+@picture("guides/memory.md")
+def plan_training(page: Mapping[str, Any], path: Path) -> None:
+    page["step"].memory.plot(path)
+
+
+@picture("guides/memory.md")
+def plan_evaluation(page: Mapping[str, Any], path: Path) -> None:
+    page["evaluate"].memory.plot(path)
+
+
+@picture("guides/memory.md")
+def tape_two_losses(page: Mapping[str, Any], path: Path) -> None:
+    first, second = page["first"], page["second"]
+    with sg.Session(page["h"]) as sess:
+        feeds = {page["a"]: np.ones((256, 64), np.float32)}
+        tape = sess.forward([first, second], feeds, backward_order=[first, second])
+        tape.backward(first)
+        tape.memory.plot(path)
