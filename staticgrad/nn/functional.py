@@ -73,7 +73,12 @@ def __dir__() -> list[str]:
 
 
 def tanh(input: TensorLike) -> Tensor:
-    """The hyperbolic tangent, elementwise."""
+    """The hyperbolic tangent, elementwise.
+
+    Example:
+        >>> sg.Session().run(sg.nn.tanh([0.0, 1.0])).round(3)
+        array([0.   , 0.762], dtype=float32)
+    """
     return FUNCTIONS.tanh(input)
 
 

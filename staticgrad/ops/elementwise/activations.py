@@ -35,6 +35,7 @@ def _reference_sigmoid(x: Array) -> Array:
 sigmoid = unary(
     "sigmoid", "1 / (1 + exp(-x)).", "sigmoid", _reference_sigmoid, FLOAT,
     scaled(lambda o, y, x: y * (1.0 - y)), WIDE, activation=True,
+    example=("sg.nn.sigmoid([0.0, 1.0, -1000.0])", "array([0.5 , 0.7310..., 0. ], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -47,6 +48,7 @@ relu = unary(
     "relu", "max(input, 0); its derivative at 0 is 0.",
     lambda b, attrs, x: b.maximum(x, b.const(0, x.dtype)), lambda x: np.maximum(x, 0), NUMERIC,
     lambda o, t, y, x: o.where(o.less_equal(y, 0), 0, t), AWAY_FROM_ZERO, activation=True,
+    example=("sg.nn.relu([-1.0, 0.0, 2.0])", "array([0., 0., 2.], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -81,7 +83,12 @@ HARDTANH = elementwise(
 
 @public
 def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards."""
+    """The values limited to [min_val, max_val]; the derivative is 0 from the ends outwards.
+
+    Example:
+        >>> sg.Session().run(sg.nn.hardtanh([-2.0, 0.5, 2.0]))
+        array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     refuse_in_place("hardtanh", inplace)
     attrs = HardtanhAttributes(number(min_val, "hardtanh: min_val"), number(max_val, "hardtanh: max_val"))
     return declare(HARDTANH, accepted("hardtanh", FLOAT, input), attrs)
@@ -89,7 +96,12 @@ def hardtanh(input: TensorLike, min_val: float = -1.0, max_val: float = 1.0, inp
 
 @public
 def relu6(input: TensorLike, inplace: bool = False) -> Tensor:
-    """min(max(input, 0), 6)."""
+    """min(max(input, 0), 6).
+
+    Example:
+        >>> sg.Session().run(sg.nn.relu6([-1.0, 3.0, 8.0]))
+        array([0., 3., 6.], dtype=float32)
+    """
     refuse_in_place("relu6", inplace)
     return hardtanh(input, 0.0, 6.0)
 
@@ -114,7 +126,12 @@ LEAKY_RELU = elementwise(
 
 @public
 def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0)."""
+    """``input`` above zero, ``negative_slope * input`` elsewhere (also for the derivative at 0).
+
+    Example:
+        >>> sg.Session().run(sg.nn.leaky_relu([-1.0, 0.0, 2.0], 0.25))
+        array([-0.25,  0.  ,  2.  ], dtype=float32)
+    """
     refuse_in_place("leaky_relu", inplace)
     attrs = LeakyReluAttributes(number(negative_slope, "leaky_relu: negative_slope"))
     return declare(LEAKY_RELU, accepted("leaky_relu", FLOAT, input), attrs)
@@ -154,14 +171,24 @@ ELU = elementwise(
 
 @public
 def elu(input: TensorLike, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289)."""
+    """``input`` above zero, ``alpha * (exp(input) - 1)`` elsewhere (Clevert et al., arXiv:1511.07289).
+
+    Example:
+        >>> sg.Session().run(sg.nn.elu([-1.0, 0.0, 2.0])).round(3)
+        array([-0.632,  0.   ,  2.   ], dtype=float32)
+    """
     refuse_in_place("elu", inplace)
     return declare(ELU, accepted("elu", FLOAT, input), EluAttributes(number(alpha, "elu: alpha")))
 
 
 @public
 def selu(input: TensorLike, inplace: bool = False) -> Tensor:
-    """The scaled ELU whose constants keep mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515)."""
+    """The scaled ELU whose constants keep mean 0 and variance 1 (Klambauer et al., arXiv:1706.02515).
+
+    Example:
+        >>> sg.Session().run(sg.nn.selu([-1.0, 0.0, 1.0])).round(3)
+        array([-1.111,  0.   ,  1.051], dtype=float32)
+    """
     refuse_in_place("selu", inplace)
     attrs = EluAttributes(alpha=1.6732632423543772848, scale=1.0507009873554804934)
     return declare(ELU, accepted("selu", FLOAT, input), attrs)
@@ -232,6 +259,12 @@ def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
 
     Raises:
         GraphError: another value of ``approximate``.
+
+    Example:
+        >>> sg.Session().run(sg.nn.gelu([-1.0, 0.0, 1.0])).round(4)
+        array([-0.1587,  0.    ,  0.8413], dtype=float32)
+        >>> sg.Session().run(sg.nn.gelu([-1.0, 0.0, 1.0], approximate="tanh")).round(4)
+        array([-0.1588,  0.    ,  0.8412], dtype=float32)
     """
     if approximate not in ("none", "tanh"):
         raise GraphError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
@@ -241,6 +274,7 @@ def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
 silu = unary(
     "silu", "input * sigmoid(input).", lambda b, attrs, x: b.mul(x, b.sigmoid(x)),
     lambda x: x * _reference_sigmoid(x), FLOAT, scaled(lambda o, y, x: _silu_slope(o, x)), WIDE, activation=True,
+    example=("sg.nn.silu([0.0, 1.0, -1.0])", "array([ 0. , 0.7310..., -0.2689...], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -286,7 +320,12 @@ SOFTPLUS = elementwise(
 
 @public
 def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """``log(1 + exp(beta * input)) / beta``, and ``input`` where ``beta * input > threshold``."""
+    """``log(1 + exp(beta * input)) / beta``, and ``input`` where ``beta * input > threshold``.
+
+    Example:
+        >>> sg.Session().run(sg.nn.softplus([-1.0, 0.0, 30.0])).round(3)
+        array([ 0.313,  0.693, 30.   ], dtype=float32)
+    """
     attrs = SoftplusAttributes(number(beta, "softplus: beta"), number(threshold, "softplus: threshold"))
     return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
 
@@ -296,6 +335,7 @@ log_sigmoid: Callable[[TensorLike], Tensor] = unary(
     lambda b, attrs, x: b.sub(b.minimum(x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(x))))),
     lambda x: -np.logaddexp(0, -x), FLOAT, scaled(lambda o, y, x: o.sigmoid(o.negative(x))), WIDE, tolerance=2.0,
     activation=True,
+    example=("sg.nn.log_sigmoid([0.0, -1000.0])", "array([-6.931...e-01, -1.000...e+03], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -311,6 +351,7 @@ hardsigmoid = unary(
     lambda x: np.clip(x / 6 + 0.5, 0, 1), FLOAT,
     lambda o, t, y, x: o.where(o.logical_and(o.greater(x, -3), o.less(x, 3)), t * (1 / 6), 0), _HARD, tolerance=2.0,
     activation=True,
+    example=("sg.nn.hardsigmoid([-4.0, 0.0, 4.0])", "array([0. , 0.5, 1. ], dtype=float32)"),
 )  # fmt: skip
 
 hardswish = unary(
@@ -318,13 +359,19 @@ hardswish = unary(
     lambda x: x * np.clip(x / 6 + 0.5, 0, 1), FLOAT,
     scaled(lambda o, y, x: o.where(o.less_equal(x, -3), 0, o.where(o.greater_equal(x, 3), 1, x * (1 / 3) + 0.5))),
     _HARD, tolerance=2.0, activation=True,
+    example=("sg.nn.hardswish([-4.0, 0.0, 4.0])", "array([-0.,  0.,  4.], dtype=float32)"),
 )  # fmt: skip
 
 
 @public
 @shown_as("MishBackward0")
 def mish(input: TensorLike, inplace: bool = False) -> Tensor:
-    """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681)."""
+    """``input * tanh(softplus(input))`` (Misra, arXiv:1908.08681).
+
+    Example:
+        >>> sg.Session().run(sg.nn.mish([-1.0, 0.0, 1.0])).round(3)
+        array([-0.303,  0.   ,  0.865], dtype=float32)
+    """
     refuse_in_place("mish", inplace)
     x = accepted("mish", FLOAT, input)[0]
     return rounded_once(lambda x: multiply(x, tanh(softplus(x))), x)
@@ -332,6 +379,11 @@ def mish(input: TensorLike, inplace: bool = False) -> Tensor:
 
 @public
 def softsign(input: TensorLike) -> Tensor:
-    """``input / (1 + |input|)``."""
+    """``input / (1 + |input|)``.
+
+    Example:
+        >>> sg.Session().run(sg.nn.softsign([-1.0, 0.0, 3.0]))
+        array([-0.5 ,  0.  ,  0.75], dtype=float32)
+    """
     x = accepted("softsign", FLOAT, input)[0]
     return rounded_once(lambda x: divide(x, add(abs(x), 1.0)), x)

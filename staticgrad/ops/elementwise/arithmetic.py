@@ -28,13 +28,20 @@ from staticgrad.optable import Array, Case, Namespace, Range, public
 from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import bool_
 
-add = binary("add", "x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS))
+add = binary(
+    "add", "x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS),
+    example=("sg.add([[1.0], [2.0]], [10.0, 20.0])", "array([[11., 21.], [12., 22.]], dtype=float32)"),
+)  # fmt: skip
 
-subtract = binary("subtract", "x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub")
+subtract = binary(
+    "subtract", "x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub",
+    example=("sg.subtract(10, [1, 2, 3])", "array([9, 8, 7])"),
+)  # fmt: skip
 
 multiply = binary(
     "multiply", "x1 * x2; of bools: and.", "mul", np.multiply, ANY,
     (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul",
+    example=("sg.multiply([1, 2, 3], 0.5)", "array([0.5, 1. , 1.5])"),
 )  # fmt: skip
 
 
@@ -72,12 +79,14 @@ divide = binary(
     "divide", "x1 / x2, true division.", "div", np.divide, FLOAT,
     (_divide_dividend, scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
     binary_cases(Range(), AWAY_FROM_ZERO), grad_name="Div",
+    example=("sg.divide([1, -7], [2, 0])", "array([ 0.5, -inf])"),
 )  # fmt: skip
 
 floor_divide = binary(
     "floor_divide", "The largest integer not above x1 / x2; integers divided by zero give 0.",
     "floor_divide", np.floor_divide, NUMERIC, (None, None),
     binary_cases(Range(-7.3, 7.7), Range(0.7, 3.0)),
+    example=("sg.floor_divide([7, -7, 7], [2, 2, 0])", "array([ 3, -4,  0])"),
 )  # fmt: skip
 
 remainder = binary(
@@ -87,6 +96,7 @@ remainder = binary(
     (Case(((3, 4), (3, 4)), ranges=(Range(3.2, 3.8), Range(1.7, 2.4))),
      *binary_cases(Range(0.1, 0.9), Range(1.1, 3.0))),
     grad_name=lambda node: f"RemainderBackward{0 if is_number(node.inputs[1]) else 1}",
+    example=("sg.remainder([7, -7, 7], [3, 3, -3])", "array([ 1,  2, -2])"),
 )  # fmt: skip
 
 
@@ -131,36 +141,48 @@ pow = binary(
     "pow", "x1 to the power x2; integers to a negative power give the truncated value.", "pow", _reference_pow,
     NUMERIC, (_pow_base, _pow_exponent), binary_cases(Range(0.2, 2.0), Range(-2.0, 3.0)), grad_name=_name_of_pow,
     tolerance=2.0,
+    example=("sg.pow([2.0, 3.0, 0.0], [3.0, -1.0, 0.0])", "array([8. , 0.3333..., 1. ], dtype=float32)"),
 )  # fmt: skip
 
-negative = unary("negative", "-x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg")
+negative = unary(
+    "negative", "-x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg",
+    example=("sg.negative([1.0, -2.0])", "array([-1.,  2.], dtype=float32)"),
+)  # fmt: skip
 
 abs = unary(
     "abs", "The absolute value.", "abs", np.absolute, NUMERIC,
     scaled(lambda o, y, x: o.sign(x)), AWAY_FROM_ZERO,
+    example=("sg.abs([-1.5, 0.0, 2.0])", "array([1.5, 0. , 2. ], dtype=float32)"),
 )  # fmt: skip
 
-sign = unary("sign", "-1, 0 or 1; NaN for NaN.", "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO)
+sign = unary(
+    "sign", "-1, 0 or 1; NaN for NaN.", "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO,
+    example=("sg.sign([-3.0, 0.0, 2.0, sg.nan])", "array([-1.,  0.,  1., nan], dtype=float32)"),
+)  # fmt: skip
 
 copysign = binary(
     "copysign", "|x1| with the sign of x2, also of zeros and NaNs.", "copysign", np.copysign, FLOAT,
     (scaled(lambda o, y, a, b: o.sign(a) * o.sign(y)), None), binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO),
+    example=("sg.copysign([1.0, -2.0], [-0.0, 3.0])", "array([-1.,  2.], dtype=float32)"),
 )  # fmt: skip
 
 signbit = unary(
     "signbit", "Whether the sign of x is negative, also of zeros and NaNs.",
     lambda b, attrs, x: b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype)),
     np.signbit, FLOAT, NOT_DIFFERENTIABLE, result=bool_,
+    example=("sg.signbit([-3.0, -0.0, 0.0])", "array([ True,  True, False])"),
 )  # fmt: skip
 
 square = unary(
     "square", "x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,
     scaled(lambda o, y, x: x * 2), grad_name="Pow",
+    example=("sg.square([-3, 2])", "array([9, 4])"),
 )  # fmt: skip
 
 reciprocal = unary(
     "reciprocal", "1 / x.", lambda b, attrs, x: b.div(b.const(1, x.dtype), x), np.reciprocal, FLOAT,
     scaled(lambda o, y, x: o.negative(y * y)), AWAY_FROM_ZERO,
+    example=("sg.reciprocal([4.0, -0.5, 0.0])", "array([ 0.25, -2.  ,   inf], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -169,6 +191,10 @@ def positive(x: TensorLike) -> Tensor:
     """+x: the tensor itself.
 
     Elementwise. Bools are refused.
+
+    Example:
+        >>> sg.Session().run(sg.positive([1.0, -2.0]))
+        array([ 1., -2.], dtype=float32)
     """
     return accepted("positive", NUMERIC, x)[0]
 
@@ -182,6 +208,7 @@ maximum = binary(
     (lambda o, t, y, a, b: _at_tie(o, o.less(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.less(b, a), o.equal(a, b), t)),
     binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+    example=("sg.maximum([1.0, 5.0, sg.nan], 2.0)", "array([ 2.,  5., nan], dtype=float32)"),
 )  # fmt: skip
 
 minimum = binary(
@@ -189,4 +216,5 @@ minimum = binary(
     (lambda o, t, y, a, b: _at_tie(o, o.greater(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.greater(b, a), o.equal(a, b), t)),
     binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+    example=("sg.minimum([1.0, 5.0, sg.nan], 2.0)", "array([ 1.,  2., nan], dtype=float32)"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, declare, operands
 from staticgrad.ops.elementwise.entry import (
     NOT_DIFFERENTIABLE,
+    Example,
     binary,
     binary_cases,
     elementwise,
@@ -23,7 +24,7 @@ from staticgrad.types import INTEGERS, bool_, is_floating
 
 
 def _classification(
-    name: str, doc: str, reference: Callable[..., Array], of_integers: bool
+    name: str, doc: str, reference: Callable[..., Array], of_integers: bool, *, example: Example
 ) -> Callable[[TensorLike], Tensor]:
     op = elementwise(
         name, doc, name, lambda attrs, x: reference(x), FLOAT, None, unary_cases(), result=bool_
@@ -35,12 +36,22 @@ def _classification(
             return declare(op, (x,))
         return FUNCTIONS.full_like(x, of_integers, dtype=bool_)
 
-    return publish(function, name, doc, f"Elementwise; the result is bool. Of integers and bools: {of_integers}.")
+    notes = f"Elementwise; the result is bool. Of integers and bools: {of_integers}."
+    return publish(function, name, doc, notes, example)
 
 
-isnan = _classification("isnan", "Whether x is not a number.", np.isnan, False)
-isfinite = _classification("isfinite", "Whether x is neither infinite nor NaN.", np.isfinite, True)
-isinf = _classification("isinf", "Whether x is an infinity.", np.isinf, False)
+isnan = _classification(
+    "isnan", "Whether x is not a number.", np.isnan, False,
+    example=("sg.isnan([1.0, sg.inf, sg.nan])", "array([False, False,  True])"),
+)  # fmt: skip
+isfinite = _classification(
+    "isfinite", "Whether x is neither infinite nor NaN.", np.isfinite, True,
+    example=("sg.isfinite([1.0, sg.inf, sg.nan])", "array([ True, False, False])"),
+)  # fmt: skip
+isinf = _classification(
+    "isinf", "Whether x is an infinity.", np.isinf, False,
+    example=("sg.isinf([1.0, -sg.inf, sg.nan])", "array([False,  True, False])"),
+)  # fmt: skip
 
 # -- comparison, logic, bits ----------------------------------------------------------------------------------------
 
@@ -48,41 +59,85 @@ _TIES = binary_cases(Range(-2, 2), Range(-2, 2))
 
 
 def _comparison(
-    name: str, doc: str, method: str, reference: Callable[..., Array]
+    name: str, doc: str, method: str, reference: Callable[..., Array], *, example: Example
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
-    return binary(name, doc, method, reference, ANY, None, _TIES, result=bool_)
+    return binary(name, doc, method, reference, ANY, None, _TIES, result=bool_, example=example)
 
 
-equal = _comparison("equal", "x1 == x2, as bool.", "eq", np.equal)
-not_equal = _comparison("not_equal", "x1 != x2, as bool; true for NaN.", "ne", np.not_equal)
-less = _comparison("less", "x1 < x2, as bool.", "lt", np.less)
-less_equal = _comparison("less_equal", "x1 <= x2, as bool.", "le", np.less_equal)
-greater = _comparison("greater", "x1 > x2, as bool.", "gt", np.greater)
-greater_equal = _comparison("greater_equal", "x1 >= x2, as bool.", "ge", np.greater_equal)
+equal = _comparison(
+    "equal", "x1 == x2, as bool.", "eq", np.equal,
+    example=("sg.equal([1.0, 2.0, sg.nan], [1.0, 3.0, sg.nan])", "array([ True, False, False])"),
+)  # fmt: skip
+not_equal = _comparison(
+    "not_equal", "x1 != x2, as bool; true for NaN.", "ne", np.not_equal,
+    example=("sg.not_equal([1.0, 2.0, sg.nan], [1.0, 3.0, sg.nan])", "array([False,  True,  True])"),
+)  # fmt: skip
+less = _comparison(
+    "less", "x1 < x2, as bool.", "lt", np.less,
+    example=("sg.less([1.0, 2.0, 3.0], 2.0)", "array([ True, False, False])"),
+)  # fmt: skip
+less_equal = _comparison(
+    "less_equal", "x1 <= x2, as bool.", "le", np.less_equal,
+    example=("sg.less_equal([1.0, 2.0, 3.0], 2.0)", "array([ True,  True, False])"),
+)  # fmt: skip
+greater = _comparison(
+    "greater", "x1 > x2, as bool.", "gt", np.greater,
+    example=("sg.greater([1.0, 2.0, 3.0], 2.0)", "array([False, False,  True])"),
+)  # fmt: skip
+greater_equal = _comparison(
+    "greater_equal", "x1 >= x2, as bool.", "ge", np.greater_equal,
+    example=("sg.greater_equal([1.0, 2.0, 3.0], 2.0)", "array([False,  True,  True])"),
+)  # fmt: skip
 
 
-def _logic(name: str, doc: str, reference: Callable[..., Array]) -> Callable[[TensorLike, TensorLike], Tensor]:
-    return binary(name, doc, name, reference, BOOL, None, binary_cases())
+def _logic(
+    name: str, doc: str, reference: Callable[..., Array], *, example: Example
+) -> Callable[[TensorLike, TensorLike], Tensor]:
+    return binary(name, doc, name, reference, BOOL, None, binary_cases(), example=example)
 
 
-logical_and = _logic("logical_and", "Whether both are true.", np.logical_and)
-logical_or = _logic("logical_or", "Whether at least one is true.", np.logical_or)
-logical_xor = _logic("logical_xor", "Whether exactly one is true.", np.logical_xor)
-logical_not = unary("logical_not", "Whether x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE)
+logical_and = _logic(
+    "logical_and", "Whether both are true.", np.logical_and,
+    example=("sg.logical_and([True, True], [True, False])", "array([ True, False])"),
+)  # fmt: skip
+logical_or = _logic(
+    "logical_or", "Whether at least one is true.", np.logical_or,
+    example=("sg.logical_or([0, 2], [0, 0])", "array([False,  True])"),
+)  # fmt: skip
+logical_xor = _logic(
+    "logical_xor", "Whether exactly one is true.", np.logical_xor,
+    example=("sg.logical_xor([True, True], [True, False])", "array([False,  True])"),
+)  # fmt: skip
+logical_not = unary(
+    "logical_not", "Whether x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE,
+    example=("sg.logical_not([True, False])", "array([False,  True])"),
+)  # fmt: skip
 
 
 def _bits(
-    name: str, doc: str, method: str, reference: Callable[..., Array]
+    name: str, doc: str, method: str, reference: Callable[..., Array], *, example: Example
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
-    return binary(name, doc, method, reference, INTEGRAL, None, binary_cases(Range(0, 100), Range(0, 100)))
+    return binary(
+        name, doc, method, reference, INTEGRAL, None, binary_cases(Range(0, 100), Range(0, 100)), example=example
+    )
 
 
-bitwise_and = _bits("bitwise_and", "The bits that both have.", "bit_and", np.bitwise_and)
-bitwise_or = _bits("bitwise_or", "The bits that at least one has.", "bit_or", np.bitwise_or)
-bitwise_xor = _bits("bitwise_xor", "The bits that exactly one has.", "bit_xor", np.bitwise_xor)
+bitwise_and = _bits(
+    "bitwise_and", "The bits that both have.", "bit_and", np.bitwise_and,
+    example=("sg.bitwise_and(0b1100, [0b1010, 0b0111])", "array([8, 4])"),
+)  # fmt: skip
+bitwise_or = _bits(
+    "bitwise_or", "The bits that at least one has.", "bit_or", np.bitwise_or,
+    example=("sg.bitwise_or(0b1100, [0b1010, 0b0001])", "array([14, 13])"),
+)  # fmt: skip
+bitwise_xor = _bits(
+    "bitwise_xor", "The bits that exactly one has.", "bit_xor", np.bitwise_xor,
+    example=("sg.bitwise_xor(0b1100, [0b1010, 0b1100])", "array([6, 0])"),
+)  # fmt: skip
 bitwise_invert = unary(
     "bitwise_invert", "Every bit flipped; of bools: not.", "bit_not", np.invert, INTEGRAL, NOT_DIFFERENTIABLE,
     Range(0, 100),
+    example=("sg.bitwise_invert(np.array([0, 15], np.uint8))", "array([255, 240], dtype=uint8)"),
 )  # fmt: skip
 
 
@@ -97,12 +152,20 @@ def _shifted(shift: np.ufunc, x: Array, count: Array) -> Array:
     )  # fmt: skip
 
 
-def _shift(name: str, doc: str, method: str, shift: np.ufunc) -> Callable[[TensorLike, TensorLike], Tensor]:
+def _shift(
+    name: str, doc: str, method: str, shift: np.ufunc, *, example: Example
+) -> Callable[[TensorLike, TensorLike], Tensor]:
     return binary(
         name, doc, method, lambda x, count: _shifted(shift, x, count), INTEGERS, None,
-        binary_cases(Range(0, 100), Range(0, 40)),
+        binary_cases(Range(0, 100), Range(0, 40)), example=example,
     )  # fmt: skip
 
 
-bitwise_left_shift = _shift("bitwise_left_shift", "x1 shifted up by x2 bits.", "shift_left", np.left_shift)
-bitwise_right_shift = _shift("bitwise_right_shift", "x1 shifted down by x2 bits.", "shift_right", np.right_shift)
+bitwise_left_shift = _shift(
+    "bitwise_left_shift", "x1 shifted up by x2 bits.", "shift_left", np.left_shift,
+    example=("sg.bitwise_left_shift(1, [0, 3, 10])", "array([   1,    8, 1024])"),
+)  # fmt: skip
+bitwise_right_shift = _shift(
+    "bitwise_right_shift", "x1 shifted down by x2 bits.", "shift_right", np.right_shift,
+    example=("sg.bitwise_right_shift([20, -20], 2)", "array([ 5, -5])"),
+)  # fmt: skip

@@ -93,6 +93,12 @@ def astype(x: TensorLike, dtype: DTypeLike) -> Tensor:
     Floats become integers by truncation, bools by comparison with zero (NaN is True). A float without an integer of
     its own (NaN, infinity, one that is too large) becomes what NumPy makes of it on x86: the smallest int32 or, for
     64 bits and uint32, int64, of which the lowest bits are kept; from 2**64 on it is 0 as uint64.
+
+    Example:
+        >>> sg.Session().run(sg.astype([1.7, -1.7, 0.0], sg.int32))
+        array([ 1, -1,  0], dtype=int32)
+        >>> sg.Session().run(sg.constant([1.7, 0.0]).astype(bool))
+        array([ True, False])
     """
     x = lift(x)
     target = dtype_of(dtype)
@@ -126,7 +132,15 @@ IDENTITY = elementwise(
 
 @public
 def identity(x: TensorLike, *, name: str | None = None) -> Tensor:
-    """The same values as a new node: something to name, to feed, or to order with ``sg.control_dependencies``."""
+    """The same values as a new node: something to name, to feed, or to order with ``sg.control_dependencies``.
+
+    Example:
+        >>> with sg.control_dependencies([sg.print([1.0, 2.0], "before:")]):
+        ...     y = sg.identity([3.0], name="y")
+        >>> sg.Session().run(y)
+        before: [1. 2.]
+        array([3.], dtype=float32)
+    """
     x = lift(x)
     return graph_of((x,)).add(IDENTITY, (x,), name=name).outputs[0]
 
@@ -139,5 +153,12 @@ STOP_GRADIENT = elementwise(
 
 @public
 def stop_gradient(x: TensorLike) -> Tensor:
-    """The same values; no gradient passes, and the result never requires one. ``x.detach()`` is this."""
+    """The same values; no gradient passes, and the result never requires one. ``x.detach()`` is this.
+
+    Example:
+        >>> x = sg.constant(3.0)
+        >>> (dx,) = sg.gradients(x * sg.stop_gradient(x), [x])
+        >>> sg.Session().run(dx)
+        array(3., dtype=float32)
+    """
     return declare(STOP_GRADIENT, (lift(x),))

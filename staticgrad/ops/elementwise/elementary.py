@@ -23,30 +23,43 @@ from staticgrad.scalar import ScalarBuilder, V
 
 # -- exponential and logarithm --------------------------------------------------------------------------------------
 
-exp = unary("exp", "e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y, x: y), WIDE)
+exp = unary(
+    "exp", "e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y, x: y), WIDE,
+    example=("sg.exp([0.0, 1.0, -sg.inf])", "array([1. , 2.718..., 0. ], dtype=float32)"),
+)  # fmt: skip
 
-expm1 = unary("expm1", "exp(x) - 1, accurate near 0.", "expm1", np.expm1, FLOAT, scaled(lambda o, y, x: y + 1.0))
+expm1 = unary(
+    "expm1", "exp(x) - 1, accurate near 0.", "expm1", np.expm1, FLOAT, scaled(lambda o, y, x: y + 1.0),
+    example=("sg.expm1([0.0, 1e-10])", "array([0.e+00, 1.e-10], dtype=float32)"),
+)  # fmt: skip
 
 exp2 = unary(
     "exp2", "2 to the power x.", "exp2", np.exp2, FLOAT,
     scaled(lambda o, y, x: y * math.log(2.0)), tolerance=2.0,
+    example=("sg.exp2([0.0, 3.0, -1.0])", "array([1. , 8. , 0.5], dtype=float32)"),
 )  # fmt: skip
 
-log = unary("log", "The natural logarithm.", "log", np.log, FLOAT, scaled(lambda o, y, x: o.reciprocal(x)), POSITIVE)
+log = unary(
+    "log", "The natural logarithm.", "log", np.log, FLOAT, scaled(lambda o, y, x: o.reciprocal(x)), POSITIVE,
+    example=("sg.log([1.0, 0.0, -1.0])", "array([  0., -inf,  nan], dtype=float32)"),
+)  # fmt: skip
 
 log1p = unary(
     "log1p", "log(1 + x), accurate near 0.", "log1p", np.log1p, FLOAT,
     scaled(lambda o, y, x: o.reciprocal(x + 1.0)), Range(-0.8, 3.0), grad_name="Log1P",
+    example=("sg.log1p([0.0, 1e-10])", "array([0.e+00, 1.e-10], dtype=float32)"),
 )  # fmt: skip
 
 log2 = unary(
     "log2", "The logarithm to base 2.", "log2",
     np.log2, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(2))), POSITIVE, tolerance=2.0,
+    example=("sg.log2([8.0, 0.5])", "array([ 3., -1.], dtype=float32)"),
 )  # fmt: skip
 
 log10 = unary(
     "log10", "The logarithm to base 10.", "log10",
     np.log10, FLOAT, scaled(lambda o, y, x: o.reciprocal(x) * (1 / math.log(10))), POSITIVE, tolerance=2.0,
+    example=("sg.log10([100.0, 0.0])", "array([  2., -inf], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -65,42 +78,55 @@ def _softmax_of(first: Tensor, second: Tensor, o: Namespace) -> Tensor:
 logaddexp = binary(
     "logaddexp", "log(exp(x1) + exp(x2)), without overflow.", _scalar_logaddexp, np.logaddexp, FLOAT,
     (scaled(lambda o, y, a, b: _softmax_of(a, b, o)), scaled(lambda o, y, a, b: _softmax_of(b, a, o))), tolerance=2.0,
+    example=("sg.logaddexp([0.0, 1000.0], [0.0, 1000.0])", "array([6.931...e-01, 1.000...e+03], dtype=float32)"),
 )  # fmt: skip
 
-sqrt = unary("sqrt", "The square root.", "sqrt", np.sqrt, FLOAT, scaled(lambda o, y, x: 0.5 / y), POSITIVE)
+sqrt = unary(
+    "sqrt", "The square root.", "sqrt", np.sqrt, FLOAT, scaled(lambda o, y, x: 0.5 / y), POSITIVE,
+    example=("sg.sqrt([4.0, 0.25, -1.0])", "array([2. , 0.5, nan], dtype=float32)"),
+)  # fmt: skip
 
 rsqrt = unary(
     "rsqrt", "1 / sqrt(x).", "rsqrt", lambda x: 1 / np.sqrt(x), FLOAT,
     scaled(lambda o, y, x: y * y * y * -0.5), POSITIVE,
+    example=("sg.rsqrt([1.0, 4.0, 0.0])", "array([1. , 0.5, inf], dtype=float32)"),
 )  # fmt: skip
 
 # -- trigonometric and hyperbolic -----------------------------------------------------------------------------------
 
-sin = unary("sin", "The sine of an angle in radians.", "sin", np.sin, FLOAT, scaled(lambda o, y, x: o.cos(x)), WIDE)
+sin = unary(
+    "sin", "The sine of an angle in radians.", "sin", np.sin, FLOAT, scaled(lambda o, y, x: o.cos(x)), WIDE,
+    example=("sg.sin([0.0, sg.pi / 2])", "array([0., 1.], dtype=float32)"),
+)  # fmt: skip
 
 cos = unary(
     "cos", "The cosine of an angle in radians.", "cos", np.cos, FLOAT,
     scaled(lambda o, y, x: o.negative(o.sin(x))), WIDE,
+    example=("sg.cos([0.0, sg.pi])", "array([ 1., -1.], dtype=float32)"),
 )  # fmt: skip
 
 tan = unary(
     "tan", "The tangent of an angle in radians.", "tan", np.tan, FLOAT,
     scaled(lambda o, y, x: y * y + 1.0), Range(-1.2, 1.2),
+    example=("sg.tan([0.0, 1.0])", "array([0. , 1.5574...], dtype=float32)"),
 )  # fmt: skip
 
 asin = unary(
     "asin", "The angle in [-pi/2, pi/2] whose sine is x.", "asin", np.arcsin, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(1.0 - x * x)), INSIDE_UNIT,
+    example=("sg.asin([0.0, 1.0, 2.0])", "array([0. , 1.5707..., nan], dtype=float32)"),
 )  # fmt: skip
 
 acos = unary(
     "acos", "The angle in [0, pi] whose cosine is x.", "acos", np.arccos, FLOAT,
     scaled(lambda o, y, x: o.negative(o.rsqrt(1.0 - x * x))), INSIDE_UNIT,
+    example=("sg.acos([1.0, 0.0, 2.0])", "array([0. , 1.5707..., nan], dtype=float32)"),
 )  # fmt: skip
 
 atan = unary(
     "atan", "The angle in [-pi/2, pi/2] whose tangent is x.", "atan", np.arctan, FLOAT,
     scaled(lambda o, y, x: o.reciprocal(x * x + 1.0)), WIDE,
+    example=("sg.atan([0.0, 1.0, sg.inf])", "array([0. , 0.7853..., 1.5707...], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -114,13 +140,23 @@ atan2 = binary(
     (scaled(lambda o, z, y, x: _over_square(o, x, y, x)),
      scaled(lambda o, z, y, x: _over_square(o, o.negative(y), y, x))),
     binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
+    example=("sg.atan2([1.0, -1.0], [-1.0, -1.0])", "array([ 2.3561..., -2.3561...], dtype=float32)"),
 )  # fmt: skip
 
-sinh = unary("sinh", "The hyperbolic sine.", "sinh", np.sinh, FLOAT, scaled(lambda o, y, x: o.cosh(x)))
+sinh = unary(
+    "sinh", "The hyperbolic sine.", "sinh", np.sinh, FLOAT, scaled(lambda o, y, x: o.cosh(x)),
+    example=("sg.sinh([0.0, 1.0])", "array([0. , 1.1752...], dtype=float32)"),
+)  # fmt: skip
 
-cosh = unary("cosh", "The hyperbolic cosine.", "cosh", np.cosh, FLOAT, scaled(lambda o, y, x: o.sinh(x)))
+cosh = unary(
+    "cosh", "The hyperbolic cosine.", "cosh", np.cosh, FLOAT, scaled(lambda o, y, x: o.sinh(x)),
+    example=("sg.cosh([0.0, 1.0])", "array([1. , 1.5430...], dtype=float32)"),
+)  # fmt: skip
 
-tanh = unary("tanh", "The hyperbolic tangent.", "tanh", np.tanh, FLOAT, scaled(lambda o, y, x: 1.0 - y * y))
+tanh = unary(
+    "tanh", "The hyperbolic tangent.", "tanh", np.tanh, FLOAT, scaled(lambda o, y, x: 1.0 - y * y),
+    example=("sg.tanh([0.0, 1.0, sg.inf])", "array([0. , 0.7615..., 1. ], dtype=float32)"),
+)  # fmt: skip
 
 
 def _scalar_asinh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
@@ -158,16 +194,19 @@ def _scalar_atanh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
 asinh = unary(
     "asinh", "The inverse hyperbolic sine.", _scalar_asinh, np.arcsinh, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(x * x + 1.0)), WIDE, tolerance=2.0,
+    example=("sg.asinh([0.0, 1.0, -1.0])", "array([ 0. , 0.8813..., -0.8813...], dtype=float32)"),
 )  # fmt: skip
 
 acosh = unary(
     "acosh", "The inverse hyperbolic cosine.", _scalar_acosh, np.arccosh, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(x * x - 1.0)), Range(1.2, 5.0), tolerance=2.0,
+    example=("sg.acosh([1.0, 2.0, 0.5])", "array([0. , 1.3169..., nan], dtype=float32)"),
 )  # fmt: skip
 
 atanh = unary(
     "atanh", "The inverse hyperbolic tangent.", _scalar_atanh, np.arctanh, FLOAT,
     scaled(lambda o, y, x: o.reciprocal(1.0 - x * x)), INSIDE_UNIT, tolerance=2.0,
+    example=("sg.atanh([0.0, 0.5, 1.0])", "array([0. , 0.5493..., inf], dtype=float32)"),
 )  # fmt: skip
 
 
@@ -188,4 +227,5 @@ hypot = binary(
     (scaled(lambda o, y, a, b: o.where(o.equal(y, 0), 0, a / y)),
      scaled(lambda o, y, a, b: o.where(o.equal(y, 0), 0, b / y))),
     binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO), tolerance=2.0,
+    example=("sg.hypot([3.0, 3e30], [4.0, 4e30])", "array([5.e+00, 5.e+30], dtype=float32)"),
 )  # fmt: skip

@@ -44,6 +44,8 @@ Rules = Sequence[Rule | None] | Callable[[Any], Sequence[Rule | None]]  # or, by
 UnaryRule = Callable[[Namespace, Tensor, Tensor, Tensor], Tensor | None]
 BinaryRule = Callable[[Namespace, Tensor, Tensor, Tensor, Tensor], Tensor | None]
 
+Example = tuple[str, str]  # of a public function in its docstring: an expression, and what a run of it shows
+
 Scalar = str | Callable[..., Any]  # the builder's method, or f(builder, attrs, *values)
 UnaryScalar = str | Callable[[ScalarBuilder[Any], NoAttributes, Any], Any]
 BinaryScalar = str | Callable[[ScalarBuilder[Any], NoAttributes, Any, Any], Any]
@@ -232,10 +234,16 @@ _NOTES = {
 }
 
 
-def publish(function: Callable[..., Tensor], name: str, doc: str, notes: str) -> Callable[..., Tensor]:
+def publish(
+    function: Callable[..., Tensor], name: str, doc: str, notes: str, example: Example | None = None
+) -> Callable[..., Tensor]:
     """Name and document a function, and make it part of the op namespace."""
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}\n\n{notes}"
+    parts = [doc, notes]
+    if example is not None:
+        source, result = example
+        parts.append(f"Example:\n    >>> sg.Session().run({source})\n    {result}")
+    function.__doc__ = "\n\n".join(parts)
     FUNCTIONS.register(function)
     return function
 
@@ -261,6 +269,7 @@ def unary(
     grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
     activation: bool = False,
+    example: Example | None = None,
 ) -> Callable[[TensorLike], Tensor]:
     """An op of one operand and its public function, which for an activation has PyTorch's ``input`` and ``inplace``."""
     rules = None if isinstance(rule, str) else (rule,)
@@ -276,7 +285,8 @@ def unary(
         refuse_in_place(name, inplace)
         return function(input)
 
-    return publish(of_input if activation else function, name, doc, f"Elementwise. {_NOTES[accepts]}".rstrip())
+    notes = f"Elementwise. {_NOTES[accepts]}".rstrip()
+    return publish(of_input if activation else function, name, doc, notes, example)
 
 
 def binary(
@@ -291,6 +301,7 @@ def binary(
     result: np.dtype | None = None,
     grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
+    example: Example | None = None,
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """An op of two operands, broadcast against each other, and its public function."""
     op = elementwise(
@@ -302,4 +313,4 @@ def binary(
         return declare(op, accepted(name, accepts, x1, x2))
 
     notes = f"Elementwise, with NumPy's broadcasting and promotion. {_NOTES[accepts]}"
-    return publish(function, name, doc, notes.rstrip())
+    return publish(function, name, doc, notes.rstrip(), example)

@@ -36,15 +36,20 @@ def _exact_erfinv(x: float) -> float:
     return math.copysign(y, x)
 
 
-erf = unary("erf", "The error function.", "erf", math_erf, FLOAT, scaled(lambda o, y, x: _bell(o, x)))
+erf = unary(
+    "erf", "The error function.", "erf", math_erf, FLOAT, scaled(lambda o, y, x: _bell(o, x)),
+    example=("sg.erf([0.0, 1.0, sg.inf])", "array([0. , 0.8427..., 1. ], dtype=float32)"),
+)  # fmt: skip
 
 erfc = unary(
     "erfc", "1 - erf(x), accurate where it is tiny.", "erfc", _math_erfc, FLOAT,
     scaled(lambda o, y, x: o.negative(_bell(o, x))),
+    example=("sg.erfc([0.0, 5.0])", "array([1.000...e+00, 1.537...e-12], dtype=float32)"),
 )  # fmt: skip
 
 erfinv = unary(
     "erfinv", "The inverse of erf; infinite at -1 and 1.", "erfinv",
     np.vectorize(_exact_erfinv, otypes=[np.float64]), FLOAT,
     scaled(lambda o, y, x: o.exp(y * y) * (math.sqrt(math.pi) / 2)), INSIDE_UNIT, tolerance=2.0,
+    example=("sg.erfinv([0.0, 0.5, 1.0])", "array([0. , 0.4769..., inf], dtype=float32)"),
 )  # fmt: skip

@@ -138,7 +138,8 @@ def _exact_lgamma(x: float) -> float:
 lgamma = unary(
     "lgamma", "log(|Gamma(x)|); infinite at 0 and the negative integers.", _scalar_lgamma,
     np.vectorize(_exact_lgamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.digamma(x)), Range(0.3, 12.0),
-    tolerance=20.0,  # next to its zeros between the negative integers the reflection cancels
+    tolerance=20.0,  # next to its zeros between the negative integers the reflection cancels,
+    example=("sg.lgamma([1.0, 5.0, 0.0])", "array([0. , 3.1780..., inf], dtype=float32)"),
 )  # fmt: skip
 
 # -- digamma --------------------------------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ digamma = unary(
     "digamma", "The derivative of lgamma; NaN at the negative integers.", _scalar_digamma,
     np.vectorize(_exact_digamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.polygamma(1, x)),
     Range(0.3, 12.0), tolerance=3.0,
+    example=("sg.digamma([1.0, 0.0, -1.0])", "array([-0.5772..., -inf, nan], dtype=float32)"),
 )  # fmt: skip
 
 # -- polygamma ------------------------------------------------------------------------------------------------------
@@ -301,6 +303,10 @@ def polygamma(n: int, x: TensorLike) -> Tensor:
 
     Raises:
         GraphError: n is negative or no integer.
+
+    Example:
+        >>> sg.Session().run(sg.polygamma(1, [1.0, 0.0])).round(3)
+        array([1.645,   inf], dtype=float32)
     """
     n = integer(n, "polygamma: n", 0)
     if n == 0:

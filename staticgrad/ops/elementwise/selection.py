@@ -54,6 +54,12 @@ def where(condition: TensorLike, x1: TensorLike, x2: TensorLike) -> Tensor:
 
     Elementwise, with NumPy's broadcasting and promotion of ``x1`` and ``x2``; a condition that is no bool is compared
     with zero. The branch that is not chosen contributes exactly 0 to gradients, whatever its derivative is there.
+
+    Example:
+        >>> x = sg.constant([0.0, 4.0])
+        >>> y = sg.where(x > 0, sg.sqrt(x), 0.0)
+        >>> sg.Session().run([y, sg.gradients(y, x)])
+        [array([0., 2.], dtype=float32), [array([0.  , 0.25], dtype=float32)]]
     """
     graph = graph_of((condition, x1, x2))
     with graph:
@@ -91,6 +97,12 @@ def clip(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None = 
     """The values limited to [min, max]; None leaves a side open. Where min > max, the result is max.
 
     Elementwise; ``min`` and ``max`` broadcast against ``x``. The gradient passes at the bounds themselves.
+
+    Example:
+        >>> sg.Session().run(sg.clip([-2.0, 0.5, 3.0], 0.0, 1.0))
+        array([0. , 0.5, 1. ], dtype=float32)
+        >>> sg.Session().run(sg.clip([-2.0, 0.5, 3.0], max=1.0))
+        array([-2. ,  0.5,  1. ], dtype=float32)
     """
     bounds = [bound for bound in (min, max) if bound is not None]
     y = operands("clip", x, *bounds)[0]
