@@ -338,7 +338,16 @@ def _normal(terms: dict[Monomial, int]) -> Size:
 
 
 def dim(name: str) -> Dim:
-    """A size that several placeholders share; the feeds of a call bind it and are checked against each other."""
+    """A size that several placeholders share; the feeds of a call bind it and are checked against each other.
+
+    Example:
+        >>> n = sg.dim("n")
+        >>> x, y = sg.placeholder((n, 2)), sg.placeholder((n,))
+        >>> sg.Session().run(y @ x, {x: [[1.0, 2.0], [3.0, 4.0]], y: [1.0, 10.0]})
+        array([31., 42.], dtype=float32)
+        >>> x.reshape(n * 2).shape
+        (2*n,)
+    """
     return Dim((((Symbol(next(_serial), name),), 1),))
 
 

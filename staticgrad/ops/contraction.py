@@ -210,6 +210,12 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
 
     Raises:
         GraphError: a scalar, or sizes that do not agree.
+
+    Example:
+        >>> sg.Session().run(sg.matmul([[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0]))
+        array([-1., -1.], dtype=float32)
+        >>> sg.matmul(sg.zeros((8, 1, 2, 3)), sg.zeros((5, 3, 4))).shape
+        (8, 5, 2, 4)
     """
     a, b = lift_all((x1, x2), what="matmul")
     if a.dtype == bool_:  # or of ands, as in NumPy
@@ -325,14 +331,25 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 
 @public
 def vecdot(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
-    """Σ x1·x2 along one axis, broadcasting over the others."""
+    """Σ x1·x2 along one axis, broadcasting over the others.
+
+    Example:
+        >>> sg.Session().run(sg.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))
+        array([21., 43.], dtype=float32)
+    """
     o = FUNCTIONS
     return rounded_once(lambda a, b: o.sum(o.multiply(a, b), axis=axis), *lift_all((x1, x2), what="vecdot"))
 
 
 @public
 def outer(x1: TensorLike, x2: TensorLike) -> Tensor:
-    """The products of all pairs of elements of two tensors, flattened first: (x1.size, x2.size)."""
+    """The products of all pairs of elements of two tensors, flattened first: (x1.size, x2.size).
+
+    Example:
+        >>> sg.Session().run(sg.outer([1, 2], [10, 20, 30]))
+        array([[10, 20, 30],
+               [20, 40, 60]])
+    """
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="outer")
     return o.multiply(o.reshape(a, (a.size, 1)), o.reshape(b, (1, b.size)))
@@ -347,6 +364,12 @@ def tensordot(x1: TensorLike, x2: TensorLike, *, axes: int | tuple[Sequence[int]
 
     Raises:
         GraphError: axes of unequal number or sizes.
+
+    Example:
+        >>> sg.tensordot(sg.zeros((2, 3, 4)), sg.zeros((3, 4, 5))).shape
+        (2, 5)
+        >>> sg.tensordot(sg.zeros((2, 3)), sg.zeros((4, 2)), axes=([0], [1])).shape
+        (3, 4)
     """
     o = FUNCTIONS
     a, b = lift_all((x1, x2), what="tensordot")
@@ -509,6 +532,12 @@ def einsum(subscripts: str | TensorLike, *operands: TensorLike) -> Tensor:
 
     Raises:
         GraphError: subscripts that do not fit the operands.
+
+    Example:
+        >>> sg.Session().run(sg.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, -1.0]))
+        array([-1., -1.], dtype=float32)
+        >>> sg.einsum("bij,bkj->bik", sg.zeros((8, 2, 3)), sg.zeros((8, 4, 3))).shape
+        (8, 2, 4)
     """
     if not isinstance(subscripts, str):
         text, arrays = _in_letters([subscripts, *operands])

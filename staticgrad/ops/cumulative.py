@@ -239,6 +239,13 @@ def cumulative_sum(
 
     Raises:
         GraphError: no ``axis`` for a tensor that has not one dimension.
+
+    Example:
+        >>> sg.Session().run(sg.cumulative_sum([1.0, 2.0, 3.0]))
+        array([1., 3., 6.], dtype=float32)
+        >>> sg.Session().run(sg.cumulative_sum([[1, 2], [3, 4]], axis=1, include_initial=True))
+        array([[0, 1, 3],
+               [0, 3, 7]])
     """
     return _cumulative(CUMULATIVE_SUM, x, axis, dtype, include_initial, 0)
 
@@ -256,6 +263,10 @@ def cumulative_prod(
 
     Raises:
         GraphError: no ``axis`` for a tensor that has not one dimension.
+
+    Example:
+        >>> sg.Session().run(sg.cumulative_prod([2, 3, 4]))
+        array([ 2,  6, 24])
     """
     return _cumulative(CUMULATIVE_PROD, x, axis, dtype, include_initial, 1)
 
@@ -280,6 +291,12 @@ def diff(
 
     Raises:
         GraphError: a negative ``n``, or a tensor without axes.
+
+    Example:
+        >>> sg.Session().run(sg.diff([1.0, 4.0, 9.0, 16.0]))
+        array([3., 5., 7.], dtype=float32)
+        >>> sg.Session().run(sg.diff([1.0, 4.0, 9.0, 16.0], n=2, prepend=[0.0]))
+        array([2., 2., 2.], dtype=float32)
     """
     n = integer(n, "diff: n", 0)
     ends = [x] if n == 0 else [part for part in (prepend, x, append) if part is not None]

@@ -71,7 +71,14 @@ MEAN = register(
 
 @along_axes()
 def mean(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The arithmetic mean along ``axis``; of integers and bools it is float64, of no elements NaN."""
+    """The arithmetic mean along ``axis``; of integers and bools it is float64, of no elements NaN.
+
+    Example:
+        >>> sg.Session().run(sg.mean([[1.0, 2.0], [3.0, 4.0]], axis=0))
+        array([2., 3.], dtype=float32)
+        >>> sg.Session().run(sg.mean([1, 2]))
+        array(1.5)
+    """
     return reduced(MEAN, accepted("mean", FLOAT, x)[0], axis, keepdims)
 
 
@@ -183,11 +190,20 @@ def var(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: 
     """The variance along ``axis``: the sum of squared distances from the mean over ``n - correction``.
 
     ``correction`` 0 gives that of the elements (NumPy's default), 1 an unbiased estimate from a sample (PyTorch's).
+
+    Example:
+        >>> sg.Session().run([sg.var([1.0, 3.0]), sg.var([1.0, 3.0], correction=1)])
+        [array(1., dtype=float32), array(2., dtype=float32)]
     """
     return _moment(VAR, x, axis, correction, keepdims)
 
 
 @along_axes()
 def std(x: TensorLike, axis: Axis = None, *, correction: float = 0.0, keepdims: bool = False) -> Tensor:
-    """The standard deviation along ``axis``, the square root of ``var``; its gradient is 0 where all are equal."""
+    """The standard deviation along ``axis``, the square root of ``var``; its gradient is 0 where all are equal.
+
+    Example:
+        >>> sg.Session().run(sg.std([[1.0, 3.0], [2.0, 2.0]], axis=1))
+        array([1., 0.], dtype=float32)
+    """
     return _moment(STD, x, axis, correction, keepdims)

@@ -89,6 +89,12 @@ def argmax(x: TensorLike, axis: int | None = None, *, keepdims: bool = False) ->
 
     Raises:
         GraphError: there is no element along the axis.
+
+    Example:
+        >>> sg.Session().run(sg.argmax([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]], axis=1))
+        array([1, 0])
+        >>> sg.Session().run(sg.argmax([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]]))
+        array(1)
     """
     return _position(ARGMAX, x, axis, keepdims)
 
@@ -99,5 +105,10 @@ def argmin(x: TensorLike, axis: int | None = None, *, keepdims: bool = False) ->
 
     Raises:
         GraphError: there is no element along the axis.
+
+    Example:
+        >>> sg.Session().run(sg.argmin([[1.0, 3.0, 1.0], [2.0, 0.0, 1.0]], axis=1, keepdims=True))
+        array([[0],
+               [1]])
     """
     return _position(ARGMIN, x, axis, keepdims)

@@ -328,7 +328,8 @@ def along_axes(also: str = "") -> Callable[[F], F]:
     """Make a function public, and document what all functions along axes have in common; ``also``: what they refuse."""
 
     def documented(function: F) -> F:
-        function.__doc__ = f"{inspect.getdoc(function)}\n{_ALONG_AXES.format(also=also)}"
+        summary, mark, example = (inspect.getdoc(function) or "").partition("\nExample:")
+        function.__doc__ = f"{summary.rstrip()}\n{_ALONG_AXES.format(also=also)}{mark}{example}"
         return public(function)
 
     return documented
@@ -339,43 +340,88 @@ NO_ELEMENT = ", or no element along them"
 
 @along_axes()
 def sum(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The sum along ``axis``; integers and bools are summed as int64, or all in ``dtype``."""
+    """The sum along ``axis``; integers and bools are summed as int64, or all in ``dtype``.
+
+    Example:
+        >>> sg.Session().run(sg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0))
+        array([4., 6.], dtype=float32)
+        >>> sg.Session().run(sg.sum(np.array([200, 100], np.uint8)))
+        array(300)
+    """
     return reduced(SUM, _totals("sum", x, dtype), axis, keepdims)
 
 
 @along_axes()
 def prod(x: TensorLike, axis: Axis = None, *, dtype: DTypeLike | None = None, keepdims: bool = False) -> Tensor:
-    """The product along ``axis``; integers and bools are multiplied as int64, or all in ``dtype``."""
+    """The product along ``axis``; integers and bools are multiplied as int64, or all in ``dtype``.
+
+    Example:
+        >>> sg.Session().run(sg.prod([[1.0, 2.0], [3.0, 4.0]], axis=1))
+        array([ 2., 12.], dtype=float32)
+    """
     return reduced(PROD, _totals("prod", x, dtype), axis, keepdims)
 
 
 @along_axes(NO_ELEMENT)
 def max(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The largest element along ``axis``; NaN if there is one. The gradient is split evenly among ties."""
+    """The largest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
+
+    Example:
+        >>> x = sg.constant([[1.0, 3.0, 3.0], [2.0, 0.0, 1.0]])
+        >>> y = sg.max(x, axis=1)
+        >>> sg.Session().run(y)
+        array([3., 2.], dtype=float32)
+        >>> sg.Session().run(sg.gradients(y, x)[0])
+        array([[0. , 0.5, 0.5],
+               [1. , 0. , 0. ]], dtype=float32)
+    """
     return reduced(MAX, operands("max", x)[0], axis, keepdims)
 
 
 @along_axes(NO_ELEMENT)
 def min(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """The smallest element along ``axis``; NaN if there is one. The gradient is split evenly among ties."""
+    """The smallest element along ``axis``; NaN if there is one. The gradient is split evenly among ties.
+
+    Example:
+        >>> sg.Session().run(sg.min([[1.0, 3.0], [2.0, sg.nan]], axis=1))
+        array([ 1., nan], dtype=float32)
+        >>> sg.Session().run(sg.min([[1.0, 3.0], [2.0, 0.0]], axis=1, keepdims=True))
+        array([[1.],
+               [0.]], dtype=float32)
+    """
     return reduced(MIN, operands("min", x)[0], axis, keepdims)
 
 
 @along_axes()
 def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether one element along ``axis`` is true; False of none."""
+    """Whether one element along ``axis`` is true; False of none.
+
+    Example:
+        >>> sg.Session().run(sg.any([[0.0, 1.0], [0.0, 0.0]], axis=1))
+        array([ True, False])
+    """
     return reduced(ANY, FUNCTIONS.astype(operands("any", x)[0], bool_), axis, keepdims)
 
 
 @along_axes()
 def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether all elements along ``axis`` are true; True of none."""
+    """Whether all elements along ``axis`` are true; True of none.
+
+    Example:
+        >>> sg.Session().run(sg.all([[True, True], [True, False]], axis=1))
+        array([ True, False])
+    """
     return reduced(ALL, FUNCTIONS.astype(operands("all", x)[0], bool_), axis, keepdims)
 
 
 @along_axes()
 def count_nonzero(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """How many elements along ``axis`` are not zero, as int64."""
+    """How many elements along ``axis`` are not zero, as int64.
+
+    Example:
+        >>> sg.Session().run(sg.count_nonzero([[0.0, 1.0], [2.0, 3.0]], axis=1))
+        array([1, 2])
+    """
     return sum(FUNCTIONS.not_equal(x, 0), axis, keepdims=keepdims)
 
 

@@ -37,7 +37,13 @@ SHAPE = register(
 
 @public
 def shape(x: TensorLike) -> Tensor:
-    """The sizes of ``x`` as an int64 vector: a constant where they are declared, else what the feeds bind."""
+    """The sizes of ``x`` as an int64 vector: a constant where they are declared, else what the feeds bind.
+
+    Example:
+        >>> x = sg.placeholder((None, 3))
+        >>> sg.Session().run(sg.shape(x), {x: np.zeros((5, 3), np.float32)})
+        array([5, 3])
+    """
     x = lift(x)
     with graph_of((x,)) as graph:
         if x.type.static:

@@ -133,6 +133,13 @@ def sort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: boo
 
     Raises:
         GraphError: a tensor without axes.
+
+    Example:
+        >>> sg.Session().run(sg.sort([2.0, sg.nan, 1.0, 3.0]))
+        array([ 1.,  2.,  3., nan], dtype=float32)
+        >>> sg.Session().run(sg.sort([[2, 1], [3, 4]], axis=0, descending=True))
+        array([[3, 4],
+               [2, 1]])
     """
     return _sorted("sort", x, axis, descending)[0]
 
@@ -148,6 +155,12 @@ def argsort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: 
 
     Raises:
         GraphError: a tensor without axes.
+
+    Example:
+        >>> sg.Session().run(sg.argsort([20.0, 10.0, 20.0]))
+        array([1, 0, 2])
+        >>> sg.Session().run(sg.argsort([20.0, 10.0, 20.0], descending=True))
+        array([0, 2, 1])
     """
     return _sorted("argsort", x, axis, descending)[1]
 
@@ -169,6 +182,12 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
 
     Raises:
         GraphError: another ``side``, or ``x1`` of more or less than one dimension.
+
+    Example:
+        >>> sg.Session().run(sg.searchsorted([1.0, 3.0, 5.0], [0.0, 3.0, 9.0]))
+        array([0, 1, 3])
+        >>> sg.Session().run(sg.searchsorted([1.0, 3.0, 5.0], [0.0, 3.0, 9.0], side="right"))
+        array([0, 2, 3])
     """
     o = FUNCTIONS
     bounds, values = operands("searchsorted", x1, x2)
@@ -197,6 +216,10 @@ def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
 
     Returns:
         bools of the shape of ``x1``.
+
+    Example:
+        >>> sg.Session().run(sg.isin([1, 2, 3, 4], [2, 4]))
+        array([False,  True, False,  True])
     """
     o = FUNCTIONS
     values, wanted = operands("isin", x1, x2)

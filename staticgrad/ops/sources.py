@@ -93,6 +93,12 @@ def placeholder(
 
     Raises:
         GraphError: an unsupported dtype, or an integer tensor that shall require a gradient.
+
+    Example:
+        >>> x = sg.placeholder((None, 2), name="x")
+        >>> sg.Session().run(x * 10, {x: [[1.0, 2.0], [3.0, 4.0]]})
+        array([[10., 20.],
+               [30., 40.]], dtype=float32)
     """
     graph = get_default_graph()
     type_ = SourceAttributes(as_shape(shape, name or "placeholder", free=True), dtype_of(dtype))
@@ -211,6 +217,12 @@ def constant(value: TensorLike, dtype: DTypeLike | None = None, *, name: str | N
     """A tensor with a fixed value; the array is copied.
 
     Without ``dtype`` Python floats are float32, ints int64, bools bool; arrays keep theirs.
+
+    Example:
+        >>> sg.constant(1.5).dtype, sg.constant([1, 2]).dtype, sg.constant(np.ones(2)).dtype
+        (dtype('float32'), dtype('int64'), dtype('float64'))
+        >>> sg.Session().run(sg.constant([[1, 2], [3, 4]], sg.float32) @ [1.0, 1.0])
+        array([3., 7.], dtype=float32)
     """
     if isinstance(value, Tensor):
         raise GraphError(f"constant: {value.name!r} is a tensor already")
@@ -232,6 +244,10 @@ def asarray(obj: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
     Raises:
         GraphError: the value is no number, array or tensor.
+
+    Example:
+        >>> sg.asarray([1.0, 2.0]).dtype, sg.asarray(np.ones(2)).dtype, sg.asarray([1, 2], dtype=sg.float32).dtype
+        (dtype('float32'), dtype('float64'), dtype('float32'))
     """
     x = lift(obj)
     return x if dtype is None or x.dtype == dtype_of(dtype) else FUNCTIONS.astype(x, dtype)
@@ -283,6 +299,14 @@ def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = 
 
     Raises:
         GraphError: a negative size.
+
+    Example:
+        >>> sg.Session().run(sg.full((2, 2), 7))
+        array([[7, 7],
+               [7, 7]])
+        >>> sg.Session().run(sg.full((2, 2), sg.constant([1.0, 2.0])))
+        array([[1., 2.],
+               [1., 2.]], dtype=float32)
     """
     if isinstance(fill_value, Tensor):
         x = fill_value if dtype is None else FUNCTIONS.astype(fill_value, dtype)
@@ -294,31 +318,58 @@ def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = 
 
 @public
 def zeros(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros.
+
+    Example:
+        >>> sg.Session().run(sg.zeros(3, dtype=sg.int32))
+        array([0, 0, 0], dtype=int32)
+    """
     return full(shape, 0, dtype=dtype)
 
 
 @public
 def ones(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor of ones."""
+    """A tensor of ones.
+
+    Example:
+        >>> sg.Session().run(sg.ones((2, 2)))
+        array([[1., 1.],
+               [1., 1.]], dtype=float32)
+    """
     return full(shape, 1, dtype=dtype)
 
 
 @public
 def empty(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
-    """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros."""
+    """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros.
+
+    Example:
+        >>> sg.empty((2, 3)).shape
+        (2, 3)
+    """
     return zeros(shape, dtype=dtype)
 
 
 @public
 def empty_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
-    """A tensor of the shape (and dtype, unless given) of ``x`` whose values do not matter; they are zeros."""
+    """A tensor of the shape (and dtype, unless given) of ``x`` whose values do not matter; they are zeros.
+
+    Example:
+        >>> y = sg.empty_like(sg.ones((2, 3), dtype=sg.int32))
+        >>> y.shape, y.dtype
+        ((2, 3), dtype('int32'))
+    """
     return zeros_like(x, dtype=dtype)
 
 
 @public
 def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Zeros of the shape (and dtype, unless given) of ``x``."""
+    """Zeros of the shape (and dtype, unless given) of ``x``.
+
+    Example:
+        >>> sg.Session().run(sg.zeros_like([1.5, 2.5]))
+        array([0., 0.], dtype=float32)
+    """
     x = lift(x)
     with x.graph:
         return full(x.shape, 0, dtype=x.dtype if dtype is None else dtype)
@@ -326,7 +377,12 @@ def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
 @public
 def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Ones of the shape (and dtype, unless given) of ``x``."""
+    """Ones of the shape (and dtype, unless given) of ``x``.
+
+    Example:
+        >>> sg.Session().run(sg.ones_like([[1, 2, 3]], dtype=sg.float32))
+        array([[1., 1., 1.]], dtype=float32)
+    """
     x = lift(x)
     with x.graph:
         return full(x.shape, 1, dtype=x.dtype if dtype is None else dtype)
@@ -334,7 +390,12 @@ def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
 @public
 def full_like(x: TensorLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
-    """One number in the shape (and dtype, unless given) of ``x``."""
+    """One number in the shape (and dtype, unless given) of ``x``.
+
+    Example:
+        >>> sg.Session().run(sg.full_like(sg.zeros(2), 7))
+        array([7., 7.], dtype=float32)
+    """
     x = lift(x)
     with x.graph:
         return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype)
@@ -377,6 +438,14 @@ def iota(shape: ShapeLike, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor
 
     Raises:
         GraphError: an axis that is out of range.
+
+    Example:
+        >>> sg.Session().run(sg.iota((2, 3)))
+        array([[0, 0, 0],
+               [1, 1, 1]])
+        >>> sg.Session().run(sg.iota((2, 3), axis=1))
+        array([[0, 1, 2],
+               [0, 1, 2]])
     """
     sizes, kind = as_shape(shape, "iota"), dtype_of(dtype)
     counted = int64 if is_short_float(kind) else kind
@@ -389,6 +458,12 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
     """Evenly spaced numbers as in ``np.arange``: from ``start`` in steps to before ``stop``; a lone one is ``stop``.
 
     A Dim counts up to a size that feeds bind. Without ``dtype``, ints give int64 and floats float32.
+
+    Example:
+        >>> sg.Session().run(sg.arange(3))
+        array([0, 1, 2])
+        >>> sg.Session().run(sg.arange(0.0, 1.0, 0.25))
+        array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
     """
     if stop is None:
         start, stop = 0, start
@@ -410,7 +485,14 @@ def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | No
 
 @public
 def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32, endpoint: bool = True) -> Tensor:
-    """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out."""
+    """``num`` evenly spaced numbers from ``start`` to ``stop``, which ``endpoint=False`` leaves out.
+
+    Example:
+        >>> sg.Session().run(sg.linspace(0.0, 1.0, 5))
+        array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+        >>> sg.Session().run(sg.linspace(0.0, 1.0, 4, endpoint=False))
+        array([0.  , 0.25, 0.5 , 0.75], dtype=float32)
+    """
     start, stop = number(start, "linspace: start"), number(stop, "linspace: stop")
     if not isinstance(num, Dim):
         (num,) = sizes(as_shape(num, "linspace"))
@@ -423,7 +505,16 @@ def linspace(start: float, stop: float, num: Size, *, dtype: DTypeLike = float32
 
 @public
 def eye(n_rows: Size, n_cols: Size | None = None, *, k: int = 0, dtype: DTypeLike = float32) -> Tensor:
-    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default."""
+    """Ones on the diagonal number ``k``, zeros elsewhere: (n_rows, n_cols), as many columns as rows by default.
+
+    Example:
+        >>> sg.Session().run(sg.eye(2))
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+        >>> sg.Session().run(sg.eye(2, 3, k=1, dtype=sg.int64))
+        array([[0, 1, 0],
+               [0, 0, 1]])
+    """
     shape, k = as_shape((n_rows, n_rows if n_cols is None else n_cols), "eye"), integer(k, "eye: k")
     if not any(isinstance(size, Dim) for size in shape):
         rows, columns = sizes(shape)

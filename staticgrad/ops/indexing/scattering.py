@@ -49,6 +49,13 @@ def scatter(x: TensorLike, index: Any, updates: TensorLike, mode: str = "set") -
     Raises:
         GraphError: another mode, updates that do not fit, a boolean mask.
         BoundsError: an integer or a constant array is out of range; other arrays are checked in the run.
+
+    Example:
+        >>> x = sg.zeros(4)
+        >>> sg.Session().run(sg.scatter(x, [0, 0, 3], [1.0, 2.0, 3.0], mode="add"))
+        array([3., 0., 0., 3.], dtype=float32)
+        >>> sg.Session().run(sg.scatter(x, slice(1, 3), 7.0))
+        array([0., 7., 7., 0.], dtype=float32)
     """
     if mode not in _MODES:
         raise GraphError(f"scatter: mode is one of {', '.join(map(repr, _MODES))}, not {mode!r}")

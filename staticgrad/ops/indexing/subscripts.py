@@ -216,6 +216,13 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
+
+    Example:
+        >>> sg.Session().run(sg.take([[1, 2, 3], [4, 5, 6]], [0, -1], axis=1))
+        array([[1, 3],
+               [4, 6]])
+        >>> sg.take(sg.zeros((10, 4)), sg.placeholder((2, 3), sg.int64), axis=0).shape
+        (2, 3, 4)
     """
     x = lift(x, graph_of((x, indices)))
     if axis is None:
@@ -239,6 +246,15 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
     Raises:
         GraphError: another number of axes.
         BoundsError: a constant index is out of range; others are checked in the run.
+
+    Example:
+        >>> x = sg.constant([[3, 1, 2], [5, 6, 4]])
+        >>> sg.Session().run(sg.take_along_axis(x, sg.argsort(x)))
+        array([[1, 2, 3],
+               [4, 5, 6]])
+        >>> sg.Session().run(sg.take_along_axis(x, [[0], [1]], axis=1))
+        array([[3],
+               [6]])
     """
     graph = graph_of((x, indices))
     with graph:

@@ -65,14 +65,28 @@ def _triangle(what: str, x: TensorLike, k: int, lower: bool) -> Tensor:
 @public
 @shown_as("TrilBackward0")
 def tril(x: TensorLike, k: int = 0) -> Tensor:
-    """The lower triangles of matrices, zero elsewhere; ``k`` diagonals above the main one belong to them."""
+    """The lower triangles of matrices, zero elsewhere; ``k`` diagonals above the main one belong to them.
+
+    Example:
+        >>> sg.Session().run(sg.tril(sg.ones((3, 3))))
+        array([[1., 0., 0.],
+               [1., 1., 0.],
+               [1., 1., 1.]], dtype=float32)
+    """
     return _triangle("tril", x, k, lower=True)
 
 
 @public
 @shown_as("TriuBackward0")
 def triu(x: TensorLike, k: int = 0) -> Tensor:
-    """The upper triangles of matrices, zero elsewhere, beginning ``k`` diagonals above the main one."""
+    """The upper triangles of matrices, zero elsewhere, beginning ``k`` diagonals above the main one.
+
+    Example:
+        >>> sg.Session().run(sg.triu(sg.ones((3, 3)), 1))
+        array([[0., 1., 1.],
+               [0., 0., 1.],
+               [0., 0., 0.]], dtype=float32)
+    """
     return _triangle("triu", x, k, lower=False)
 
 
@@ -224,6 +238,13 @@ def meshgrid(*arrays: TensorLike, indexing: str = "xy") -> list[Tensor]:
 
     Raises:
         GraphError: another ``indexing``, or arrays that have not one dimension.
+
+    Example:
+        >>> x, y = sg.meshgrid([1, 2, 3], [10, 20])
+        >>> sg.Session().run([x, y])
+        [array([[1, 2, 3],
+               [1, 2, 3]]), array([[10, 10, 10],
+               [20, 20, 20]])]
     """
     o = FUNCTIONS
     if indexing not in ("xy", "ij"):

@@ -217,5 +217,9 @@ def logsumexp(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Te
     """log(sum(exp(x))) along ``axis``, without overflow; its gradient is the softmax, finite at infinities too.
 
     Of no elements it is -infinity.
+
+    Example:
+        >>> sg.Session().run(sg.logsumexp([[0.0, 0.0], [99.0, 99.0]], axis=1)).round(3)
+        array([ 0.693, 99.693], dtype=float32)
     """
     return reduced(LOGSUMEXP, accepted("logsumexp", FLOAT, x)[0], axis, keepdims)

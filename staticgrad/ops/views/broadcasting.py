@@ -61,6 +61,12 @@ def broadcast_to(x: TensorLike, shape: ShapeLike) -> Tensor:
 
     Raises:
         GraphError: the tensor does not broadcast to the shape.
+
+    Example:
+        >>> sg.Session().run(sg.broadcast_to([1.0, 2.0], (3, 2)))
+        array([[1., 2.],
+               [1., 2.],
+               [1., 2.]], dtype=float32)
     """
     x = lift(x)
     target = as_shape(shape, "broadcast_to")
@@ -73,6 +79,14 @@ def broadcast_arrays(*arrays: TensorLike) -> list[Tensor]:
 
     Raises:
         GraphError: shapes that do not broadcast.
+
+    Example:
+        >>> rows, columns = sg.broadcast_arrays([[1], [2]], [10.0, 20.0, 30.0])
+        >>> rows.shape, columns.shape
+        ((2, 3), (2, 3))
+        >>> sg.Session().run(rows)
+        array([[1, 1, 1],
+               [2, 2, 2]])
     """
     graph = graph_of(arrays)
     with graph:

@@ -99,6 +99,14 @@ def concat(arrays: Sequence[TensorLike], axis: int | None = 0) -> Tensor:
 
     Raises:
         GraphError: no tensors, or shapes that differ elsewhere than along ``axis``.
+
+    Example:
+        >>> sg.Session().run(sg.concat([[[1, 2]], [[3, 4], [5, 6]]]))
+        array([[1, 2],
+               [3, 4],
+               [5, 6]])
+        >>> sg.Session().run(sg.concat([[[1, 2]], [[3, 4]]], axis=1))
+        array([[1, 2, 3, 4]])
     """
     xs = _several("concat", arrays)
     if axis is None:
@@ -146,6 +154,14 @@ def stack(arrays: Sequence[TensorLike], axis: int = 0) -> Tensor:
 
     Raises:
         GraphError: no tensors, or different shapes.
+
+    Example:
+        >>> sg.Session().run(sg.stack([[1, 2], [3, 4]]))
+        array([[1, 2],
+               [3, 4]])
+        >>> sg.Session().run(sg.stack([[1, 2], [3, 4]], axis=1))
+        array([[1, 3],
+               [2, 4]])
     """
     xs = _several("stack", arrays)
     return declare(STACK, xs, ConcatAttributes(normalize_axis(axis, xs[0].ndim + 1, "stack")))
@@ -165,6 +181,11 @@ def unstack(x: TensorLike, axis: int = 0) -> list[Tensor]:
 
     Raises:
         GraphError: the size of the axis is bound by feeds.
+
+    Example:
+        >>> x, y = sg.unstack(sg.constant([[1, 2], [3, 4]]), axis=1)
+        >>> sg.Session().run([x, y])
+        [array([1, 3]), array([2, 4])]
     """
     x = lift(x)
     i = normalize_axis(axis, x.ndim, "unstack")
@@ -179,6 +200,12 @@ def split(x: TensorLike, indices_or_sections: int | Sequence[int], axis: int = 0
 
     Raises:
         GraphError: the size is no multiple of the number of parts.
+
+    Example:
+        >>> [part.shape for part in sg.split(sg.zeros(6), 3)]
+        [(2,), (2,), (2,)]
+        >>> [part.shape for part in sg.split(sg.zeros((2, 6)), [1, 4], axis=1)]
+        [(2, 1), (2, 3), (2, 2)]
     """
     x = lift(x)
     i = normalize_axis(axis, x.ndim, "split")
@@ -206,6 +233,13 @@ def roll(x: TensorLike, shift: int | tuple[int, ...], axis: int | tuple[int, ...
     """The elements moved on by ``shift`` places along ``axis``, those at the end to the front.
 
     Without ``axis`` the flattened tensor is rolled. A size that feeds bind must not be below the shift.
+
+    Example:
+        >>> sg.Session().run(sg.roll([1, 2, 3, 4], 1))
+        array([4, 1, 2, 3])
+        >>> sg.Session().run(sg.roll([[1, 2], [3, 4]], -1, axis=0))
+        array([[3, 4],
+               [1, 2]])
     """
     x = y = lift(x)
     if axis is None:

@@ -65,6 +65,10 @@ def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
 
     Raises:
         GraphError: ``axes`` is no permutation of the axes.
+
+    Example:
+        >>> sg.permute_dims(sg.zeros((2, 3, 4)), (2, 0, 1)).shape
+        (4, 2, 3)
     """
     y = lift(x)
     perm = tuple(normalize_axis(axis, y.ndim, "permute_dims") for axis in integers(axes, "permute_dims: axes"))
@@ -74,7 +78,13 @@ def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
 
 @public
 def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
-    """``permute_dims``; without ``axes`` their order is reversed."""
+    """``permute_dims``; without ``axes`` their order is reversed.
+
+    Example:
+        >>> x = sg.zeros((2, 3, 4))
+        >>> sg.transpose(x).shape, sg.transpose(x, (0, 2, 1)).shape
+        ((4, 3, 2), (2, 4, 3))
+    """
     x = lift(x)
     return permute_dims(x, tuple(reversed(range(x.ndim))) if axes is None else axes)
 
@@ -86,6 +96,10 @@ def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
 
     Raises:
         GraphError: an axis that is out of range.
+
+    Example:
+        >>> sg.swapaxes(sg.zeros((2, 3, 4)), 0, -1).shape
+        (4, 3, 2)
     """
     x = lift(x)
     a, b = normalize_axis(axis1, x.ndim, "swapaxes"), normalize_axis(axis2, x.ndim, "swapaxes")
@@ -101,6 +115,13 @@ def matrix_transpose(x: TensorLike) -> Tensor:
 
     Raises:
         GraphError: fewer than two axes.
+
+    Example:
+        >>> sg.Session().run(sg.matrix_transpose([[[1, 2], [3, 4]]]))
+        array([[[1, 3],
+                [2, 4]]])
+        >>> sg.matrix_transpose(sg.zeros((5, 2, 3))).shape
+        (5, 3, 2)
     """
     x = lift(x)
     if x.ndim < 2:
@@ -114,6 +135,11 @@ def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tu
 
     Raises:
         GraphError: an axis that is out of range or given twice, or another number of places than of axes.
+
+    Example:
+        >>> x = sg.zeros((2, 3, 4))
+        >>> sg.moveaxis(x, 0, -1).shape, sg.moveaxis(x, (0, 1), (1, 2)).shape
+        ((3, 4, 2), (4, 2, 3))
     """
     x = lift(x)
     sources, places = integers(source, "moveaxis: source"), integers(destination, "moveaxis: destination")

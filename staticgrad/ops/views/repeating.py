@@ -27,6 +27,12 @@ def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
 
     Raises:
         GraphError: a negative number.
+
+    Example:
+        >>> sg.Session().run(sg.tile([1, 2], 3))
+        array([1, 2, 1, 2, 1, 2])
+        >>> sg.tile(sg.zeros((2, 3)), (2, 1)).shape
+        (4, 3)
     """
     x = lift(x)
     counts = as_shape(repetitions, "tile: repetitions")
@@ -59,6 +65,14 @@ def repeat(x: TensorLike, repeats: int | Sequence[int] | Array, axis: int | None
 
     Raises:
         GraphError: a negative number, a tensor, or another number of numbers than the axis has elements.
+
+    Example:
+        >>> sg.Session().run(sg.repeat([1, 2, 3], 2))
+        array([1, 1, 2, 2, 3, 3])
+        >>> sg.Session().run(sg.repeat([[1, 2], [3, 4]], [1, 2], axis=0))
+        array([[1, 2],
+               [3, 4],
+               [3, 4]])
     """
     x = lift(x)
     if axis is None:

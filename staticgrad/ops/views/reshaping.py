@@ -72,6 +72,13 @@ def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
 
     Raises:
         GraphError: the shape has another number of elements, or -1 twice.
+
+    Example:
+        >>> sg.Session().run(sg.reshape([1, 2, 3, 4, 5, 6], (2, -1)))
+        array([[1, 2, 3],
+               [4, 5, 6]])
+        >>> sg.placeholder((sg.dim("n"), 3, 4)).reshape(-1, 12).shape
+        (n, 12)
     """
     x = lift(x)
     wanted: list[Any] = list(shape) if np.iterable(shape) else [shape]
@@ -99,6 +106,11 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
     Raises:
         GraphError: an axis that is out of range, or ``start_dim`` behind ``end_dim``.
+
+    Example:
+        >>> x = sg.zeros((2, 3, 4))
+        >>> sg.flatten(x).shape, sg.flatten(x, 1).shape
+        ((24,), (2, 12))
     """
     tensor: Tensor = lift(x)
     shape = tensor.shape
@@ -119,6 +131,11 @@ def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
 
     Raises:
         GraphError: an axis that is out of range or given twice.
+
+    Example:
+        >>> x = sg.zeros((2, 3))
+        >>> sg.expand_dims(x).shape, sg.expand_dims(x, -1).shape, sg.expand_dims(x, (0, 3)).shape
+        ((1, 2, 3), (2, 3, 1), (1, 2, 3, 1))
     """
     x = lift(x)
     many = integers(axis, "expand_dims: axis")
@@ -139,6 +156,11 @@ def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
 
     Raises:
         GraphError: a named axis has another size.
+
+    Example:
+        >>> x = sg.zeros((1, 3, 1))
+        >>> sg.squeeze(x).shape, sg.squeeze(x, axis=0).shape
+        ((3,), (3, 1))
     """
     x = lift(x)
     if axis is None:

@@ -152,6 +152,14 @@ def flip(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
 
     Raises:
         GraphError: an axis that is out of range.
+
+    Example:
+        >>> sg.Session().run(sg.flip([[1, 2], [3, 4]]))
+        array([[4, 3],
+               [2, 1]])
+        >>> sg.Session().run(sg.flip([[1, 2], [3, 4]], axis=1))
+        array([[2, 1],
+               [4, 3]])
     """
     x = y = lift(x)
     for i in normalize_axes(axis, y.ndim, "flip"):
@@ -257,6 +265,12 @@ def pad(
 
     Raises:
         GraphError: a negative width, or not as many pairs as axes.
+
+    Example:
+        >>> sg.Session().run(sg.pad([1, 2], (1, 2), value=9))
+        array([9, 1, 2, 9, 9])
+        >>> sg.pad(sg.zeros((2, 3)), ((0, 1), (2, 2))).shape
+        (3, 7)
     """
     x = lift(x)
     items: list[Any] = list(pad_width) if np.iterable(pad_width) else [pad_width]
