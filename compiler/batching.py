@@ -63,15 +63,17 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
         GraphError (when called): no argument has examples, their numbers differ, an axis does not exist, or ``fn``
             writes a variable or registers a hook. Random ops draw for each example by itself.
 
-    >>> import numpy as np
-    >>> import staticgrad as sg
-    >>> with sg.Graph() as g:
-    ...     xs = sg.constant(np.arange(6.0).reshape(3, 2))
-    ...     slopes = sg.vmap(lambda x: sg.gradients(sg.sum(x**3), [x])[0])(xs)
-    >>> sg.Session(g).run(slopes)
-    array([[ 0.,  3.],
-           [12., 27.],
-           [48., 75.]])
+    Example:
+        >>> w = sg.constant([1.0, 2.0])
+        >>> xs, ys = sg.constant([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), sg.constant([0.0, 0.0, 1.0])
+        >>> per_example = sg.vmap(lambda x, y: sg.gradients((x @ w - y) ** 2, [w])[0])(xs, ys)
+        >>> sg.Session().run(per_example)
+        array([[2., 0.],
+               [0., 4.],
+               [4., 4.]], dtype=float32)
+        >>> distances = sg.vmap(lambda a, b: sg.sum((a - b) ** 2), in_axes=(0, None))(xs, w)
+        >>> sg.Session().run(distances)
+        array([4., 2., 1.], dtype=float32)
     """
 
     def mapped(*args: Any) -> Any:

@@ -36,10 +36,7 @@ DIRECTIONS = 3
 def check_gradients(
     fn_or_outputs: Callable[..., Any] | Any, inputs: Sequence[Any] | Mapping[Tensor, Any], order: int = 2, seed: int = 0
 ) -> None:
-    """Compare derivatives with finite differences.
-
-    >>> import numpy as np, staticgrad as sg
-    >>> sg.check_gradients(lambda x, y: sg.sin(x) * y, [np.ones((2, 3)), np.ones(3)])
+    """Compare derivatives with finite differences; where they agree nothing happens.
 
     Args:
         fn_or_outputs: a function of tensors that gives tensors (any nest); or such a nest, declared already.
@@ -52,6 +49,14 @@ def check_gradients(
     Raises:
         GradientError: a derivative disagrees; which, and with which numbers.
         GraphError: nothing floating to derive, or by.
+
+    Example:
+        >>> sg.check_gradients(lambda x, y: sg.sin(x) * y, [np.ones((2, 3)), np.ones(3)])
+        >>> wrong = sg.custom_gradient(lambda x: (x**2, lambda ct: ct * x))
+        >>> sg.check_gradients(wrong, [np.ones(3)])
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.GradientError: ...
     """
     if callable(fn_or_outputs) and not isinstance(fn_or_outputs, Tensor | Node):
         graph, outputs, feeds = _declared(fn_or_outputs, inputs)

@@ -40,8 +40,9 @@ def finfo(type: Any) -> np.finfo[Any]:
     Raises:
         GraphError: the dtype is not floating.
 
-    >>> finfo("float32").bits
-    32
+    Example:
+        >>> sg.finfo("float32").bits, float(sg.finfo(sg.float16).eps)
+        (32, 0.0009765625)
     """
     dtype = _dtype_in(type)
     if not is_floating(dtype):
@@ -60,8 +61,9 @@ def iinfo(type: Any) -> np.iinfo[Any]:
     Raises:
         GraphError: the dtype is no integer.
 
-    >>> iinfo("uint8").max
-    255
+    Example:
+        >>> sg.iinfo("uint8").max, sg.iinfo(sg.constant(1)).bits
+        (255, 64)
     """
     dtype = _dtype_in(type)
     if not is_integer(dtype):
@@ -79,8 +81,9 @@ def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...
     Raises:
         GraphError: no such kind.
 
-    >>> isdtype("int64", "integral"), isdtype("int64", ("bool", "real floating"))
-    (True, False)
+    Example:
+        >>> sg.isdtype("int64", "integral"), sg.isdtype("int64", ("bool", "real floating"))
+        (True, False)
     """
     given = numpy_dtype(dtype)
     if isinstance(kind, tuple):
@@ -93,8 +96,9 @@ def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...
 def can_cast(from_: Any, to: DTypeLike) -> bool:
     """Whether promotion may turn a dtype, or the dtype of a tensor or array, into another.
 
-    >>> can_cast("int32", "float64"), can_cast("float64", "int32")
-    (True, False)
+    Example:
+        >>> sg.can_cast("int32", "float64"), sg.can_cast("float64", "int32")
+        (True, False)
     """
     return np.can_cast(_dtype_in(from_), dtype_of(to))
 
@@ -105,8 +109,11 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype:
     Raises:
         GraphError: nothing is given, or something that has no dtype.
 
-    >>> result_type("int32", "float32").name, result_type("float32", 2.0).name, result_type(1, 2.0).name
-    ('float64', 'float32', 'float32')
+    Example:
+        >>> sg.result_type("int32", "float32").name, sg.result_type("float32", 2.0).name
+        ('float64', 'float32')
+        >>> sg.result_type(sg.constant([1, 2]), sg.constant(2.0)).name
+        'float64'
     """
     if not arrays_and_dtypes:
         raise GraphError("result_type: expected at least one tensor, dtype or number")

@@ -82,7 +82,15 @@ def _is_inside(file: str) -> bool:
 
 
 class StaticGradError(Exception):
-    """The base of every error of this package. ``source`` is the user's line that declared what is at fault."""
+    """The base of every error of this package. ``source`` is the user's line that declared what is at fault.
+
+    Example:
+        >>> try:
+        ...     sg.reshape([1, 2, 3], (2, 2))
+        ... except sg.StaticGradError as error:
+        ...     print(type(error).__name__, error.source is not None)
+        GraphError True
+    """
 
     def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
         self.source = source
@@ -105,42 +113,115 @@ def called_for(what: str, source: SourceLine | None) -> Iterator[None]:
 
 
 class GraphError(StaticGradError, ValueError):
-    """A bad declaration: shapes, dtypes, tensors of two graphs, a finalized graph."""
+    """A bad declaration: shapes, dtypes, tensors of two graphs, a finalized graph.
+
+    Example:
+        >>> sg.zeros((2, 3)) @ sg.zeros((2, 3))
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.GraphError: matmul: summed sizes of float32[2, 3] and float32[2, 3]: expected 3, actual 2...
+    """
 
     def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
         super().__init__(message, source=source if source is not None else user_source())
 
 
 class GradientError(StaticGradError, RuntimeError):
-    """A gradient was asked for where there is none."""
+    """A gradient was asked for where there is none.
+
+    Example:
+        >>> sg.gradients(sg.argmax([1.0, 2.0]), sg.constant(1.0))
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.GradientError: ys: only floating-point tensors have gradients: 'argmax' is int64...
+    """
 
 
 class BuffersFreedError(StaticGradError, RuntimeError):
-    """A backward would read values that an earlier backward gave back."""
+    """A backward would read values that an earlier backward gave back.
+
+    Example:
+        >>> w = sg.Variable(3.0)
+        >>> tape = sg.Session().forward(loss := w * w)
+        >>> tape.backward(loss)
+        >>> tape.backward(loss)
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.BuffersFreedError: Trying to backward through the graph a second time...
+    """
 
 
 class StateChangedError(StaticGradError, RuntimeError):
-    """A variable that a tape saved has changed since."""
+    """A variable that a tape saved has changed since.
+
+    Example:
+        >>> w = sg.Variable(3.0)
+        >>> sess = sg.Session()
+        >>> tape = sess.forward(loss := w * w)
+        >>> sess.set(w, 4.0)
+        >>> tape.backward(loss)
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.StateChangedError: variable 'variable' was written after this tape's forward...
+    """
 
 
 class FeedError(StaticGradError, ValueError):
-    """A missing, doubled or foreign feed, or one of a wrong shape or dtype."""
+    """A missing, doubled or foreign feed, or one of a wrong shape or dtype.
+
+    Example:
+        >>> x = sg.placeholder((2,), name="x")
+        >>> sg.Session().run(x * 2, {x: [1.0, 2.0, 3.0]})
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.FeedError: feed of 'x': wrong shape...
+    """
 
 
 class FetchError(StaticGradError, ValueError):
-    """Something was fetched that is not a tensor or an op of this graph."""
+    """Something was fetched that is not a tensor or an op of this graph.
+
+    Example:
+        >>> sg.Session().run(3.0)
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.FetchError: cannot fetch 3.0: expected tensors and ops of the session's graph
+    """
 
 
 class BoundsError(StaticGradError, IndexError):
-    """An index or a class label out of range."""
+    """An index or a class label out of range.
+
+    Example:
+        >>> sg.take([1.0, 2.0], 5)
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.BoundsError: index: index 5 is out of range for size 2...
+    """
 
 
 class NumericsError(StaticGradError, FloatingPointError):
-    """``check_numerics=True``: the first op that made a NaN or an infinity."""
+    """``check_numerics=True``: the first op that made a NaN or an infinity.
+
+    Example:
+        >>> x = sg.placeholder(())
+        >>> sess = sg.Session(check_numerics=True)
+        >>> sess.run(sg.log(x), {x: -1.0})
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.NumericsError: op 'log' ('log') made a NaN or infinity...
+    """
 
 
 class FormatError(StaticGradError, ValueError):
-    """A damaged or foreign file."""
+    """A damaged or foreign file.
+
+    Example:
+        >>> sg.parse("no graph")
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.FormatError: line 1: expected a node at 'no graph'
+    """
 
 
 class PromotionWarning(UserWarning):

@@ -876,6 +876,14 @@ def no_grad(fn: Any = None) -> Any:
 
     ``with sg.no_grad():`` is for a block; ``@sg.no_grad()`` or ``@sg.no_grad`` before a function for its calls, or for
     the steps of its generators.
+
+    Example:
+        >>> x = sg.constant(3.0)
+        >>> with sg.no_grad():
+        ...     factor = x * 2
+        >>> (dx,) = sg.gradients(factor * x, [x])
+        >>> sg.Session().run(dx)
+        array(6., dtype=float32)
     """
     return GradMode(False) if fn is None else GradMode(False)(fn)
 
@@ -885,7 +893,17 @@ def enable_grad(fn: None = None) -> GradMode: ...
 @overload
 def enable_grad(fn: F) -> F: ...
 def enable_grad(fn: Any = None) -> Any:
-    """Undo ``no_grad`` for a block inside it, or as a decorator for the calls of a function."""
+    """Undo ``no_grad`` for a block inside it, or as a decorator for the calls of a function.
+
+    Example:
+        >>> x = sg.Variable(3.0)
+        >>> with sg.no_grad():
+        ...     a = x * 2
+        ...     with sg.enable_grad():
+        ...         b = x * 2
+        >>> a.requires_grad, b.requires_grad
+        (False, True)
+    """
     return GradMode(True) if fn is None else GradMode(True)(fn)
 
 

@@ -3,12 +3,11 @@
 Matrices are the last two axes, leading axes a batch. Where NumPy raises ``LinAlgError`` the result has NaN or infinity,
 which ``check_numerics=True`` finds.
 
->>> import numpy as np, staticgrad as sg
->>> with sg.Graph() as g:
-...     a = sg.placeholder((2, 2), sg.float64)
-...     x = sg.linalg.solve(a, sg.constant(np.array([3.0, 5.0])))
->>> sg.Session(g).run(x, {a: np.array([[1.0, 1.0], [1.0, 2.0]])})
-array([1., 2.])
+Example:
+    >>> a = sg.placeholder((2, 2), sg.float64)
+    >>> x = sg.linalg.solve(a, np.array([3.0, 5.0]))
+    >>> sg.Session().run(x, {a: np.array([[1.0, 1.0], [1.0, 2.0]])})
+    array([1., 2.])
 """
 
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot

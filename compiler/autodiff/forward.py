@@ -51,6 +51,12 @@ def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
     Raises:
         GradientError: a y or an x is not floating, or an op without a derivative is on the way.
         GraphError: tensors of different graphs, tangents that don't fit.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0, 3.0])
+        >>> (dy,) = sg.jvp(x**2, [x], [[1.0, 0.0, -1.0]])
+        >>> sg.Session().run(dy)
+        array([ 2.,  0., -6.], dtype=float32)
     """
     outputs, inputs = tensor_list(ys, "ys"), tensor_list(xs, "xs")
     directions = parallel_list(tangents, inputs, isinstance(xs, (list, tuple)), "tangents", "x")
@@ -79,6 +85,14 @@ def jacobian(y: Any, x: Tensor | Node | Sequence[Tensor | Node]) -> Tensor | lis
     Raises:
         GradientError: y or an x is not floating, or an op without a derivative is on the way.
         GraphError: a size that is known only when fed.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0])
+        >>> y = sg.stack([x[0] * x[1], x[0] + x[1], x[0] ** 2])
+        >>> sg.Session().run(sg.jacobian(y, x))
+        array([[2., 1.],
+               [1., 1.],
+               [2., 0.]], dtype=float32)
     """
     output, inputs = _lone(y, "jacobian: y"), tensor_list(x, "x")
     rows = _fixed(output)
@@ -96,6 +110,12 @@ def hessian(y: Any, x: Any) -> Tensor:
     Raises:
         GradientError: y or x is not floating, or an op without a derivative is on the way.
         GraphError: y has more than one element, or a size is known only when fed.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0])
+        >>> sg.Session().run(sg.hessian(x[0] ** 2 * x[1], x))
+        array([[4., 2.],
+               [2., 0.]], dtype=float32)
     """
     output, variable = _lone(y, "hessian: y"), _lone(x, "hessian: x")
     if output.size != 1:

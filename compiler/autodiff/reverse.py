@@ -56,6 +56,15 @@ def gradients(
     Raises:
         GradientError: a y or an x is not floating, an op without a derivative is on the way, an unconnected x.
         GraphError: tensors of different graphs, weights that don't fit.
+
+    Example:
+        >>> x, y = sg.constant([1.0, 2.0]), sg.constant(3.0)
+        >>> dx, dy = sg.gradients(sg.sum(x**2) * y, [x, y])
+        >>> sg.Session().run([dx, dy])
+        [array([ 6., 12.], dtype=float32), array(5., dtype=float32)]
+        >>> (d2x,) = sg.gradients(dx, [x])
+        >>> sg.Session().run(d2x)
+        array([6., 6.], dtype=float32)
     """
     if unconnected_gradients not in ("none", "zero", "error"):
         raise GraphError(f'unconnected_gradients: expected "none", "zero" or "error", actual {unconnected_gradients!r}')

@@ -31,6 +31,12 @@ def checkpoint(fn: Callable[..., T], *inputs: Any) -> T:
 
     Raises:
         GraphError: ``fn`` is not callable.
+
+    Example:
+        >>> x = sg.constant([0.5, 1.0])
+        >>> y = sg.checkpoint(lambda x: sg.exp(sg.sin(x)), x)
+        >>> sg.Session().run(sg.gradients(y, [x])[0]).round(3)
+        array([1.417, 1.253], dtype=float32)
     """
     if not callable(fn):
         raise GraphError(f"checkpoint: expected a function and its operands, actual {fn!r}")

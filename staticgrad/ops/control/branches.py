@@ -89,6 +89,15 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
 
     Raises:
         GraphError: the branches differ, or the predicate is no bool of shape ().
+
+    Example:
+        >>> x = sg.placeholder(())
+        >>> y = sg.cond(x > 0, lambda: sg.sqrt(x), lambda: -x)
+        >>> sess = sg.Session()
+        >>> sess.run([y, sg.gradients(y, [x])], {x: 4.0})
+        [array(2., dtype=float32), [array(0.25, dtype=float32)]]
+        >>> sess.run([y, sg.gradients(y, [x])], {x: -3.0})
+        [array(3., dtype=float32), [array(-1., dtype=float32)]]
     """
     outer = graph_of((pred,)) if isinstance(pred, (Tensor, Node)) else get_default_graph()
     with outer:

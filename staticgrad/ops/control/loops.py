@@ -150,6 +150,14 @@ def scan(
 
     Raises:
         GraphError: the carry changes its structure or a type, lengths differ, or a variable is written in ``fn``.
+
+    Example:
+        >>> total, totals = sg.scan(lambda carry, x: (carry + x, carry + x), 0.0, sg.constant([1.0, 2.0, 3.0]))
+        >>> sg.Session().run([total, totals])
+        [array(6., dtype=float32), array([1., 3., 6.], dtype=float32)]
+        >>> _, fibonacci = sg.scan(lambda c, _: ((c[1], c[0] + c[1]), c[0]), (1, 1), length=8)
+        >>> sg.Session().run(fibonacci)
+        array([ 1,  1,  2,  3,  5,  8, 13, 21])
     """
     leaves, rows = nest.flatten(init), nest.flatten(xs)
     outer = graph_of([*leaves, *rows])
@@ -180,6 +188,11 @@ def map_(fn: Callable[[Any], Any], xs: Any) -> Any:
 
     Raises:
         GraphError: as ``scan``.
+
+    Example:
+        >>> rows = sg.constant([[1.0, 2.0], [3.0, 4.0]])
+        >>> sg.Session().run(sg.map(lambda row: sg.sum(row), rows))
+        array([3., 7.], dtype=float32)
     """
     _, ys = scan(lambda carry, x: (carry, fn(x)), (), xs)
     return ys
@@ -206,6 +219,15 @@ def while_loop(
 
     Raises:
         GraphError: the state changes its structure or a type, or the condition is no bool of shape ().
+
+    Example:
+        >>> steps, x = sg.while_loop(lambda s: s[1] > 1.0, lambda s: (s[0] + 1, s[1] / 2), (0, sg.constant(10.0)))
+        >>> sg.Session().run([steps, x])
+        [array(4), array(0.625, dtype=float32)]
+        >>> x0 = sg.constant(3.0)
+        >>> x = sg.while_loop(lambda x: x < 100.0, lambda x: x * x, x0, max_steps=10)
+        >>> sg.Session().run([x, *sg.gradients(x, [x0])])
+        [array(6561., dtype=float32), array(17496., dtype=float32)]
     """
     most = None if max_steps is None else integer(max_steps, "while_loop: max_steps", 0)
     leaves = nest.flatten(init)
