@@ -83,7 +83,14 @@ def tanh(input: TensorLike) -> Tensor:
 
 
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``."""
+    """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``.
+
+    Example:
+        >>> x = sg.constant([[3.0, 4.0], [0.0, 0.0]])
+        >>> sg.Session().run(sg.nn.normalize(x))
+        array([[0.6, 0.8],
+               [0. , 0. ]], dtype=float32)
+    """
     o, p = FUNCTIONS, number(p, "normalize: p")
     return rounded_once(lambda x: x / o.maximum(o.vector_norm(x, dim, keepdims=True, ord=p), eps), lift(input))
 

@@ -50,6 +50,14 @@ def pad(input: TensorLike, pad: Sequence[int], mode: PadMode = "constant", value
 
     Raises:
         GraphError: an odd number of counts or too many, more taken away than there is, or an axis that is too short.
+
+    Example:
+        >>> x = sg.constant([[1, 2, 3]])
+        >>> sg.Session().run(sg.nn.pad(x, (1, 2)))
+        array([[0, 1, 2, 3, 0, 0]])
+        >>> sg.Session().run(sg.nn.pad(x, (1, 1, 0, 1), mode="replicate"))
+        array([[1, 1, 2, 3, 3],
+               [1, 1, 2, 3, 3]])
     """
     o = FUNCTIONS
     x = lift(input)

@@ -147,6 +147,13 @@ def interpolate(
 
     Raises:
         GraphError: sizes that are not known or empty, an unknown mode, or one that averages an image of integers.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 3.0]]])
+        >>> sg.Session().run(sg.nn.interpolate(x, scale_factor=2))
+        array([[[1., 1., 3., 3.]]], dtype=float32)
+        >>> sg.Session().run(sg.nn.interpolate(x, size=4, mode="linear"))
+        array([[[1. , 1.5, 2.5, 3. ]]], dtype=float32)
     """
     x = lift(input)
     new, factors = _resized(x, size, scale_factor)

@@ -315,6 +315,11 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 
     Raises:
         GraphError: sizes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[1.0, 2.0]])
+        >>> sg.Session().run(sg.nn.linear(x, [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [0.0, 0.0, 10.0]))
+        array([[ 1.,  2., 13.]], dtype=float32)
     """
     o = FUNCTIONS
     x, w, *b = lift_all((input, weight) if bias is None else (input, weight, bias), what="linear")

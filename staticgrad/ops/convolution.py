@@ -537,6 +537,15 @@ def conv2d(
 
     Raises:
         GraphError: sizes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]])
+        >>> sg.Session().run(sg.nn.conv2d(x, [[[[1.0, 0.0], [0.0, -1.0]]]]))
+        array([[[-4., -4.]]], dtype=float32)
+        >>> sg.nn.conv2d(sg.zeros((8, 3, 32, 32)), sg.zeros((16, 3, 3, 3)), padding="same").shape
+        (8, 16, 32, 32)
+        >>> sg.nn.conv2d(sg.zeros((8, 4, 32, 32)), sg.zeros((8, 1, 3, 3)), groups=4).shape
+        (8, 8, 30, 30)
     """
     what = "conv2d"
     x, w, given, added = _operands(what, 4, input, weight, bias)
@@ -571,6 +580,14 @@ def conv_transpose2d(
 
     Raises:
         GraphError: sizes that do not agree, or an output padding that is not below the stride or the dilation.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 2.0]]])
+        >>> sg.Session().run(sg.nn.conv_transpose2d(x, [[[[1.0, 10.0]]]], stride=2))
+        array([[[ 1., 10.,  2., 20.]]], dtype=float32)
+        >>> x, weight = sg.zeros((8, 16, 7, 7)), sg.zeros((16, 4, 3, 3))
+        >>> sg.nn.conv_transpose2d(x, weight, stride=2, padding=1, output_padding=1).shape
+        (8, 4, 14, 14)
     """
     what = "conv_transpose2d"
     y, w, given, added = _operands(what, 4, input, weight, bias)
@@ -622,6 +639,13 @@ def conv1d(
 
     Raises:
         GraphError: sizes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 2.0, 3.0, 4.0]]])
+        >>> sg.Session().run(sg.nn.conv1d(x, [[[1.0, -1.0]]]))
+        array([[[-1., -1., -1.]]], dtype=float32)
+        >>> sg.nn.conv1d(sg.zeros((8, 3, 100)), sg.zeros((16, 3, 5)), stride=2, padding=2).shape
+        (8, 16, 50)
     """
     o, what = FUNCTIONS, "conv1d"
     x, w, given, added = _operands(what, 3, input, weight, bias)
@@ -658,6 +682,10 @@ def conv3d(
 
     Raises:
         GraphError: sizes that do not agree, or a kernel whose depth is not known.
+
+    Example:
+        >>> sg.nn.conv3d(sg.zeros((2, 3, 8, 32, 32)), sg.zeros((4, 3, 3, 3, 3)), padding=1).shape
+        (2, 4, 8, 32, 32)
     """
     what = "conv3d"
     x, w, given, added = _operands(what, 5, input, weight, bias)

@@ -462,6 +462,13 @@ def dropout(
 
     Raises:
         GraphError: ``p`` is no probability, or the input is not floating.
+
+    Example:
+        >>> x = sg.ones(6)
+        >>> sg.Session(seed=0).run(sg.nn.dropout(x, p=0.5))
+        array([2., 0., 2., 2., 0., 0.], dtype=float32)
+        >>> sg.Session().run(sg.nn.dropout(x, training=False))
+        array([1., 1., 1., 1., 1., 1.], dtype=float32)
     """
     x = lift(input)
     refuse_in_place("dropout", inplace)

@@ -378,6 +378,14 @@ def max_pool2d(
 
     Raises:
         GraphError: a window that does not fit.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 8.0, 7.0]]])
+        >>> values, places = sg.nn.max_pool2d(x, 2, return_indices=True)
+        >>> sg.Session().run([values, places])
+        [array([[[6., 8.]]], dtype=float32), array([[[5, 6]]])]
+        >>> sg.nn.max_pool2d(sg.zeros((8, 3, 32, 32)), 3, stride=2, padding=1).shape
+        (8, 3, 16, 16)
     """
     x = lift(input)
     attrs = _pool_window(x, kernel_size, stride, padding, dilation, ceil_mode, -math.inf, "max_pool2d")
@@ -497,6 +505,13 @@ def avg_pool2d(
 
     Raises:
         GraphError: a window that does not fit, or a divisor of zero.
+
+    Example:
+        >>> x = sg.constant([[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]])
+        >>> sg.Session().run(sg.nn.avg_pool2d(x, 2))
+        array([[[3.5, 5.5]]], dtype=float32)
+        >>> sg.nn.avg_pool2d(sg.zeros((8, 3, 32, 32)), 3, stride=2, padding=1).shape
+        (8, 3, 16, 16)
     """
     what = "avg_pool2d"
     x = lift(input)
@@ -545,6 +560,13 @@ def adaptive_avg_pool2d(input: TensorLike, output_size: int | Sequence[int | Non
 
     Raises:
         GraphError: an image whose size is not known, or an empty result.
+
+    Example:
+        >>> x = sg.constant(np.arange(12.0).reshape(1, 1, 3, 4))
+        >>> sg.Session().run(sg.nn.adaptive_avg_pool2d(x, (1, 2)))
+        array([[[[4.5, 6.5]]]])
+        >>> sg.nn.adaptive_avg_pool2d(sg.zeros((8, 16, 7, 7)), 1).shape
+        (8, 16, 1, 1)
     """
     o, what = FUNCTIONS, "adaptive_avg_pool2d"
     x = lift(input)

@@ -124,6 +124,13 @@ def one_hot(input: TensorLike, num_classes: Size = -1, *, dtype: DTypeLike = int
     Raises:
         GraphError: labels that are no integers, or ``num_classes=-1`` for labels that are not constant.
         BoundsError: a constant label is out of range; others are checked in the run.
+
+    Example:
+        >>> sg.Session().run(sg.nn.one_hot([0, 2], num_classes=3))
+        array([[1, 0, 0],
+               [0, 0, 1]])
+        >>> sg.nn.one_hot(sg.placeholder((8, 5), sg.int32), 10, dtype=sg.float32).shape
+        (8, 5, 10)
     """
     labels = operands("one_hot", input)[0]
     known = all_values(labels)

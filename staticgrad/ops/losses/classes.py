@@ -352,6 +352,17 @@ def cross_entropy(
 
     Raises:
         GraphError: shapes that do not agree, an unknown reduction, a smoothing outside of [0, 1].
+
+    Example:
+        >>> logits = sg.constant([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+        >>> loss = sg.nn.cross_entropy(logits, [0, 2])
+        >>> sg.Session().run(loss).round(3)
+        np.float32(1.667)
+        >>> sg.Session().run(sg.gradients(loss, [logits])[0]).round(2)
+        array([[-0.11,  0.05,  0.05],
+               [ 0.02,  0.45, -0.48]], dtype=float32)
+        >>> sg.Session().run(sg.nn.cross_entropy(logits, [0, -100], reduction="none")).round(3)
+        array([0.24, 0.  ], dtype=float32)
     """
     what = "cross_entropy"
     check_reduction(reduction, what)
@@ -375,6 +386,11 @@ def nll_loss(
 
     Raises:
         GraphError: shapes that do not agree, an unknown reduction, or targets that are not labels.
+
+    Example:
+        >>> log_p = sg.nn.log_softmax([[2.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+        >>> sg.Session().run(sg.nn.nll_loss(log_p, [0, 2], reduction="none")).round(3)
+        array([0.24 , 3.095], dtype=float32)
     """
     what = "nll_loss"
     check_reduction(reduction, what)

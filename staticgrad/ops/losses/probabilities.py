@@ -152,6 +152,11 @@ def binary_cross_entropy_with_logits(
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
+
+    Example:
+        >>> logits = sg.constant([2.0, 0.0, -50.0])
+        >>> sg.Session().run(sg.nn.binary_cross_entropy_with_logits(logits, [1.0, 0.0, 1.0], reduction="none")).round(3)
+        array([ 0.127,  0.693, 50.   ], dtype=float32)
     """
     what = "binary_cross_entropy_with_logits"
     attrs = BinaryLossAttributes(check_reduction(reduction, what), weight is not None, pos_weight is not None)
@@ -171,6 +176,11 @@ def binary_cross_entropy(
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
+
+    Example:
+        >>> p = sg.constant([0.9, 0.5, 0.0])
+        >>> sg.Session().run(sg.nn.binary_cross_entropy(p, [1.0, 0.0, 1.0], reduction="none")).round(3)
+        array([  0.105,   0.693, 100.   ], dtype=float32)
     """
     o, what = FUNCTIONS, "binary_cross_entropy"
     check_reduction(reduction, what)
@@ -237,6 +247,11 @@ def kl_div(input: TensorLike, target: TensorLike, reduction: str = "mean", log_t
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
+
+    Example:
+        >>> p, q = sg.constant([[0.5, 0.5]]), sg.constant([[0.9, 0.1]])
+        >>> sg.Session().run(sg.nn.kl_div(sg.log(q), p, reduction="batchmean")).round(3)
+        np.float32(0.511)
     """
     what = "kl_div"
     check_reduction(reduction, what, (*REDUCTIONS, "batchmean"))

@@ -111,6 +111,13 @@ def mse_loss(
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0, 4.0])
+        >>> sg.Session().run(sg.nn.mse_loss(x, [1.0, 2.0, 1.0]))
+        array(3., dtype=float32)
+        >>> sg.Session().run(sg.nn.mse_loss(x, [1.0, 2.0, 1.0], reduction="none"))
+        array([0., 0., 9.], dtype=float32)
     """
     if weight is not None:
         return _weighted("mse_loss", mse_loss, input, target, weight, reduction, of_weights=True)
@@ -125,6 +132,11 @@ def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", weig
 
     Raises:
         GraphError: shapes that do not broadcast, or an unknown reduction.
+
+    Example:
+        >>> x = sg.constant([1.0, 2.0, 4.0])
+        >>> sg.Session().run(sg.nn.l1_loss(x, [1.0, 2.0, 1.0], reduction="sum"))
+        array(3., dtype=float32)
     """
     if weight is not None:
         return _weighted("l1_loss", l1_loss, input, target, weight, reduction, of_weights=True)
@@ -144,6 +156,11 @@ def huber_loss(
 
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
+
+    Example:
+        >>> x = sg.constant([0.5, 3.0])
+        >>> sg.Session().run(sg.nn.huber_loss(x, sg.zeros(2), reduction="none"))
+        array([0.125, 2.5  ], dtype=float32)
     """
     delta = number(delta, "huber_loss: delta")
     if not delta > 0:
@@ -162,6 +179,11 @@ def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean
 
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a negative beta.
+
+    Example:
+        >>> x = sg.constant([0.5, 3.0])
+        >>> sg.Session().run(sg.nn.smooth_l1_loss(x, sg.zeros(2), reduction="none", beta=0.5))
+        array([0.25, 2.75], dtype=float32)
     """
     beta = number(beta, "smooth_l1_loss: beta", 0.0)
     check_reduction(reduction, "smooth_l1_loss")

@@ -249,6 +249,15 @@ def scaled_dot_product_attention(
 
     Raises:
         GraphError: shapes that do not agree, or both a mask and ``is_causal``.
+
+    Example:
+        >>> q, k, v = sg.ones((1, 2, 4)), sg.ones((1, 2, 4)), sg.constant([[[0.0], [10.0]]])
+        >>> sg.Session().run(sg.nn.scaled_dot_product_attention(q, k, v, is_causal=True))
+        array([[[0.],
+                [5.]]], dtype=float32)
+        >>> q, k = sg.zeros((8, 4, 10, 16)), sg.zeros((8, 4, 20, 16))
+        >>> sg.nn.scaled_dot_product_attention(q, k, sg.zeros((8, 4, 20, 32))).shape
+        (8, 4, 10, 32)
     """
     o, what = FUNCTIONS, "scaled_dot_product_attention"
     q, k, v = lift_all((query, key, value), what=what)

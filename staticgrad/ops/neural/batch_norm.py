@@ -181,6 +181,17 @@ def batch_norm(
 
     Raises:
         GraphError: shapes that do not agree, or no statistics where they are needed.
+
+    Example:
+        >>> x = sg.constant([[1.0, 10.0], [3.0, 30.0]])
+        >>> sg.Session().run(sg.nn.batch_norm(x, None, None, training=True)).round(2)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
+        >>> mean, var = sg.Variable([0.0, 0.0], trainable=False), sg.Variable([1.0, 1.0], trainable=False)
+        >>> sess = sg.Session()
+        >>> _ = sess.run(sg.nn.batch_norm(x, mean, var, training=True, momentum=0.5))
+        >>> sess.run([mean, var])
+        [array([ 1., 10.], dtype=float32), array([  1.5, 100.5], dtype=float32)]
     """
     o, what = FUNCTIONS, "batch_norm"
     x, *parameters = with_parameters(what, input, weight, bias)

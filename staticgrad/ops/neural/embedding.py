@@ -98,6 +98,13 @@ def embedding(
 
     Raises:
         GraphError: the input is not of integers, the weight not a matrix, or an argument that is not supported.
+
+    Example:
+        >>> table = sg.constant([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
+        >>> sg.Session().run(sg.nn.embedding([2, 0, 2], table))
+        array([[2. , 2.1],
+               [0. , 0.1],
+               [2. , 2.1]], dtype=float32)
     """
     what = "embedding"
     refuse_options(what, max_norm, scale_grad_by_freq, sparse)

@@ -287,6 +287,14 @@ def layer_norm(
 
     Raises:
         GraphError: shapes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[1.0, 3.0], [10.0, 30.0]])
+        >>> sg.Session().run(sg.nn.layer_norm(x, 2)).round(2)
+        array([[-1.,  1.],
+               [-1.,  1.]], dtype=float32)
+        >>> sg.nn.layer_norm(sg.zeros((8, 5, 64)), 64, weight=sg.ones(64), bias=sg.zeros(64)).shape
+        (8, 5, 64)
     """
     x, *parameters = with_parameters("layer_norm", input, weight, bias)
     ndim = _check_normalized("layer_norm", x, normalized_shape)
@@ -306,6 +314,12 @@ def rms_norm(
 
     Raises:
         GraphError: shapes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[3.0, 4.0], [0.0, 2.0]])
+        >>> sg.Session().run(sg.nn.rms_norm(x, 2)).round(3)
+        array([[0.849, 1.131],
+               [0.   , 1.414]], dtype=float32)
     """
     x, *parameters = with_parameters("rms_norm", input, weight)
     ndim = _check_normalized("rms_norm", x, normalized_shape)
@@ -340,6 +354,11 @@ def group_norm(
 
     Raises:
         GraphError: shapes that do not agree.
+
+    Example:
+        >>> x = sg.constant([[1.0, 3.0, 10.0, 30.0]])
+        >>> sg.Session().run(sg.nn.group_norm(x, 2)).round(2)
+        array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
     x, *parameters = with_parameters("group_norm", input, weight, bias)
     num_groups = integer(num_groups, "group_norm: num_groups", 1)

@@ -141,6 +141,14 @@ def softmax(input: TensorLike, dim: int = -1, *, dtype: DTypeLike | None = None)
 
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
+
+    Example:
+        >>> sg.Session().run(sg.nn.softmax([[0.0, 1.0], [1000.0, 1000.0]])).round(3)
+        array([[0.269, 0.731],
+               [0.5  , 0.5  ]], dtype=float32)
+        >>> sg.Session().run(sg.nn.softmax([[0.0, 1.0], [0.0, -sg.inf]], dim=0)).round(3)
+        array([[0.5, 1. ],
+               [0.5, 0. ]], dtype=float32)
     """
     return _along(SOFTMAX, input if dtype is None else FUNCTIONS.astype(input, dtype), dim)
 
@@ -152,6 +160,10 @@ def log_softmax(input: TensorLike, dim: int = -1, *, dtype: DTypeLike | None = N
 
     Raises:
         GraphError: the input is not floating, or ``dim`` out of range.
+
+    Example:
+        >>> sg.Session().run(sg.nn.log_softmax([0.0, 0.0, 100.0])).round(2)
+        array([-100., -100.,    0.], dtype=float32)
     """
     return _along(LOG_SOFTMAX, input if dtype is None else FUNCTIONS.astype(input, dtype), dim)
 
