@@ -36,7 +36,16 @@ _NUMBERED = re.compile(r"_\d+$")
 
 
 class Node:
-    """One op of a graph. Fetching a node runs it; its tensors are ``outputs``."""
+    """One op of a graph. Fetching a node runs it; its tensors are ``outputs``.
+
+    Example:
+        >>> w = sg.Variable(1.0)
+        >>> node = sg.assign(w, 2.0)
+        >>> node.op.name, node.graph is w.graph
+        ('assign', True)
+        >>> sg.Session().run({"op": node, "w": w})
+        {'op': None, 'w': array(1., dtype=float32)}
+    """
 
     __slots__ = (
         "_name", "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "op", "original", "outputs",
@@ -222,7 +231,16 @@ def _liftable(value: Any) -> bool:
 
 
 class Tensor:
-    """A value of the graph: a name for what a run computes, not an array."""
+    """A value of the graph: a name for what a run computes, not an array.
+
+    Example:
+        >>> x = sg.placeholder((2, 3), name="x")
+        >>> y = (x - x.mean(axis=0)).T @ [1.0, -1.0]
+        >>> y.shape, y.dtype
+        ((3,), dtype('float32'))
+        >>> x[0, ::2].shape, x[:, None, -1].shape
+        ((2,), (2, 1))
+    """
 
     __slots__ = (
         "__weakref__",
@@ -567,7 +585,15 @@ class Tensor:
 
 
 class Graph:
-    """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared."""
+    """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared.
+
+    Example:
+        >>> with sg.Graph() as graph:
+        ...     x = sg.placeholder((2,))
+        ...     y = x * 10
+        >>> sg.Session(graph).run(y, {x: [1.0, 2.0]})
+        array([10., 20.], dtype=float32)
+    """
 
     keeps_gradients = True  # whether the gradients that its tensors retain can be read
 
@@ -805,12 +831,28 @@ def writable(graph: Graph) -> Graph:
 
 
 def get_default_graph() -> Graph:
-    """The graph that ops are declared into now: that of the innermost ``with graph:``, else the thread's own."""
+    """The graph that ops are declared into now: that of the innermost ``with graph:``, else the thread's own.
+
+    Example:
+        >>> x = sg.constant(1.0)
+        >>> x.graph is sg.get_default_graph()
+        True
+        >>> with sg.Graph() as graph:
+        ...     sg.get_default_graph() is graph
+        True
+    """
     return _state.graphs[-1] if _state.graphs else _state.default
 
 
 def reset_default_graph() -> None:
-    """Start a new implicit graph for this thread."""
+    """Start a new implicit graph for this thread.
+
+    Example:
+        >>> x = sg.constant(1.0)
+        >>> sg.reset_default_graph()
+        >>> x.graph is sg.get_default_graph()
+        False
+    """
     _state.default = Graph()
 
 
@@ -930,18 +972,41 @@ class _SetGradMode(GradMode):
 
 def set_grad_enabled(mode: bool) -> GradMode:
     """Whether what this thread declares from now on passes gradients; ``with`` restores what was before at its end, and
-    as a decorator it is for the calls of a function alone."""
+    as a decorator it is for the calls of a function alone.
+
+    Example:
+        >>> with sg.set_grad_enabled(False):
+        ...     y = sg.Variable(1.0) * 2
+        >>> y.requires_grad, sg.is_grad_enabled()
+        (False, True)
+    """
     return _SetGradMode(bool(mode))
 
 
 def is_grad_enabled() -> bool:
-    """Whether what this thread declares now passes gradients."""
+    """Whether what this thread declares now passes gradients.
+
+    Example:
+        >>> with sg.no_grad():
+        ...     sg.is_grad_enabled()
+        False
+        >>> sg.is_grad_enabled()
+        True
+    """
     return _state.grad_enabled
 
 
 @contextlib.contextmanager
 def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
-    """What is declared inside runs after ``nodes``, and sees the variables that they write."""
+    """What is declared inside runs after ``nodes``, and sees the variables that they write.
+
+    Example:
+        >>> w = sg.Variable(1.0)
+        >>> with sg.control_dependencies([sg.assign(w, w * 10)]):
+        ...     after = sg.identity(w)
+        >>> sg.Session().run([w, after])
+        [array(1., dtype=float32), array(10., dtype=float32)]
+    """
     added = tuple(n.op if isinstance(n, Tensor) else n for n in nodes)
     before, _state.control = _state.control, (*_state.control, *added)
     try:

@@ -38,6 +38,13 @@ def parse(text: str) -> Graph:
 
     Raises:
         FormatError: the text is damaged or not of this kind, or speaks of Python functions; the line is named.
+
+    Example:
+        >>> x = sg.placeholder((2,), name="x")
+        >>> y = sg.exp(x) * 2
+        >>> graph = sg.parse(str(x.graph))
+        >>> str(graph) == str(x.graph)
+        True
     """
     reader = _Reader()
     number = 0

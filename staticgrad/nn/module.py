@@ -32,7 +32,22 @@ class Store(Protocol):
 
 
 class Module(Holder):
-    """The base of layers. A subclass sets variables and modules as attributes and defines ``forward``."""
+    """The base of layers. A subclass sets variables and modules as attributes and defines ``forward``.
+
+    Example:
+        >>> class Residual(sg.nn.Module):
+        ...     def __init__(self, features):
+        ...         self.inner = sg.nn.Linear(features, features)
+        ...         self.scale = sg.Variable(0.5)
+        ...
+        ...     def forward(self, x):
+        ...         return x + sg.nn.relu(self.inner(x)) * self.scale
+        >>> net = Residual(4)
+        >>> net(sg.zeros((8, 4))).shape
+        (8, 4)
+        >>> [name for name, _ in net.named_parameters()]
+        ['scale', 'inner.weight', 'inner.bias']
+    """
 
     training: bool = True
 

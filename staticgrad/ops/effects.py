@@ -75,6 +75,13 @@ def assign(variable: Tensor, value: TensorLike) -> Node:
 
     Raises:
         GraphError: the target is no variable, or the value has another shape or a dtype that is not cast safely.
+
+    Example:
+        >>> count = sg.Variable(0, name="count")
+        >>> add = sg.assign(count, count + 1)
+        >>> sess = sg.Session()
+        >>> sess.run([count, add]), sess.get(count)
+        ([array(0), None], array(1))
     """
     if not isinstance(variable, Tensor) or variable.op.op.name != "variable":
         raise GraphError(f"assign: expected a variable to write to, actual {variable!r}")
@@ -151,7 +158,16 @@ def accumulate_grad(x: Tensor, key: str) -> Tensor:
 
 @public
 def group(*ops: Node | Tensor) -> Node:
-    """One op that runs all ``ops``; fetching it gives None."""
+    """One op that runs all ``ops``; fetching it gives None.
+
+    Example:
+        >>> a, b = sg.Variable(1.0), sg.Variable(2.0)
+        >>> swap = sg.group(sg.assign(a, b), sg.assign(b, a))
+        >>> sess = sg.Session()
+        >>> sess.run(swap)
+        >>> sess.run([a, b])
+        [array(2., dtype=float32), array(1., dtype=float32)]
+    """
     before = tuple(dict.fromkeys(item.op if isinstance(item, Tensor) else item for item in ops))
     return graph_of(ops).add(GROUP, (), control=before)
 
@@ -196,6 +212,12 @@ def print_(x: TensorLike, text: str = "") -> Tensor:
 
     An error in writing, a closed pipe say, ends a long program that has not begun to write state; of any other it is
     raised after the run, whose results are lost but not its writes of state.
+
+    Example:
+        >>> x = sg.print(sg.constant([1.0, 2.0]), "x is")
+        >>> sg.Session().run(x * 10)
+        x is [1. 2.]
+        array([10., 20.], dtype=float32)
     """
     x = lift(x)
     return graph_of((x,)).add(PRINT, (x,), PrintAttributes(str(text))).outputs[0]
@@ -260,6 +282,12 @@ def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequen
 
     Returns:
         A tensor for each result; the op itself, to be fetched or ordered, where there is none.
+
+    Example:
+        >>> x = sg.constant([3.0, 1.0, 2.0])
+        >>> (y,) = sg.py_call(lambda a: np.sort(a)[::-1], [x], [(sg.float32, (3,))])
+        >>> sg.Session().run(y)
+        array([3., 2., 1.], dtype=float32)
     """
     graph = graph_of(inputs)
     with graph:
@@ -349,6 +377,17 @@ def assert_(cond: TensorLike, message: str = "") -> Node:
 
     Returns:
         The op: it runs where it is fetched, or named in ``sg.control_dependencies``.
+
+    Example:
+        >>> x = sg.placeholder(())
+        >>> with sg.control_dependencies([sg.assert_(x > 0, "x must be positive")]):
+        ...     y = sg.log(x)
+        >>> sg.Session().run(y, {x: 1.0})
+        array(0., dtype=float32)
+        >>> sg.Session().run(y, {x: -1.0})
+        Traceback (most recent call last):
+            ...
+        staticgrad.errors.StaticGradError: assertion failed: x must be positive...
     """
     graph = graph_of((cond,))
     with graph:

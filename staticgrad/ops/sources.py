@@ -172,6 +172,15 @@ def accumulated_grad(x: Tensor) -> Tensor:
     Raises:
         GraphError: ``x`` is no tensor.
         GradientError: no gradient adds up for ``x``.
+
+    Example:
+        >>> w = sg.Variable([3.0, 4.0])
+        >>> norm = sg.sqrt(sg.sum(sg.accumulated_grad(w) ** 2))
+        >>> sess = sg.Session()
+        >>> with sess.forward(loss := sg.sum(w**2 / 2)) as tape:
+        ...     tape.backward(loss)
+        >>> sess.run(norm)
+        array(5., dtype=float32)
     """
     if not isinstance(x, (Tensor, Node)):
         raise GraphError(f"accumulated_grad: expected a tensor, actual {x!r}")

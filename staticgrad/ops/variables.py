@@ -60,6 +60,16 @@ def Variable(
     Raises:
         GraphError: the name is taken by another variable, an integer variable shall be trainable, or a shape is
             missing or wrong.
+
+    Example:
+        >>> w = sg.Variable([1.0, 2.0], name="w")
+        >>> table = sg.Variable(sg.init.normal(std=0.02), shape=(1000, 64))
+        >>> table.shape, table.requires_grad, sg.Variable(0).requires_grad
+        ((1000, 64), True, False)
+        >>> sess = sg.Session()
+        >>> sess.run(sg.assign(w, w * 10))
+        >>> sess.run(w)
+        array([10., 20.], dtype=float32)
     """
     graph = get_default_graph()
     if name is not None and name in graph._variables:

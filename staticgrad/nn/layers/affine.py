@@ -33,6 +33,13 @@ class Linear(Module):
     Args:
         bias: whether there is one.
         first_bias: what it begins with; default: uniform in ±1/√in_features, as the weights (He et al. 2015, a = √5).
+
+    Example:
+        >>> layer = sg.nn.Linear(3, 2)
+        >>> layer(sg.zeros((8, 3))).shape
+        (8, 2)
+        >>> {name: p.shape for name, p in layer.named_parameters()}
+        {'weight': (2, 3), 'bias': (2,)}
     """
 
     def __init__(
@@ -71,7 +78,14 @@ class _RowOfZeros:
 
 
 class Embedding(Module):
-    """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained."""
+    """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained.
+
+    Example:
+        >>> table = sg.nn.Embedding(1000, 64, padding_idx=0)
+        >>> tokens = sg.placeholder((8, 20), sg.int64)
+        >>> table(tokens).shape, table.weight.shape
+        ((8, 20, 64), (1000, 64))
+    """
 
     def __init__(
         self,

@@ -34,6 +34,15 @@ class MultiheadAttention(Module):
 
     Raises:
         GraphError: features that do not fall into the heads.
+
+    Example:
+        >>> attention = sg.nn.MultiheadAttention(embed_dim=16, num_heads=4, batch_first=True)
+        >>> x = sg.zeros((8, 10, 16))
+        >>> values, weights = attention(x, x, x)
+        >>> values.shape, weights.shape
+        ((8, 10, 16), (8, 10, 10))
+        >>> [name for name, _ in attention.named_parameters()]
+        ['in_proj_weight', 'in_proj_bias', 'out_proj.weight', 'out_proj.bias']
     """
 
     def __init__(

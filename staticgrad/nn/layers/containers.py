@@ -23,7 +23,15 @@ class _Members(Module):
 
 
 class Sequential(_Members):
-    """Modules one after the other; given as arguments (named ``"0"``, ``"1"``, …) or as one dict."""
+    """Modules one after the other; given as arguments (named ``"0"``, ``"1"``, …) or as one dict.
+
+    Example:
+        >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU(), sg.nn.Linear(8, 3))
+        >>> net(sg.zeros((5, 4))).shape, net[0].weight.shape
+        ((5, 3), (8, 4))
+        >>> [name for name, _ in net.named_parameters()]
+        ['0.weight', '0.bias', '2.weight', '2.bias']
+    """
 
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
         named: dict[str, object]
@@ -43,7 +51,16 @@ class Sequential(_Members):
 
 
 class ModuleList(_Members):
-    """Modules in a list, so that their variables are found."""
+    """Modules in a list, so that their variables are found.
+
+    Example:
+        >>> layers = sg.nn.ModuleList([sg.nn.Linear(4, 4) for _ in range(3)])
+        >>> x = sg.zeros((8, 4))
+        >>> for layer in layers:
+        ...     x = layer(x)
+        >>> len(layers), [name for name, _ in layers.named_parameters()][:3]
+        (3, ['0.weight', '0.bias', '1.weight'])
+    """
 
     def __init__(self, modules: Sequence[Module] = ()) -> None:
         for module in modules:

@@ -81,6 +81,11 @@ class Conv1d(_Convolution):
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.
+
+    Example:
+        >>> conv = sg.nn.Conv1d(3, 16, kernel_size=5, padding=2)
+        >>> conv(sg.zeros((8, 3, 100))).shape, conv.weight.shape
+        ((8, 16, 100), (16, 3, 5))
     """
 
     axes = 1
@@ -97,6 +102,13 @@ class Conv2d(_Convolution):
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.
+
+    Example:
+        >>> conv = sg.nn.Conv2d(3, 16, kernel_size=3, stride=2, padding=1)
+        >>> conv(sg.zeros((8, 3, 32, 32))).shape
+        (8, 16, 16, 16)
+        >>> {name: p.shape for name, p in conv.named_parameters()}
+        {'weight': (16, 3, 3, 3), 'bias': (16,)}
     """
 
     axes = 2
@@ -113,6 +125,11 @@ class ConvTranspose2d(Module):
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.
+
+    Example:
+        >>> conv = sg.nn.ConvTranspose2d(16, 3, kernel_size=4, stride=2, padding=1)
+        >>> conv(sg.zeros((8, 16, 16, 16))).shape, conv.weight.shape
+        ((8, 3, 32, 32), (16, 3, 4, 4))
     """
 
     def __init__(

@@ -17,7 +17,14 @@ from staticgrad.types import number
 
 
 class Dropout(Module):
-    """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); in evaluation the identity."""
+    """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); in evaluation the identity.
+
+    Example:
+        >>> sg.Session(seed=0).run(sg.nn.Dropout(0.5)(sg.ones(6)))
+        array([2., 0., 2., 2., 0., 0.], dtype=float32)
+        >>> sg.Session(seed=0).run(sg.nn.Dropout(0.5).eval()(sg.ones(6)))
+        array([1., 1., 1., 1., 1., 1.], dtype=float32)
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         refuse_in_place("Dropout", inplace)
@@ -31,14 +38,25 @@ class Dropout(Module):
 
 
 class Identity(Module):
-    """The input."""
+    """The input.
+
+    Example:
+        >>> net = sg.nn.Sequential(sg.nn.Linear(4, 4), sg.nn.Identity())
+        >>> net(sg.zeros((2, 4))).shape
+        (2, 4)
+    """
 
     def forward(self, input: TensorLike) -> Any:
         return input
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    Example:
+        >>> sg.Session().run(sg.nn.ReLU()(sg.constant([-1.0, 0.0, 2.0])))
+        array([0., 0., 2.], dtype=float32)
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_in_place("ReLU", inplace)
@@ -48,7 +66,12 @@ class ReLU(Module):
 
 
 class LeakyReLU(Module):
-    """x where it is positive, else negative_slope·x."""
+    """x where it is positive, else negative_slope·x.
+
+    Example:
+        >>> sg.Session().run(sg.nn.LeakyReLU(0.25)(sg.constant([-1.0, 2.0])))
+        array([-0.25,  2.  ], dtype=float32)
+    """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         refuse_in_place("LeakyReLU", inplace)
@@ -59,7 +82,12 @@ class LeakyReLU(Module):
 
 
 class ELU(Module):
-    """x where it is positive, else alpha·(exp(x) - 1) (Clevert et al. 2016)."""
+    """x where it is positive, else alpha·(exp(x) - 1) (Clevert et al. 2016).
+
+    Example:
+        >>> sg.Session().run(sg.nn.ELU(alpha=0.5)(sg.constant([-1.0, 2.0]))).round(3)
+        array([-0.316,  2.   ], dtype=float32)
+    """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         refuse_in_place("ELU", inplace)
@@ -70,7 +98,12 @@ class ELU(Module):
 
 
 class GELU(Module):
-    """x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016); ``approximate="tanh"``: by a tanh."""
+    """x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016); ``approximate="tanh"``: by a tanh.
+
+    Example:
+        >>> sg.Session().run(sg.nn.GELU()(sg.constant([-1.0, 0.0, 1.0]))).round(3)
+        array([-0.159,  0.   ,  0.841], dtype=float32)
+    """
 
     def __init__(self, approximate: str = "none") -> None:
         self.approximate = approximate
@@ -80,7 +113,12 @@ class GELU(Module):
 
 
 class SiLU(Module):
-    """x·σ(x)."""
+    """x·σ(x).
+
+    Example:
+        >>> sg.Session().run(sg.nn.SiLU()(sg.constant([-1.0, 0.0, 1.0]))).round(3)
+        array([-0.269,  0.   ,  0.731], dtype=float32)
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         refuse_in_place("SiLU", inplace)
@@ -90,7 +128,12 @@ class SiLU(Module):
 
 
 class Softplus(Module):
-    """log(1 + exp(beta·x)) / beta; x where beta·x is above the threshold."""
+    """log(1 + exp(beta·x)) / beta; x where beta·x is above the threshold.
+
+    Example:
+        >>> sg.Session().run(sg.nn.Softplus()(sg.constant([-1.0, 0.0, 30.0]))).round(3)
+        array([ 0.313,  0.693, 30.   ], dtype=float32)
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta, self.threshold = number(beta, "Softplus: beta"), number(threshold, "Softplus: threshold")
@@ -100,21 +143,37 @@ class Softplus(Module):
 
 
 class Tanh(Module):
-    """The hyperbolic tangent."""
+    """The hyperbolic tangent.
+
+    Example:
+        >>> sg.Session().run(sg.nn.Tanh()(sg.constant([0.0, 1.0]))).round(3)
+        array([0.   , 0.762], dtype=float32)
+    """
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.tanh(input)
 
 
 class Sigmoid(Module):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Example:
+        >>> sg.Session().run(sg.nn.Sigmoid()(sg.constant([0.0, 1.0]))).round(3)
+        array([0.5  , 0.731], dtype=float32)
+    """
 
     def forward(self, input: TensorLike) -> Tensor:
         return F.sigmoid(input)
 
 
 class Softmax(Module):
-    """exp(x) / Σ exp(x) along the axis ``dim``."""
+    """exp(x) / Σ exp(x) along the axis ``dim``.
+
+    Example:
+        >>> sg.Session().run(sg.nn.Softmax(dim=-1)(sg.constant([[0.0, 0.0], [0.0, 1.0]]))).round(3)
+        array([[0.5  , 0.5  ],
+               [0.269, 0.731]], dtype=float32)
+    """
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -124,7 +183,12 @@ class Softmax(Module):
 
 
 class LogSoftmax(Module):
-    """x - log Σ exp(x) along the axis ``dim``."""
+    """x - log Σ exp(x) along the axis ``dim``.
+
+    Example:
+        >>> sg.Session().run(sg.nn.LogSoftmax()(sg.constant([0.0, 0.0, 100.0])))
+        array([-100., -100.,    0.], dtype=float32)
+    """
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = dim
@@ -134,7 +198,12 @@ class LogSoftmax(Module):
 
 
 class Flatten(Module):
-    """The axes from ``start_dim`` to ``end_dim`` as one: by default (N, \\*) to (N, features)."""
+    """The axes from ``start_dim`` to ``end_dim`` as one: by default (N, \\*) to (N, features).
+
+    Example:
+        >>> sg.nn.Flatten()(sg.zeros((8, 3, 4, 4))).shape
+        (8, 48)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.start_dim, self.end_dim = start_dim, end_dim
@@ -151,7 +220,12 @@ def _window(layer: str, kernel_size: Sizes, stride: Sizes | None, padding: Sizes
 
 class MaxPool2d(Module):
     """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side. With
-    ``return_indices`` a pair, of the elements and of their places in the image."""
+    ``return_indices`` a pair, of the elements and of their places in the image.
+
+    Example:
+        >>> sg.nn.MaxPool2d(3, stride=2, padding=1)(sg.zeros((8, 3, 32, 32))).shape
+        (8, 3, 16, 16)
+    """
 
     def __init__(
         self,
@@ -174,7 +248,12 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
-    """The mean of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side."""
+    """The mean of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side.
+
+    Example:
+        >>> sg.nn.AvgPool2d(2)(sg.zeros((8, 3, 32, 32))).shape
+        (8, 3, 16, 16)
+    """
 
     def __init__(
         self,
@@ -194,7 +273,12 @@ class AvgPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Means over windows that share an image (N, C, H, W) out evenly into ``output_size``; None keeps a size."""
+    """Means over windows that share an image (N, C, H, W) out evenly into ``output_size``; None keeps a size.
+
+    Example:
+        >>> sg.nn.AdaptiveAvgPool2d((1, None))(sg.zeros((8, 16, 7, 5))).shape
+        (8, 16, 1, 5)
+    """
 
     def __init__(self, output_size: int | Sequence[int | None] | None) -> None:
         self.output_size = output_size

@@ -73,13 +73,31 @@ class BatchNorm1d(_BatchNorm):
 
     In training over the batch, which also updates ``running_mean`` and ``running_var``: (1 - momentum)·old +
     momentum·new, ``momentum`` None: the mean of all batches. In evaluation the running ones are used.
+
+    Example:
+        >>> norm = sg.nn.BatchNorm1d(2, momentum=0.5)
+        >>> x = sg.constant([[1.0, 10.0], [3.0, 30.0]])
+        >>> sess = sg.Session()
+        >>> sess.run(norm(x)).round(2)
+        array([[-1., -1.],
+               [ 1.,  1.]], dtype=float32)
+        >>> sess.run([norm.running_mean, norm.running_var])
+        [array([ 1., 10.], dtype=float32), array([  1.5, 100.5], dtype=float32)]
     """
 
     ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """Batch norm (Ioffe and Szegedy 2015) of (N, C, H, W), as ``BatchNorm1d``."""
+    """Batch norm (Ioffe and Szegedy 2015) of (N, C, H, W), as ``BatchNorm1d``.
+
+    Example:
+        >>> norm = sg.nn.BatchNorm2d(3)
+        >>> norm(sg.zeros((8, 3, 32, 32))).shape
+        (8, 3, 32, 32)
+        >>> [name for name, _ in norm.named_parameters()], [name for name, _ in norm.named_buffers()]
+        (['weight', 'bias'], ['running_mean', 'running_var', 'num_batches_tracked'])
+    """
 
     ranks = (4,)
 
@@ -88,6 +106,15 @@ class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes (Ba, Kiros, Hinton 2016), then ``weight`` and ``bias``.
 
     (\\*, \\*normalized_shape) to the same; weight and bias are of ``normalized_shape``.
+
+    Example:
+        >>> norm = sg.nn.LayerNorm(2)
+        >>> x = sg.constant([[1.0, 3.0], [10.0, 30.0]])
+        >>> sg.Session().run(norm(x)).round(2)
+        array([[-1.,  1.],
+               [-1.,  1.]], dtype=float32)
+        >>> sg.nn.LayerNorm((5, 64), bias=False)(sg.zeros((8, 5, 64))).shape
+        (8, 5, 64)
     """
 
     def __init__(
@@ -112,7 +139,14 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Root mean square 1 over the last axes (Zhang and Sennrich 2019), then ``weight``, of ``normalized_shape``."""
+    """Root mean square 1 over the last axes (Zhang and Sennrich 2019), then ``weight``, of ``normalized_shape``.
+
+    Example:
+        >>> norm = sg.nn.RMSNorm(2)
+        >>> sg.Session().run(norm(sg.constant([[3.0, 4.0], [0.0, 2.0]]))).round(3)
+        array([[0.849, 1.131],
+               [0.   , 1.414]], dtype=float32)
+    """
 
     def __init__(
         self,
@@ -138,6 +172,11 @@ class GroupNorm(Module):
     ``affine=False`` or ``bias=False``.
 
     (N, C, \\*) to the same; ``num_groups`` divides C.
+
+    Example:
+        >>> norm = sg.nn.GroupNorm(num_groups=4, num_channels=16)
+        >>> norm(sg.zeros((8, 16, 7, 7))).shape, norm.weight.shape
+        ((8, 16, 7, 7), (16,))
     """
 
     def __init__(

@@ -152,6 +152,15 @@ class LSTM(_Recurrent):
     Called with an input (steps, batch, input_size), or (batch, steps, input_size) with ``batch_first``, or without the
     batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size), h of ``proj_size``
     where it is projected. Gives the last layer's h at each step and the last ``(h, c)``.
+
+    Example:
+        >>> rnn = sg.nn.LSTM(input_size=3, hidden_size=5, num_layers=2, batch_first=True)
+        >>> x = sg.zeros((2, 7, 3))  # 2 sequences of 7 steps
+        >>> output, (h, c) = rnn(x)
+        >>> output.shape, h.shape, c.shape
+        ((2, 7, 5), (2, 2, 5), (2, 2, 5))
+        >>> [name for name, _ in rnn.named_parameters()][:4]
+        ['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
     """
 
     gates = 4
@@ -207,6 +216,13 @@ class GRU(_Recurrent):
 
     With a = ``x W_ihᵀ + b_ih`` and b = ``h W_hhᵀ + b_hh`` in three blocks r, z, n: r, z = σ(a + b),
     ``n = tanh(a_n + r·b_n)``, ``h' = (1 - z)·n + z·h``. Called and answering as ``LSTM``, with h alone as its state.
+
+    Example:
+        >>> rnn = sg.nn.GRU(input_size=3, hidden_size=5)
+        >>> x = sg.zeros((7, 2, 3))  # 7 steps of 2 sequences
+        >>> output, last = rnn(x)
+        >>> output.shape, last.shape
+        ((7, 2, 5), (1, 2, 5))
     """
 
     gates = 3
