@@ -15,7 +15,12 @@ from staticgrad.errors import GraphError
 
 
 def children(nest: Any) -> Sequence[Any] | None:
-    """The parts of a nest in order; None for a leaf."""
+    """The parts of a nest in order; None for a leaf.
+
+    Example:
+        >>> sg.nest.children({"a": 1, "b": [2, 3]}), sg.nest.children(1), sg.nest.children(None)
+        ((1, [2, 3]), None, ())
+    """
     if nest is None:
         return ()
     if isinstance(nest, (tuple, list)):
@@ -28,7 +33,12 @@ def children(nest: Any) -> Sequence[Any] | None:
 
 
 def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
-    """The same kind of nest over other parts."""
+    """The same kind of nest over other parts.
+
+    Example:
+        >>> sg.nest.rebuild({"a": 1, "b": 2}, [10, 20])
+        {'a': 10, 'b': 20}
+    """
     if nest is None:
         return None
     if isinstance(nest, tuple) and hasattr(nest, "_fields"):
@@ -43,7 +53,12 @@ def rebuild(nest: Any, parts: Sequence[Any]) -> Any:
 
 
 def flatten(nest: Any) -> list[Any]:
-    """The leaves of a nest, left to right."""
+    """The leaves of a nest, left to right.
+
+    Example:
+        >>> sg.nest.flatten({"a": 1, "b": (2, [3, None])})
+        [1, 2, 3]
+    """
     parts = children(nest)
     if parts is None:
         return [nest]
@@ -55,6 +70,10 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
 
     Raises:
         GraphError: the nests differ in structure.
+
+    Example:
+        >>> sg.nest.map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
+        {'a': 11, 'b': (22, 33)}
     """
     parts = children(nest)
     if parts is None:
@@ -75,6 +94,10 @@ def pack(nest: Any, leaves: Sequence[Any]) -> Any:
 
     Raises:
         GraphError: the number of leaves is another.
+
+    Example:
+        >>> sg.nest.pack({"a": 1, "b": (2, 3)}, ["x", "y", "z"])
+        {'a': 'x', 'b': ('y', 'z')}
     """
     expected = len(flatten(nest))
     if len(leaves) != expected:

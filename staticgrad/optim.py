@@ -63,6 +63,19 @@ class Optimizer:
 
     Raises:
         GraphError: an argument that is out of its range.
+
+    Example:
+        >>> class SignDescent(sg.optim.Optimizer):
+        ...     name = "sign"
+        ...
+        ...     def update(self, gradient, var, lr):
+        ...         return [sg.assign(var, var - sg.astype(lr, var.dtype) * sg.sign(gradient))]
+        >>> w = sg.Variable([1.0, -1.0])
+        >>> train = SignDescent(lr=0.25).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w)
+        array([ 0.75, -0.75], dtype=float32)
     """
 
     name: ClassVar[str] = "optimizer"
@@ -79,7 +92,15 @@ class Optimizer:
 
     @property
     def lr(self) -> Tensor:
-        """The learning rate: the variable that keeps it (``sess.set(opt.lr, v)``), or the tensor that was given."""
+        """The learning rate: the variable that keeps it (``sess.set(opt.lr, v)``), or the tensor that was given.
+
+        Example:
+            >>> opt = sg.optim.SGD(lr=0.1)
+            >>> sess = sg.Session()
+            >>> sess.set(opt.lr, 0.01)
+            >>> float(sess.get(opt.lr))
+            0.01
+        """
         return self._learning_rate(get_default_graph() if self._lr is None else self._lr.graph)
 
     def _learning_rate(self, graph: Graph) -> Tensor:
@@ -100,7 +121,17 @@ class Optimizer:
         return self._lr
 
     def slot(self, var: Tensor, name: str, initial: init.Initializer | None = None, step: bool = False) -> Tensor:
-        """The variable of this optimizer that belongs to ``var`` under ``name``; made when first asked for."""
+        """The variable of this optimizer that belongs to ``var`` under ``name``; made when first asked for.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0], name="w")
+            >>> opt = sg.optim.SGD(lr=0.25, momentum=0.9)
+            >>> train = opt.minimize(sg.sum(w**2))
+            >>> sess = sg.Session()
+            >>> sess.run(train)
+            >>> sess.get(opt.slot(w, "momentum_buffer"))
+            array([2., 4.], dtype=float32)
+        """
         key = (var, name)
         if key not in self._slots:
             shape, dtype = ((), int64) if step else (var.shape, computed(var.dtype))
@@ -123,6 +154,17 @@ class Optimizer:
 
         Raises:
             GraphError: there is nothing to update.
+
+        Example:
+            >>> x, t = sg.placeholder((4,)), sg.placeholder((4,))
+            >>> slope, offset = sg.Variable(0.0), sg.Variable(0.0)
+            >>> loss = sg.nn.mse_loss(slope * x + offset, t)
+            >>> train = sg.optim.SGD(lr=0.2).minimize(loss)
+            >>> step = sg.Session().compile([loss, train, slope], [x, t])
+            >>> for _ in range(100):
+            ...     value, _, found = step([0.0, 1.0, 2.0, 3.0], [1.0, 3.0, 5.0, 7.0])
+            >>> print(found.round(2))
+            2.0
         """
         with importing():
             from staticgrad.compiler.autodiff.reverse import gradients
@@ -139,6 +181,15 @@ class Optimizer:
 
         Raises:
             GraphError: a gradient of another shape, what is no variable, or one variable twice.
+
+        Example:
+            >>> w = sg.Variable([3.0, 4.0])
+            >>> (dw,) = sg.optim.clip_by_global_norm(sg.gradients(sg.sum(w**2), [w]), 1.0)
+            >>> train = sg.optim.SGD(lr=1.0).apply_gradients([(dw, w)])
+            >>> sess = sg.Session()
+            >>> sess.run(train)
+            >>> sess.get(w).round(3)
+            array([2.4, 3.2], dtype=float32)
         """
         pairs = [(g, _variable(v)) for g, v in grads_and_vars]
         variables = [v for _, v in pairs]
@@ -168,6 +219,18 @@ class Optimizer:
 
         Raises:
             GraphError: there is nothing to update.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> update = sg.optim.SGD(lr=0.25).step([w])
+            >>> sess = sg.Session()
+            >>> for _ in range(2):
+            ...     with sess.forward(loss := sg.sum(w**2)) as tape:
+            ...         tape.backward(loss)
+            >>> sess.run(update)
+            >>> sess.zero_grad()
+            >>> sess.get(w)
+            array([0., 0.], dtype=float32)
         """
         if var_list is None:
             graph = get_default_graph() if self._lr is None else self._lr.graph
@@ -280,6 +343,19 @@ class SGD(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         dampening: τ: b ← µ·b + (1 - τ)·g from the second step on.
         maximize: go up the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, 2.0])
+        >>> opt = sg.optim.SGD(lr=0.25)
+        >>> train = opt.minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w)
+        array([0.5, 1. ], dtype=float32)
+        >>> sess.set(opt.lr, 0.0)
+        >>> sess.run(train)
+        >>> sess.get(w)
+        array([0.5, 1. ], dtype=float32)
     """
 
     name = "sgd"
@@ -327,6 +403,14 @@ class Adam(Optimizer):
         weight_decay: λ; λ·θ is added to g.
         amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
         maximize: go up the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, -2.0])
+        >>> train = sg.optim.Adam(lr=0.5).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w).round(3)
+        array([ 0.5, -1.5], dtype=float32)
     """
 
     name = "adam"
@@ -380,6 +464,14 @@ class AdamW(Adam):
         weight_decay: λ; it does not pass through m and v.
         amsgrad: the largest v so far in the place of v (Reddi, Kale, Kumar 2018).
         maximize: go up the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, -2.0])
+        >>> train = sg.optim.AdamW(lr=0.5, weight_decay=0.1).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w).round(3)
+        array([ 0.45, -1.4 ], dtype=float32)
     """
 
     name = "adamw"
@@ -409,6 +501,14 @@ class RMSprop(Optimizer):
         momentum: µ: b ← µ·b + g / (√v + eps), θ ← θ - lr·b.
         centered: the running mean of g, squared, is taken from v (Graves 2013).
         maximize: go up the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, -2.0])
+        >>> train = sg.optim.RMSprop(lr=0.01).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w).round(3)
+        array([ 0.9, -1.9], dtype=float32)
     """
 
     name = "rmsprop"
@@ -462,6 +562,14 @@ class Adagrad(Optimizer):
         initial_accumulator_value: what s begins with.
         eps: keeps the quotient finite.
         maximize: go up the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, -2.0])
+        >>> train = sg.optim.Adagrad(lr=0.5).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w).round(3)
+        array([ 0.5, -1.5], dtype=float32)
     """
 
     name = "adagrad"
@@ -501,6 +609,14 @@ class Lion(Optimizer):
         lr: the learning rate, a number or a tensor.
         betas: (β₁, β₂).
         weight_decay: λ, decoupled from the gradient.
+
+    Example:
+        >>> w = sg.Variable([1.0, -2.0])
+        >>> train = sg.optim.Lion(lr=0.25).minimize(sg.sum(w**2))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w)
+        array([ 0.75, -1.75], dtype=float32)
     """
 
     name = "lion"
@@ -534,6 +650,10 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
 
     Raises:
         GraphError: there is no tensor.
+
+    Example:
+        >>> sg.Session().run(sg.optim.global_norm([sg.constant([3.0]), None, sg.constant([4.0])]))
+        array(5., dtype=float32)
     """
     there = [x for x in tensors if x is not None]
     if not there:
@@ -560,6 +680,13 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
 
     Returns:
         A list parallel to ``grads``; None stays None, and integers become float64.
+
+    Example:
+        >>> grads = [sg.constant([3.0]), None, sg.constant([4.0])]
+        >>> clipped = sg.optim.clip_by_global_norm(grads, 1.0)
+        >>> first, _, last = sg.Session().run(clipped)
+        >>> first.round(3), last.round(3)
+        (array([0.6], dtype=float32), array([0.8], dtype=float32))
     """
     there = [g for g in grads if g is not None]
     if not there:

@@ -30,10 +30,10 @@ METHODS = {
     sg.Tensor: "T astype detach dtype grad_fn is_leaf mT name ndim register_hook register_post_accumulate_grad_hook"
     " requires_grad_ reshape retain_grad shape size",
     sg.Graph: "finalize to_networkx variables",
-    sg.nn.Module: "buffers children eval forward load_state_dict modules named_buffers named_children named_modules"
+    sg.nn.Module: "buffers children eval load_state_dict modules named_buffers named_children named_modules"
     " named_parameters parameters state_dict train",
     sg.nn.ModuleList: "append",
-    sg.optim.Optimizer: "apply_gradients lr minimize slot step update",
+    sg.optim.Optimizer: "apply_gradients lr minimize slot step",
 }
 
 

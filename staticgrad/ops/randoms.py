@@ -284,6 +284,14 @@ def uniform(
 
     Raises:
         GraphError: a dtype that is not floating.
+
+    Example:
+        >>> sess = sg.Session(seed=0)
+        >>> x = sg.random.uniform((3,), -1.0, 1.0)
+        >>> sess.run(x).round(3)
+        array([ 0.94 , -0.37 ,  0.322], dtype=float32)
+        >>> sess.run(x).round(3)
+        array([0.356, 0.625, 0.837], dtype=float32)
     """
     o = FUNCTIONS
     with graph_of((low, high)):
@@ -349,6 +357,11 @@ def normal(
 
     Raises:
         GraphError: a dtype that is not floating, or a number below zero as ``std``.
+
+    Example:
+        >>> x = sg.random.normal((3,), mean=[0.0, 10.0, 20.0], std=0.1)
+        >>> sg.Session(seed=0).run(x).round(2)
+        array([ 0.19,  9.95, 20.04], dtype=float32)
     """
     o = FUNCTIONS
     _require("normal: std", std, 0.0, math.inf)
@@ -373,6 +386,12 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None
 
     Raises:
         GraphError: a number that is no probability.
+
+    Example:
+        >>> sg.Session(seed=0).run(sg.random.bernoulli(0.5, (4,)))
+        array([False,  True, False, False])
+        >>> sg.Session().run(sg.random.bernoulli([0.0, 1.0]))
+        array([False,  True])
     """
     o = FUNCTIONS
     _require("bernoulli: p", p, 0.0, 1.0)
@@ -387,6 +406,11 @@ def permutation(n: Size, *, seed: int | None = None) -> Tensor:
     """The numbers 0, …, n-1 in random order, int64 (n,): the rank of each of n random numbers.
 
     The ranks are counted pair by pair, n² comparisons.
+
+    Example:
+        >>> order = sg.random.permutation(5, seed=1)
+        >>> sg.Session().run(order)
+        array([3, 2, 1, 0, 4])
     """
     o = FUNCTIONS
     (size,) = as_shape(n, "permutation")

@@ -136,5 +136,11 @@ def cholesky(x: TensorLike, *, upper: bool = False) -> Tensor:
 
     Raises:
         GraphError: no square matrices.
+
+    Example:
+        >>> a = np.array([[4.0, 2.0], [2.0, 5.0]])
+        >>> sg.Session().run(sg.linalg.cholesky(a))
+        array([[2., 0.],
+               [1., 2.]])
     """
     return declare(CHOLESKY, (float_matrix("cholesky", x),), CholeskyAttributes(bool(upper)))

@@ -274,6 +274,12 @@ def det(x: TensorLike) -> Tensor:
 
     Raises:
         GraphError: no square matrices of a size known when declared.
+
+    Example:
+        >>> a = sg.constant([[2.0, 1.0], [1.0, 3.0]])
+        >>> sg.Session().run([sg.linalg.det(a), sg.gradients(sg.linalg.det(a), a)[0]])
+        [array(5., dtype=float32), array([[ 3., -1.],
+               [-1.,  2.]], dtype=float32)]
     """
     return declare(DET, (of_known_size("det", x),))
 
@@ -290,6 +296,11 @@ def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
 
     Raises:
         GraphError: no square matrices of a size known when declared.
+
+    Example:
+        >>> sign, logarithm = sg.linalg.slogdet(-np.eye(3) * 1e-200)
+        >>> sg.Session().run([sign, logarithm])
+        [array(-1.), array(-1381.5510558)]
     """
     a = of_known_size("slogdet", x)
     sign, logarithm = a.graph.add(SLOGDET, (a,)).outputs

@@ -117,6 +117,12 @@ def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
 
     Raises:
         GraphError: no square matrices of a size known when declared.
+
+    Example:
+        >>> values, vectors = sg.linalg.eigh([[2.0, 0.0], [0.0, 1.0]])
+        >>> sg.Session().run([values, vectors])
+        [array([1., 2.], dtype=float32), array([[0., 1.],
+               [1., 0.]], dtype=float32)]
     """
     a = float_matrix("eigh", x)
     known_sizes("eigh", a)
@@ -126,5 +132,10 @@ def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
 
 @public
 def eigvalsh(x: TensorLike) -> Tensor:
-    """The eigenvalues of symmetric matrices in ascending order: the first result of ``eigh``."""
+    """The eigenvalues of symmetric matrices in ascending order: the first result of ``eigh``.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.eigvalsh([[2.0, 1.0], [1.0, 2.0]])).round(4)
+        array([1., 3.], dtype=float32)
+    """
     return eigh(x)[0]

@@ -180,6 +180,11 @@ def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
 
     Raises:
         GraphError: no square matrices, or sizes that do not agree.
+
+    Example:
+        >>> a, b = np.array([[1.0, 1.0], [1.0, 2.0]]), np.array([3.0, 5.0])
+        >>> sg.Session().run(sg.linalg.solve(a, b))
+        array([1., 2.])
     """
     a, b, vector = system("solve", x1, x2)
     x = system_solution(a, b)
@@ -193,6 +198,11 @@ def inv(x: TensorLike) -> Tensor:
 
     Raises:
         GraphError: no square matrices of a size known when declared.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.inv([[2.0, 0.0], [1.0, 1.0]]))
+        array([[ 0.5,  0. ],
+               [-0.5,  1. ]], dtype=float32)
     """
     a = float_matrix("inv", x)
     n, _ = known_sizes("inv", a)
@@ -214,7 +224,13 @@ def of_known_size(what: str, x: TensorLike) -> Tensor:
 
 @public
 def matrix_power(x: TensorLike, n: int) -> Tensor:
-    """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``."""
+    """The product of ``n`` equal square matrices, by repeated squaring; of the inverse for a negative ``n``.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.matrix_power([[1.0, 1.0], [1.0, 0.0]], 10))
+        array([[89., 55.],
+               [55., 34.]], dtype=float32)
+    """
     o = FUNCTIONS
     n = integer(n, "matrix_power: n")
     a = of_known_size("matrix_power", x) if n <= 0 else matrix("matrix_power", x)

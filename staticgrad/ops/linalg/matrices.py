@@ -100,6 +100,11 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
 
     Returns:
         (\\*batch, size of the diagonal).
+
+    Example:
+        >>> a = sg.constant([[1, 2, 3], [4, 5, 6]])
+        >>> sg.Session().run([sg.linalg.diagonal(a), sg.linalg.diagonal(a, offset=1)])
+        [array([1, 5]), array([2, 6])]
     """
     tensor = matrix("diagonal", x)
     m, n = known_sizes("diagonal", tensor)
@@ -115,7 +120,12 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
 @public
 @shown_as("TraceBackward0")
 def trace(x: TensorLike, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-    """The sums of the diagonals of matrices, ``offset`` above the main one."""
+    """The sums of the diagonals of matrices, ``offset`` above the main one.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.trace([[1.0, 2.0], [3.0, 4.0]]))
+        array(5., dtype=float32)
+    """
     return FUNCTIONS.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
 
 
@@ -126,6 +136,10 @@ def cross(x1: TensorLike, x2: TensorLike, *, axis: int = -1) -> Tensor:
 
     Raises:
         GraphError: another number of components.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]))
+        array([0., 0., 1.], dtype=float32)
     """
     o = FUNCTIONS
     a, b = operands("cross", x1, x2)
@@ -186,6 +200,13 @@ def vector_norm(x: TensorLike, axis: Axis = None, *, keepdims: bool = False, ord
 
     Args:
         axis: one or several; None: all.
+
+    Example:
+        >>> x = sg.constant([[3.0, 4.0], [0.0, -2.0]])
+        >>> sg.Session().run(sg.linalg.vector_norm(x, axis=1))
+        array([5., 2.], dtype=float32)
+        >>> sg.Session().run([sg.linalg.vector_norm(x, ord=1), sg.linalg.vector_norm(x, ord=sg.inf)])
+        [array(9., dtype=float32), array(4., dtype=float32)]
     """
     tensor = accepted("vector_norm", FLOAT, x)[0]
     axes, p = normalize_axes(axis, tensor.ndim, "vector_norm"), number(ord, "vector_norm: ord")
@@ -202,6 +223,11 @@ def matrix_norm(x: TensorLike, *, keepdims: bool = False, ord: float | str | Non
 
     Raises:
         GraphError: another ``ord``.
+
+    Example:
+        >>> a = sg.constant([[3.0, 0.0], [0.0, -4.0]])
+        >>> sg.Session().run([sg.linalg.matrix_norm(a), sg.linalg.matrix_norm(a, ord=1)])
+        [array(5., dtype=float32), array(4., dtype=float32)]
     """
     return rounded_once(lambda x: _matrix_norm(x, keepdims, ord), float_matrix("matrix_norm", x))
 

@@ -143,6 +143,15 @@ def qr(x: TensorLike, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
 
     Raises:
         GraphError: another mode, no matrices of sizes known when declared.
+
+    Example:
+        >>> q, r = sg.linalg.qr(np.array([[3.0, 1.0], [4.0, 2.0]]))
+        >>> sg.Session().run(q @ r).round(4)
+        array([[3., 1.],
+               [4., 2.]])
+        >>> q, r = sg.linalg.qr(sg.zeros((5, 3)), mode="complete")
+        >>> q.shape, r.shape
+        ((5, 5), (5, 3))
     """
     o = FUNCTIONS
     if mode not in ("reduced", "complete"):

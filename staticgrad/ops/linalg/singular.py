@@ -172,6 +172,13 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
 
     Raises:
         GraphError: no matrices of sizes known when declared.
+
+    Example:
+        >>> u, s, vh = sg.linalg.svd(np.array([[3.0, 0.0], [0.0, 2.0], [0.0, 0.0]]), full_matrices=False)
+        >>> u.shape, vh.shape
+        ((3, 2), (2, 2))
+        >>> sg.Session().run(s).round(4)
+        array([3., 2.])
     """
     o = FUNCTIONS
     a = float_matrix("svd", x)
@@ -186,7 +193,12 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
 
 @public
 def svdvals(x: TensorLike) -> Tensor:
-    """The singular values of matrices in descending order."""
+    """The singular values of matrices in descending order.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.svdvals([[3.0, 0.0], [0.0, -4.0]])).round(4)
+        array([4., 3.], dtype=float32)
+    """
     return svd(x, full_matrices=False)[1]
 
 
@@ -208,6 +220,10 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
 
     Returns:
         (\\*batch,).
+
+    Example:
+        >>> sg.Session().run(sg.linalg.matrix_rank([[1.0, 2.0], [2.0, 4.0]]))
+        array(1)
     """
     o = FUNCTIONS
     (a,) = widened([float_matrix("matrix_rank", x)])
@@ -305,6 +321,11 @@ def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
 
     Raises:
         GraphError: no matrices of sizes known when declared.
+
+    Example:
+        >>> sg.Session().run(sg.linalg.pinv([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]])).round(4)
+        array([[1. , 0. , 0. ],
+               [0. , 0.5, 0. ]], dtype=float32)
     """
     a = float_matrix("pinv", x)
     known_sizes("pinv", a)

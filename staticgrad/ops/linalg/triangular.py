@@ -143,6 +143,13 @@ def solve_triangular(
 
     Raises:
         GraphError: no square matrices, or sizes that do not agree.
+
+    Example:
+        >>> a, b = np.array([[2.0, 0.0], [1.0, 4.0]]), np.array([2.0, 9.0])
+        >>> sg.Session().run(sg.linalg.solve_triangular(a, b))
+        array([1., 2.])
+        >>> sg.Session().run(sg.linalg.solve_triangular(a.T, b, upper=True))
+        array([-0.125,  2.25 ])
     """
     if left:
         a, b, vector = system("solve_triangular", x1, x2)
