@@ -51,6 +51,16 @@ class Executable(vectorcall.Forwarding):
 
     Raises (when called):
         FeedError: a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be written to.
+
+    Example:
+        >>> x = sg.placeholder((2,))
+        >>> exe = sg.Session().compile([x * 2, x * 10], x)
+        >>> exe([1.0, 2.0])
+        [array([2., 4.], dtype=float32), array([10., 20.], dtype=float32)]
+        >>> results = [np.empty(2, np.float32), None]
+        >>> doubled, tenfold = exe([1.0, 2.0], out=results)
+        >>> doubled is results[0], doubled
+        (True, array([2., 4.], dtype=float32))
     """
 
     __slots__ = (
@@ -218,7 +228,19 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def memory(self) -> MemoryReport:
-        """The memory plan of the latest program."""
+        """The memory plan of the latest program.
+
+        Example:
+            >>> x = sg.placeholder((100, 100))
+            >>> exe = sg.Session().compile(sg.sort(x @ x) @ x, x)
+            >>> exe.memory.arena_bytes >= exe.memory.lower_bound_bytes > 0
+            True
+            >>> print(exe.memory)
+            arena ... KiB, at least ... KiB alive at once
+            buffer    bytes  offset  steps   why                source
+            dot       40000       0  [0, 2)  read by sort_rows  ...
+            ...
+        """
         from staticgrad.runtime.reports import MemoryReport
 
         program, runner = self._program(), self._latest
@@ -243,7 +265,14 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def cost(self) -> CostReport:
-        """Floating-point operations and bytes moved by each kernel of the latest program, and in all."""
+        """Floating-point operations and bytes moved by each kernel of the latest program, and in all.
+
+        Example:
+            >>> x = sg.placeholder((64, 64))
+            >>> exe = sg.Session().compile(x @ x, x)
+            >>> exe.cost.flops, exe.cost.bytes
+            (524288, 32768)
+        """
         from staticgrad.runtime.reports import CostReport
 
         return CostReport(self._program().costs)
@@ -255,6 +284,14 @@ class Executable(vectorcall.Forwarding):
         Raises:
             FeedError: as a call.
             StaticGradError: the reference backend has no kernels.
+
+        Example:
+            >>> x = sg.placeholder((100, 100))
+            >>> exe = sg.Session().compile(x @ x, x)
+            >>> profile = exe.profile(np.ones((100, 100), np.float32))
+            >>> profile.seconds > 0.0
+            True
+            >>> profile.save("trace.json")
         """
         from staticgrad.runtime.profile import profile
 
@@ -287,7 +324,21 @@ class Executable(vectorcall.Forwarding):
             file.write(text)
 
     def text(self, level: Level = "graph") -> str:
-        """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``."""
+        """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``.
+
+        Example:
+            >>> x = sg.placeholder((2,), name="x")
+            >>> exe = sg.Session().compile(sg.exp(x), x)
+            >>> print(exe.text())
+            %x = placeholder() Source : float32[2]
+            %exp = exp(%x) : float32[2]
+            >>> print(exe.text("kernels"))
+            0: pointwise exp(feed0, fetch0)  # ...
+                for (2,) × ()
+                  v0 = load arg0[0 + (1,)] : float32
+                  v1 = exp(v0) : float32
+                  v2 = store v1 to arg1[0 + (1,)]
+        """
         if level not in LEVELS:
             raise StaticGradError(f"text level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")
         if level == "graph":

@@ -66,6 +66,13 @@ class Session:
     chunks of a kernel, with state as before the run; a run that has begun to write variables or gradients ends first.
     A process that is forked has the session as it was between two runs; where another thread was writing it, the child
     refuses it.
+
+    Example:
+        >>> x = sg.placeholder((2,))
+        >>> w = sg.Variable([1.0, 2.0])
+        >>> with sg.Session(num_threads=1, seed=0) as sess:
+        ...     sess.run(sg.sum(w * x), {x: [10.0, 100.0]})
+        array(210., dtype=float32)
     """
 
     def __init__(
@@ -104,7 +111,13 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """What first values of variables and random numbers follow from."""
+        """What first values of variables and random numbers follow from.
+
+        Example:
+            >>> sess = sg.Session(seed=7)
+            >>> sess.seed
+            7
+        """
         return self.store.seed
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -118,7 +131,16 @@ class Session:
 
     def close(self) -> None:
         """Give up programs and refuse every further call. Executables and tapes of the session end with it. Memory of
-        results that nobody holds goes back to the system; results that somebody holds stay as they are."""
+        results that nobody holds goes back to the system; results that somebody holds stay as they are.
+
+        Example:
+            >>> sess = sg.Session()
+            >>> sess.close()
+            >>> sess.run(sg.constant(1.0))
+            Traceback (most recent call last):
+                ...
+            staticgrad.errors.StaticGradError: the session is closed
+        """
         from staticgrad.runtime import results
 
         self.store.closed[0] = CLOSED
@@ -152,6 +174,15 @@ class Session:
         Raises:
             FetchError, FeedError: not of this graph, a missing placeholder, a wrong shape or dtype.
             BoundsError, NumericsError: found during the run; no state has changed.
+
+        Example:
+            >>> x = sg.placeholder((2,), name="x")
+            >>> y = x * 10
+            >>> sess = sg.Session()
+            >>> sess.run({"y": y, "parts": (y[0], y[1])}, {x: [1.0, 2.0]})
+            {'y': array([10., 20.], dtype=float32), 'parts': (array(10., dtype=float32), array(20., dtype=float32))}
+            >>> sess.run(y + 1, {y: [0.0, 1.0]})
+            array([1., 2.], dtype=float32)
         """
         fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
         try:
@@ -209,6 +240,12 @@ class Session:
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
             StaticGradError: the budget can't be met; the message names the least that was found.
+
+        Example:
+            >>> x, n = sg.placeholder((None, 2)), sg.placeholder(())
+            >>> exe = sg.Session().compile({"sum": sg.sum(x), "power": x**n}, [x, n])
+            >>> exe([[1.0, 2.0]], 3)
+            {'sum': array(3., dtype=float32), 'power': array([[1., 8.]], dtype=float32)}
         """
         self.check_open()
         check_budget(memory_budget)
@@ -402,6 +439,18 @@ class Session:
 
         Raises:
             FetchError, FeedError: as for ``run``.
+
+        Example:
+            >>> x = sg.placeholder((3,))
+            >>> w = sg.Variable([1.0, 2.0, 3.0])
+            >>> loss = sg.sum((w * x) ** 2)
+            >>> sess = sg.Session()
+            >>> with sess.forward(loss, {x: [1.0, 0.0, 1.0]}) as tape:
+            ...     tape.backward(loss)
+            ...     tape[loss]
+            array(10., dtype=float32)
+            >>> sess.grad(w)
+            array([2., 0., 6.], dtype=float32)
         """
         self.check_open()
         leaves = leaves_of(outputs)
@@ -442,6 +491,17 @@ class Session:
 
         Raises:
             FetchError: ``x`` is no tensor of this graph.
+
+        Example:
+            >>> w = sg.Variable(3.0)
+            >>> sess = sg.Session()
+            >>> sess.grad(w) is None
+            True
+            >>> for _ in range(2):
+            ...     with sess.forward(loss := w**2) as tape:
+            ...         tape.backward(loss)
+            >>> sess.grad(w)
+            array(12., dtype=float32)
         """
         return self.store.gradient(self._gradient_key(x))
 
@@ -451,6 +511,15 @@ class Session:
         Raises:
             FetchError: ``x`` is no tensor of this graph.
             GradientError: no gradient adds up for ``x``, or the value has another shape or dtype.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> update = sg.optim.SGD(lr=0.5).step([w])
+            >>> sess = sg.Session()
+            >>> sess.set_grad(w, np.array([1.0, 2.0], np.float32))
+            >>> sess.run(update)
+            >>> sess.get(w)
+            array([0.5, 1. ], dtype=float32)
         """
         key = self._gradient_key(x)
         if value is not None and not (x.requires_grad and (x.is_leaf or x.retains_grad)):
@@ -467,7 +536,17 @@ class Session:
         return gradient_key(x)
 
     def zero_grad(self) -> None:
-        """Forget all accumulated gradients: ``grad`` gives None until the next backward."""
+        """Forget all accumulated gradients: ``grad`` gives None until the next backward.
+
+        Example:
+            >>> w = sg.Variable(3.0)
+            >>> sess = sg.Session()
+            >>> with sess.forward(loss := w**2) as tape:
+            ...     tape.backward(loss)
+            >>> sess.zero_grad()
+            >>> sess.grad(w) is None
+            True
+        """
         self.check_open()
         self.store.zero_gradients()
 
@@ -478,6 +557,14 @@ class Session:
 
         Raises:
             FetchError: it is no variable of this graph.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> sess = sg.Session()
+            >>> value = sess.get(w)
+            >>> value[0] = 10.0
+            >>> sess.get(w)
+            array([1., 2.], dtype=float32)
         """
         self.check_open()
         return self.store.read(self._variable(variable))
@@ -488,6 +575,13 @@ class Session:
         Raises:
             FetchError: it is no variable of this graph.
             FeedError: another shape, or a dtype that does not cast safely.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> sess = sg.Session()
+            >>> sess.set(w, [3.0, 4.0])
+            >>> sess.run(w * 2)
+            array([6., 8.], dtype=float32)
         """
         self.check_open()
         key = self._variable(variable)
@@ -499,6 +593,13 @@ class Session:
         Raises:
             FetchError: one is no variable of this graph.
             FeedError: another shape, or a dtype that does not cast safely.
+
+        Example:
+            >>> a, b = sg.Variable(1.0), sg.Variable([1.0, 2.0])
+            >>> sess = sg.Session()
+            >>> sess.set_all({a: 10.0, b: [3.0, 4.0]})
+            >>> sess.run([a, b])
+            [array(10., dtype=float32), array([3., 4.], dtype=float32)]
         """
         self.check_open()
         self.store.write({self._variable(x): as_array(x, value) for x, value in values.items()})
@@ -516,6 +617,14 @@ class Session:
         Raises:
             FormatError: the path is empty or names what is no regular file.
             OSError: the file or its folder cannot be written.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0], name="w")
+            >>> sess = sg.Session()
+            >>> sess.save("model.safetensors")
+            >>> from safetensors.numpy import load_file
+            >>> load_file("model.safetensors")["w"]
+            array([1., 2.], dtype=float32)
         """
         from staticgrad.runtime.checkpoint import save
 
@@ -545,6 +654,16 @@ class Session:
             FormatError: the file is damaged or foreign, names are refused or none agrees, shapes or dtypes differ, or
                 variables are named by an order of declaration that differs: nothing has changed.
             FetchError: what is no variable of this graph.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0], name="w")
+            >>> sess = sg.Session()
+            >>> sess.save("model.safetensors")
+            >>> sess.set(w, [0.0, 0.0])
+            >>> sess.restore("model.safetensors")
+            Unmatched(missing_keys=[], unexpected_keys=[])
+            >>> sess.get(w)
+            array([1., 2.], dtype=float32)
         """
         from staticgrad.runtime.checkpoint import restore
 

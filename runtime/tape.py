@@ -223,6 +223,17 @@ class Tape:
     """A forward that ran. ``tape[output]`` is an output's value; ``backward`` adds gradients to the session.
 
     Use it in ``with``, or let it go: either gives back everything it keeps.
+
+    Example:
+        >>> w = sg.Variable([1.0, 2.0])
+        >>> loss = sg.sum(w**2)
+        >>> sess = sg.Session()
+        >>> tape = sess.forward(loss)
+        >>> tape[loss]
+        array(5., dtype=float32)
+        >>> tape.backward(loss)
+        >>> sess.grad(w)
+        array([2., 4.], dtype=float32)
     """
 
     __slots__ = (
@@ -254,7 +265,17 @@ class Tape:
         self.close()
 
     def close(self) -> None:
-        """Give back everything; later use is refused."""
+        """Give back everything; later use is refused.
+
+        Example:
+            >>> w = sg.Variable(3.0)
+            >>> tape = sg.Session().forward(loss := w**2)
+            >>> tape.close()
+            >>> tape.backward(loss)
+            Traceback (most recent call last):
+                ...
+            staticgrad.errors.BuffersFreedError: the tape is closed: its values were given back
+        """
         self._closed = True
         self._kept, self._values = self._kept.without_block(), []
 
@@ -307,6 +328,16 @@ class Tape:
                 another shape or dtype; an input does not require a gradient.
             BuffersFreedError: an earlier backward gave back what this one would read.
             StateChangedError: a variable that it reads was written since the forward. Nothing has run or changed.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> y = w * w
+            >>> sess = sg.Session()
+            >>> with sess.forward(y) as tape:
+            ...     tape.backward(y, grad=[1.0, 0.0], retain_graph=True)
+            ...     tape.backward(y, grad=[0.0, 10.0])
+            >>> sess.grad(w)
+            array([ 2., 40.], dtype=float32)
         """
         self._check_open()
         if create_graph:
@@ -405,7 +436,18 @@ class Tape:
 
     @property
     def memory(self) -> TapeMemory:
-        """What the tape keeps now."""
+        """What the tape keeps now.
+
+        Example:
+            >>> w = sg.Variable(np.ones(1000, np.float32))
+            >>> loss = sg.sum(sg.exp(w))
+            >>> tape = sg.Session().forward(loss)
+            >>> tape.memory.saved_bytes
+            4000
+            >>> tape.backward(loss)
+            >>> tape.memory.live_bytes
+            0
+        """
         saved = self._programs.plan.saved
         held = frozenset(() if self._closed else self._ledger.state.held)
         return TapeMemory(

@@ -269,22 +269,43 @@ class Tensor:
 
     @property
     def shape(self) -> Shape:
-        """Sizes: numbers, and ``Dim`` where the feeds of a call say how many."""
+        """Sizes: numbers, and ``Dim`` where the feeds of a call say how many.
+
+        Example:
+            >>> n = sg.dim("n")
+            >>> sg.placeholder((n, 3)).shape, sg.placeholder((2, 3)).shape
+            ((n, 3), (2, 3))
+        """
         return self.type.shape
 
     @property
     def dtype(self) -> np.dtype:
-        """NumPy's dtype of the elements."""
+        """NumPy's dtype of the elements.
+
+        Example:
+            >>> sg.constant(1.5).dtype == sg.float32
+            True
+        """
         return self.type.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
+        """The number of axes.
+
+        Example:
+            >>> sg.zeros((2, 3)).ndim
+            2
+        """
         return len(self.type.shape)
 
     @property
     def size(self) -> Size:
-        """The number of elements."""
+        """The number of elements.
+
+        Example:
+            >>> sg.zeros((2, 3)).size
+            6
+        """
         return self.type.size
 
     @property
@@ -294,7 +315,13 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """Its op's name; of an op's further results with their number: ``qr:1``."""
+        """Its op's name; of an op's further results with their number: ``qr:1``.
+
+        Example:
+            >>> x = sg.placeholder((), name="x")
+            >>> x.name, (x * 2).name, (x * 3).name
+            ('x', 'multiply', 'multiply_1')
+        """
         return self.op.name if self.index == 0 else f"{self.op.name}:{self.index}"
 
     @property
@@ -309,12 +336,25 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """As in PyTorch: true without ``requires_grad``, and for what a gradient ends at."""
+        """As in PyTorch: true without ``requires_grad``, and for what a gradient ends at.
+
+        Example:
+            >>> w = sg.Variable(1.0)
+            >>> w.is_leaf, (w * 2).is_leaf, sg.constant(1.0).is_leaf
+            (True, False, True)
+        """
         return not self.requires_grad or self._requires or not self.op.inputs
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """Its backward node, under PyTorch's name; None for a leaf."""
+        """Its backward node, under PyTorch's name; None for a leaf.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> y = sg.sum(w * 3)
+            >>> y.grad_fn, y.grad_fn.next_functions
+            (<SumBackward0>, ((<MulBackward0>, 0),))
+        """
         return None if self.is_leaf else GradFn(self)
 
     def __repr__(self) -> str:
@@ -327,6 +367,11 @@ class Tensor:
 
         Raises:
             GraphError: the tensor is not floating, or it is no leaf and shall stop requiring its gradient.
+
+        Example:
+            >>> w = sg.Variable(3.0).requires_grad_(False)
+            >>> (w * 2).requires_grad
+            False
         """
         if requires_grad and not is_floating(self.dtype):
             raise GraphError(
@@ -347,6 +392,16 @@ class Tensor:
         Raises:
             GradientError: the tensor does not require a gradient, or nobody could read it: there is one in each turn of
                 a loop, and one of a branch if it runs.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> y = w * 3
+            >>> y.retain_grad()
+            >>> sess = sg.Session()
+            >>> with sess.forward(loss := sg.sum(y**2)) as tape:
+            ...     tape.backward(loss)
+            >>> sess.grad(y), sess.grad(w)
+            (array([ 6., 12.], dtype=float32), array([18., 36.], dtype=float32))
         """
         from staticgrad.errors import GradientError
 
@@ -370,6 +425,15 @@ class Tensor:
         Raises:
             GraphError: the hook is no function.
             GradientError: the tensor does not require a gradient.
+
+        Example:
+            >>> w = sg.Variable([3.0, -4.0])
+            >>> handle = w.register_hook(lambda grad: sg.clip(grad, -1.0, 1.0))
+            >>> sg.Session().run(sg.gradients(sg.sum(w**2), [w]))
+            [array([ 1., -1.], dtype=float32)]
+            >>> handle.remove()
+            >>> sg.Session().run(sg.gradients(sg.sum(w**2), [w]))
+            [array([ 6., -8.], dtype=float32)]
         """
         from staticgrad.errors import GradientError
 
@@ -394,6 +458,17 @@ class Tensor:
             GraphError: the hook is no function, or it reads the accumulated gradient of another tensor, or one that was
                 declared before it.
             GradientError: the tensor is no leaf, or it does not require a gradient.
+
+        Example:
+            >>> w = sg.Variable([1.0, 2.0])
+            >>> opt = sg.optim.SGD(lr=0.25)
+            >>> handle = w.register_post_accumulate_grad_hook(lambda w: opt.step([w]))
+            >>> loss = sg.sum(w**2)
+            >>> sess = sg.Session()
+            >>> with sess.forward(loss) as tape:
+            ...     tape.backward(loss)
+            >>> sess.get(w)
+            array([0.5, 1. ], dtype=float32)
         """
         from staticgrad.errors import GradientError
 
@@ -448,7 +523,14 @@ class Tensor:
         return tuple((self._accumulation_hooks or {}).values())
 
     def detach(self) -> Tensor:
-        """The same value, through which no gradient flows."""
+        """The same value, through which no gradient flows.
+
+        Example:
+            >>> x = sg.Variable(3.0)
+            >>> y = x * x.detach()
+            >>> sg.Session().run(sg.gradients(y, [x]))
+            [array(3., dtype=float32)]
+        """
         return FUNCTIONS.stop_gradient(self)
 
     # -- what it is not -----------------------------------------------------------------------------------------
@@ -503,20 +585,41 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:
-        """The axes in reverse order."""
+        """The axes in reverse order.
+
+        Example:
+            >>> sg.zeros((2, 3)).T.shape
+            (3, 2)
+        """
         return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes swapped: each matrix of a batch transposed."""
+        """The last two axes swapped: each matrix of a batch transposed.
+
+        Example:
+            >>> sg.zeros((8, 2, 3)).mT.shape
+            (8, 3, 2)
+        """
         return FUNCTIONS.matrix_transpose(self)
 
     def reshape(self, *shape: Any) -> Tensor:
-        """``sg.reshape``; sizes one by one or as one sequence, one of them may be -1."""
+        """``sg.reshape``; sizes one by one or as one sequence, one of them may be -1.
+
+        Example:
+            >>> x = sg.zeros((2, 3, 4))
+            >>> x.reshape(6, 4).shape, x.reshape((2, -1)).shape
+            ((6, 4), (2, 12))
+        """
         return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def astype(self, dtype: DTypeLike) -> Tensor:
-        """``sg.astype``."""
+        """``sg.astype``.
+
+        Example:
+            >>> sg.constant([1.5, 2.5]).astype(sg.int32).dtype
+            dtype('int32')
+        """
         return FUNCTIONS.astype(self, dtype)
 
     __add__ = _binary("add")
@@ -621,7 +724,13 @@ class Graph:
     @property
     def variables(self) -> dict[str, Tensor]:
         """The variables by name, in order of declaration. Names that users have not given follow the modules that hold
-        the variables, until they are settled."""
+        the variables, until they are settled.
+
+        Example:
+            >>> w, b = sg.Variable([1.0, 2.0], name="w"), sg.Variable(0.0, name="b")
+            >>> list(sg.get_default_graph().variables)
+            ['w', 'b']
+        """
         if not self.unsettled:
             return self._variables
         from staticgrad.naming import work_out
@@ -663,7 +772,17 @@ class Graph:
         return ()
 
     def finalize(self) -> None:
-        """Refuse every further op: building nodes inside a loop is found at once."""
+        """Refuse every further op: building nodes inside a loop is found at once.
+
+        Example:
+            >>> graph = sg.get_default_graph()
+            >>> x = sg.constant(1.0)
+            >>> graph.finalize()
+            >>> x * 2
+            Traceback (most recent call last):
+                ...
+            staticgrad.errors.GraphError: constant: the graph is finalized, no op can be added...
+        """
         self.finalized = True
 
     def unique_name(self, name: str) -> str:
@@ -754,7 +873,18 @@ class Graph:
         return f"<graph of {len(self.nodes)} ops>"
 
     def to_networkx(self) -> Any:
-        """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``."""
+        """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``.
+
+        Example:
+            >>> import networkx
+            >>> x = sg.constant([1.0, 2.0])
+            >>> y = sg.exp(x) * x
+            >>> view = y.graph.to_networkx()
+            >>> [data["op"] for _, data in view.nodes(data=True)]
+            ['constant', 'exp', 'multiply']
+            >>> networkx.is_directed_acyclic_graph(view)
+            True
+        """
         import networkx as nx
 
         self.settle_names()

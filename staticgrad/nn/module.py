@@ -61,16 +61,35 @@ class Module(Holder):
     # -- what it holds ------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules that are attributes, by name."""
+        """The modules that are attributes, by name.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU())
+            >>> [name for name, _ in net.named_children()]
+            ['0', '1']
+        """
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def children(self) -> Iterator[Module]:
+        """The modules that are attributes, in order.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU())
+            >>> [type(child).__name__ for child in net.children()]
+            ['Linear', 'ReLU']
+        """
         return (module for _, module in self.named_children())
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all that it holds, each once."""
+        """This module and all that it holds, each once.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU())
+            >>> [name for name, _ in net.named_modules()]
+            ['', '0', '1']
+        """
         seen: set[int] = set()
         for name, module in self._walk(prefix):
             if id(module) not in seen:
@@ -78,6 +97,13 @@ class Module(Holder):
                 yield name, module
 
     def modules(self) -> Iterator[Module]:
+        """This module and all that it holds, each once.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU())
+            >>> [type(module).__name__ for module in net.modules()]
+            ['Sequential', 'Linear', 'ReLU']
+        """
         return (module for _, module in self.named_modules())
 
     def _walk(self, prefix: str) -> Iterator[tuple[str, Module]]:
@@ -99,31 +125,65 @@ class Module(Holder):
                     yield f"{path}.{name}" if path else name, variable
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters with their paths, frozen ones too; one that is shared comes once."""
+        """Parameters with their paths, frozen ones too; one that is shared comes once.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU(), sg.nn.Linear(8, 3, bias=False))
+            >>> [(name, p.shape) for name, p in net.named_parameters()]
+            [('0.weight', (8, 4)), ('0.bias', (8,)), ('2.weight', (3, 8))]
+        """
         return self._named(trainable=True)
 
     def parameters(self) -> list[Tensor]:
-        """Parameters, frozen ones too, each once."""
+        """Parameters, frozen ones too, each once.
+
+        Example:
+            >>> net = sg.nn.Linear(4, 8)
+            >>> [p.shape for p in net.parameters()]
+            [(8, 4), (8,)]
+        """
         return [variable for _, variable in self.named_parameters()]
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Variables that are not trained, with their paths."""
+        """Variables that are not trained, with their paths.
+
+        Example:
+            >>> [(name, b.shape) for name, b in sg.nn.BatchNorm1d(3).named_buffers()]
+            [('running_mean', (3,)), ('running_var', (3,)), ('num_batches_tracked', ())]
+        """
         return self._named(trainable=False)
 
     def buffers(self) -> list[Tensor]:
-        """Variables that are not trained, each once."""
+        """Variables that are not trained, each once.
+
+        Example:
+            >>> [b.name for b in sg.nn.BatchNorm1d(3).buffers()]
+            ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         return [variable for _, variable in self.named_buffers()]
 
     # -- modes --------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """What is declared from now on is for training: dropout drops, batch norm uses the batch's statistics."""
+        """What is declared from now on is for training: dropout drops, batch norm uses the batch's statistics.
+
+        Example:
+            >>> net = sg.nn.Dropout(0.5).eval()
+            >>> net.train().training
+            True
+        """
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """What is declared from now on is for use."""
+        """What is declared from now on is for use.
+
+        Example:
+            >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.Dropout(0.5))
+            >>> net.training, net.eval().training, net[1].training
+            (True, False, False)
+        """
         return self.train(False)
 
     # -- values -------------------------------------------------------------------------------------------------
@@ -138,7 +198,13 @@ class Module(Holder):
         return result
 
     def state_dict(self, sess: Store) -> dict[str, Array]:
-        """The values that a session has for parameters and buffers, by PyTorch's names."""
+        """The values that a session has for parameters and buffers, by PyTorch's names.
+
+        Example:
+            >>> layer, sess = sg.nn.Linear(2, 1), sg.Session(seed=0)
+            >>> {name: value.shape for name, value in layer.state_dict(sess).items()}
+            {'weight': (1, 2), 'bias': (1,)}
+        """
         return {name: sess.get(variable) for name, variable in self._state().items()}
 
     def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
@@ -156,6 +222,13 @@ class Module(Holder):
             FormatError: names or shapes that do not agree, or no name that does.
 
         Whatever is raised, nothing was changed.
+
+        Example:
+            >>> layer, sess = sg.nn.Linear(2, 1), sg.Session()
+            >>> layer.load_state_dict(sess, {"weight": [[1.0, 2.0]], "bias": [0.5]})
+            Unmatched(missing_keys=[], unexpected_keys=[])
+            >>> sess.run(layer([[10.0, 10.0]]))
+            array([[30.5]], dtype=float32)
         """
         own = self._state()
         what = f"load_state_dict of {type(self).__name__}"

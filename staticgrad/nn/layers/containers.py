@@ -67,6 +67,17 @@ class ModuleList(_Members):
             self.append(module)
 
     def append(self, module: Module) -> ModuleList:
-        """Add one module at the end."""
+        """Add one module at the end.
+
+        Example:
+            >>> layers = sg.nn.ModuleList()
+            >>> layers.append(sg.nn.Linear(4, 4)).append(sg.nn.ReLU())
+            ModuleList(
+              (0): Linear(4, 4, bias=True)
+              (1): ReLU()
+            )
+            >>> [name for name, _ in layers.named_parameters()]
+            ['0.weight', '0.bias']
+        """
         setattr(self, str(len(self)), module)
         return self
