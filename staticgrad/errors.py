@@ -225,4 +225,15 @@ class FormatError(StaticGradError, ValueError):
 
 
 class PromotionWarning(UserWarning):
-    """A float32 tensor was raised to float64 by a NumPy scalar."""
+    """A float32 tensor was raised to float64 by a NumPy scalar.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     y = sg.constant([1.0, 2.0]) * np.float64(0.5)
+        >>> y.dtype, caught[0].category.__name__
+        (dtype('float64'), 'PromotionWarning')
+        >>> (sg.constant([1.0, 2.0]) * 0.5).dtype
+        dtype('float32')
+    """
