@@ -224,8 +224,12 @@ def test_sessions_are_refused_what_is_foreign(g: sg.Graph, backend: str) -> None
     with sg.Graph() as other:
         y = sg.placeholder((1,), name="theirs")
     sess = sg.Session(g)
-    with pytest.raises(sg.FetchError):
+    with pytest.raises(sg.FetchError, match="another graph than the session's"):
         sess.run(y)
+    inside: list[sg.Tensor] = []
+    sg.map(lambda row: [inside.append(row), row][1], x)
+    with pytest.raises(sg.FetchError, match="the body of a loop or a branch: make it a result"):
+        sess.run(inside[0])
     with pytest.raises(sg.FeedError, match="'theirs'"):
         sess.run(x, {x: f32(1), y: f32(1)})
     assert sg.Session(other).run(y, {y: f32(1)}) == 1

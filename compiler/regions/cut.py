@@ -54,8 +54,8 @@ def cut(
     """
     graph.settle_names()
     for fetch in fetches:
-        if not isinstance(fetch, (Tensor, Node)) or not graph.holds(fetch):
-            raise FetchError(f"{fetch!r} is no tensor or op of this graph", source=getattr(fetch, "source", None))
+        if not graph.holds(fetch):
+            raise _foreign(fetch)
     bindings = bind_feeds(graph, feeds, known)
     if without is not None:
         fetches = [f if isinstance(f, Node) else without.standing_for(f) for f in fetches if f not in without.nodes]
@@ -86,6 +86,13 @@ def cut(
     elif has_bodies:
         _order_effects(region)
     return region
+
+
+def _foreign(fetch: Tensor | Node) -> FetchError:
+    where = "another graph than the session's"
+    if not fetch.graph.keeps_gradients:
+        where = "the body of a loop or a branch: make it a result of the body"
+    return FetchError(f"cannot fetch {fetch!r}: it belongs to {where}", source=fetch.source)
 
 
 def _order_effects(region: Region) -> None:
