@@ -82,7 +82,8 @@ def _is_inside(file: str) -> bool:
 
 
 class StaticGradError(Exception):
-    """The base of every error of this package. ``source`` is the user's line that declared what is at fault.
+    """The base of every error of this package. ``source`` is the user's line that declared what is at fault,
+    ``message`` the text without it.
 
     Example:
         >>> try:
@@ -93,6 +94,7 @@ class StaticGradError(Exception):
     """
 
     def __init__(self, message: str, *, source: SourceLine | None = None) -> None:
+        self.message = message
         self.source = source
         super().__init__(message if source is None else f"{message}\n  declared at {source}")
 

@@ -538,6 +538,9 @@ def test_bad_declarations(graph: sg.Graph) -> None:
         sg.cond(sg.sum(x), lambda: x, lambda: x)
     with pytest.raises(sg.GraphError, match="differ"):
         sg.cond(True, lambda: x, lambda: w)
+    with pytest.raises(sg.GraphError, match="structure") as caught:
+        sg.cond(True, lambda: x, lambda: (x, x))
+    assert str(caught.value).count("declared at") == 1
     leaked: list[Any] = []
     sg.scan(lambda c, v: (leaked.append(c), (c, None))[1], 0.0, x)
     with pytest.raises(sg.GraphError):

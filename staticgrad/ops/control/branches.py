@@ -125,7 +125,7 @@ def _branches(graphs: Sequence[BodyGraph], answers: Sequence[Any]) -> list[list[
         if any(b is None or nest.children(b) is not None for _, b in pairs):
             raise GraphError(f"expected the structure of {answers[0]!r}, actual {answers[1]!r}")
     except GraphError as error:
-        raise GraphError(f"cond: the branches differ in structure: {error}") from None
+        raise GraphError(f"cond: the branches differ in structure: {error.message}") from None
     results: list[list[Tensor]] = [[], []]
     for pair in pairs:
         typed = sorted((v for v in pair if hasattr(v, "dtype")), key=lambda v: not isinstance(v, Tensor))

@@ -294,5 +294,5 @@ def next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Seq
         if any(new is None or nest.children(new) is not None for new in leaves):
             raise GraphError(f"expected the structure of {init!r}, actual {answer!r}")
     except GraphError as error:
-        raise GraphError(f"{what}: the carry changes its structure: {error}") from None
+        raise GraphError(f"{what}: the carry changes its structure: {error.message}") from None
     return [fitted(what, graph, new, x.type) for new, x in zip(leaves, carries, strict=True)]
