@@ -50,7 +50,7 @@ def as_gradient(x: Tensor, value: Any, what: str) -> Array:
     try:
         return as_array(x, value)
     except FeedError as error:
-        raise GradientError(str(error).replace(f"feed of {x.name!r}", f"the {what}")) from error
+        raise GradientError(str(error).replace(f"feed of {x.name!r}", f"the {what}")) from None
 
 
 def as_arrays(tensors: Iterable[Tensor], values: Iterable[Any]) -> list[Array]:
