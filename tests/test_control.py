@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -545,6 +546,37 @@ def test_bad_declarations(graph: sg.Graph) -> None:
     sg.scan(lambda c, v: (leaked.append(c), (c, None))[1], 0.0, x)
     with pytest.raises(sg.GraphError):
         leaked[0] + 1.0
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (
+            lambda x: sg.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y), (0, x)),
+            r"cond_fn: expected a function of \(state\), actual one of \(i, y\); init, and so the state, is one nest",
+        ),
+        (lambda x: sg.while_loop(lambda s: s[0] < 3, lambda i, y: (i + 1, y), (0, x)), "body_fn: .*, actual one of"),
+        (lambda x: sg.scan(lambda c: c, 0.0, x), r"scan: fn: expected a function of \(carry, x\), actual one of \(c\)"),
+        (lambda x: sg.map(lambda: 0, x), r"map: fn: expected a function of \(x\), actual one of \(\)"),
+        (lambda x: sg.cond(True, lambda x: x, lambda: x), r"cond: then_fn: expected a function of \(\), actual one of"),
+        (lambda x: sg.cond(True, lambda: x, x), r"cond: else_fn: expected a function of \(\), actual <tensor"),
+    ],
+)
+def test_functions_of_other_arguments_are_refused_before_anything_is_declared(
+    graph: sg.Graph, declare: Callable[[sg.Tensor], object], message: str
+) -> None:
+    x = sg.placeholder((3,))
+    count = len(graph.nodes)
+    with pytest.raises(sg.GraphError, match=message):
+        declare(x)
+    assert len(graph.nodes) == count
+
+
+def test_functions_of_every_kind_are_called(graph: sg.Graph) -> None:
+    x = sg.constant([1.0, 4.0])
+    double = functools.partial(sg.multiply, 2.0)
+    found = sg.Session(graph).run([sg.map(f, x) for f in (sg.sqrt, double, sg.nn.Identity(), lambda *args: args[0])])
+    np.testing.assert_array_equal(found, [[1, 2], [2, 8], [1, 4], [1, 4]])
 
 
 # -- recurrent layers ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ first time it is used (it is *captured*).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
@@ -196,6 +197,26 @@ def run_alone(body: Body, arrays: Sequence[Array]) -> Sequence[Array]:
         raise GraphError(f"a body reads variable {attrs.key!r}")
 
     return evaluate(body, arrays, no_variable, np.zeros(2, np.int64)).values
+
+
+def require_function(what: str, fn: Any, *arguments: str) -> None:
+    """Check before anything is declared that a function of the user's can be called with ``arguments``, by position.
+
+    Raises:
+        GraphError: it cannot, or it is no function; the message gives what it would be called with.
+    """
+    expected = f"{what}: expected a function of ({', '.join(arguments)}), actual"
+    if not callable(fn):
+        raise GraphError(f"{expected} {fn!r}")
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # of some functions written in C nothing is known
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        where = "; init, and so the state, is one nest" if "state" in arguments else ""
+        raise GraphError(f"{expected} one of {signature}{where}") from None
 
 
 def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tensor:

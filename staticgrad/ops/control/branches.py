@@ -25,6 +25,7 @@ from staticgrad.ops.control.bodies import (
     close,
     literal,
     predicate_of,
+    require_function,
     require_type,
     run_alone,
 )
@@ -99,6 +100,8 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
         >>> sess.run([y, sg.gradients(y, [x])], {x: -3.0})
         [array(3., dtype=float32), [array(-1., dtype=float32)]]
     """
+    require_function("cond: then_fn", then_fn)
+    require_function("cond: else_fn", else_fn)
     outer = graph_of((pred,)) if isinstance(pred, (Tensor, Node)) else get_default_graph()
     with outer:
         predicate = predicate_of("cond", outer, lift(bool(pred) if isinstance(pred, np.bool_) else pred, outer))

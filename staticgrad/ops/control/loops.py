@@ -30,6 +30,7 @@ from staticgrad.ops.control.bodies import (
     close,
     fitted,
     predicate_of,
+    require_function,
     require_type,
     run_alone,
 )
@@ -159,6 +160,7 @@ def scan(
         >>> sg.Session().run(fibonacci)
         array([ 1,  1,  2,  3,  5,  8, 13, 21])
     """
+    require_function("scan: fn", fn, "carry", "x")
     leaves, rows = nest.flatten(init), nest.flatten(xs)
     outer = graph_of([*leaves, *rows])
     with outer:
@@ -194,6 +196,7 @@ def map_(fn: Callable[[Any], Any], xs: Any) -> Any:
         >>> sg.Session().run(sg.map(lambda row: sg.sum(row), rows))
         array([3., 7.], dtype=float32)
     """
+    require_function("map: fn", fn, "x")
     _, ys = scan(lambda carry, x: (carry, fn(x)), (), xs)
     return ys
 
@@ -229,6 +232,8 @@ def while_loop(
         >>> sg.Session().run([x, *sg.gradients(x, [x0])])
         [array(6561., dtype=float32), array(17496., dtype=float32)]
     """
+    require_function("while_loop: cond_fn", cond_fn, "state")
+    require_function("while_loop: body_fn", body_fn, "state")
     most = None if max_steps is None else integer(max_steps, "while_loop: max_steps", 0)
     leaves = nest.flatten(init)
     outer = graph_of(leaves)
