@@ -48,7 +48,7 @@ def check_gradients(
 
     Raises:
         GradientError: a derivative disagrees; which, and with which numbers.
-        GraphError: nothing floating to derive, or by.
+        GraphError: nothing floating to derive, or by; operands of a function that are not in a list.
 
     Example:
         >>> sg.check_gradients(lambda x, y: sg.sin(x) * y, [np.ones((2, 3)), np.ones(3)])
@@ -73,6 +73,9 @@ def check_gradients(
 
 def _declared(fn: Callable[..., Any], inputs: Any) -> tuple[Graph, list[Tensor], dict[Tensor, Array]]:
     """The function's ops in a graph of their own."""
+    if not isinstance(inputs, Sequence):
+        name = type(inputs).__name__
+        raise GraphError(f"check_gradients: expected a list with a value for each argument, actual {name}")
     graph = Graph()
     feeds: dict[Tensor, Array] = {}
 

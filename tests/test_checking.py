@@ -56,3 +56,6 @@ def test_what_cannot_be_checked_is_refused() -> None:
         sg.check_gradients(lambda x: x + 1, [np.arange(3)])
     with pytest.raises(sg.GraphError, match="expected tensors and a dict"):
         sg.check_gradients([], {})
+    for alone in (2.0, np.ones(3)):
+        with pytest.raises(sg.GraphError, match="a list with a value for each argument"):
+            sg.check_gradients(lambda x: x * x, alone)  # type: ignore[arg-type]
