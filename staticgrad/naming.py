@@ -53,6 +53,8 @@ def match(
     problem = f"other variables than the {target}'s" if refused else f"none of the {target}'s variables"
     texts = (f"missing in the {source}", f"not in the {target}")
     parts = [f"\n  {text}: {', '.join(map(repr, some))}" for text, some in zip(texts, rest, strict=True) if some]
+    if refused:
+        parts.append("\nstrict=False passes them over")
     raise FormatError(f"{what}: {problem}{''.join(parts)}")
 
 
