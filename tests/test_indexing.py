@@ -115,6 +115,24 @@ def test_the_gradient_of_a_scatter_goes_where_the_value_comes_from() -> None:
         np.testing.assert_array_equal(got[1], du)
 
 
+@pytest.mark.parametrize(
+    "key", [np.s_[:, np.array(2)], np.s_[1:3, :, np.array(-1)], np.s_[np.array([3]), :, 0]], ids=str
+)
+def test_one_place_is_written_by_one_pass_over_a_copy(key: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
+    x, u = sg.placeholder(X.shape, sg.float64), sg.placeholder(X[key].shape, sg.float64)
+    feeds: dict[sg.Tensor, Any] = {x: X, u: -X[key] - 1}
+    y = sg.scatter(x, with_tensors(key, feeds), u)
+    write = sg.Session().compile([y, *sg.gradients(y, [x, u], [X])], list(feeds))
+    expected, dx = X.copy(), X.copy()
+    expected[key], dx[key] = feeds[u], 0
+    for value, want in zip(write(*feeds.values()), [expected, dx, X[key]], strict=True):
+        np.testing.assert_allclose(value, want, rtol=1e-12)
+    alone = sg.Session().compile(y, list(feeds))
+    alone(*feeds.values())
+    assert alone.memory.arena_bytes < X.nbytes
+
+
 def test_take_and_take_along_axis() -> None:
     x = sg.constant(X)
     order = np.argsort(X, axis=1)

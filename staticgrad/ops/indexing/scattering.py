@@ -118,6 +118,8 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     order = [axes.index(axis) for axis in sorted(axes)]
     spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
     hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
+    if mode == "set" and count == 1:  # one pass over the tensor, and no other one of its size
+        return o.where(hit, o.reshape(new, tuple(1 if i in axes else n for i, n in enumerate(part.shape))), part)
     last = np.ones(1, np.bool_) if count == 1 else _known_last(part, key)
     is_alone = last is not None and last.all()
     if mode == "set" or is_alone:
