@@ -155,3 +155,17 @@ def test_a_value_that_much_hangs_on_is_stored_once() -> None:
     with sg.Session(graph) as session:
         text = session.compile(outputs, [x]).text("kernels")
     assert text.count("= tanh(") == 1, text
+
+
+def test_a_mean_of_equal_terms_is_not_written_out_term_by_term() -> None:
+    """The gradient of what is centred is centred itself: a mean of terms that are all the same."""
+    count = 20_011
+    with sg.Graph() as graph:
+        x = sg.placeholder((2, count))
+        rows = sg.permute_dims(x, (1, 0))
+        weights = sg.placeholder((2,))
+        loss = sg.sum(sg.sum(sg.permute_dims(rows - sg.mean(rows, axis=0, keepdims=True), (1, 0)), axis=1) * weights)
+        (gradient,) = sg.gradients(loss, [x])
+    program = sg.Session(graph).compile(gradient, weights)
+    assert program.text("kernels").count("\n") < 100
+    np.testing.assert_allclose(program(np.array([1.0, 0.3], np.float32)), np.zeros((2, count)), atol=1e-6)

@@ -216,7 +216,8 @@ class _Source:
         self.operands = step.operands
         loads = [i for n in self.closure if isinstance(i := self.nest.body[n], Load)]
         self.memories = {step.operands[load.access.arg].memory for load in loads}
-        self.reduces = any(isinstance(self.nest.body[n], Reduce) for n in self.closure)
+        self.reductions = [i for n in self.closure if isinstance(i := self.nest.body[n], Reduce)]
+        self.reduces = bool(self.reductions)
         outer = len(self.nest.outer)
         self.unrolled = tuple(range(outer, len(self.nest.dims))) if self.reduces else ()
         self.moving = frozenset(n for n in self.closure if self.facts.element[n]) if self.reduces else frozenset[int]()
@@ -235,10 +236,10 @@ class _Source:
         if self.reduces and self.facts.element[self.store.value]:
             return False  # an element that waits for a reduction over the elements
         points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
-        if points * len(self.moving) + len(self.closure) > MOST_INSTRUCTIONS:
+        # A term that is the same at every point is written down once, but added as often as there are points.
+        if points * max(len(self.moving), len(self.reductions)) + len(self.closure) > MOST_INSTRUCTIONS:
             return False
-        reduced = [i for n in self.closure if isinstance(i := self.nest.body[n], Reduce)]
-        return all(i.kind in STEP_OF and dtype_of(self.nest, i.arg) == i.dtype for i in reduced)
+        return all(i.kind in STEP_OF and dtype_of(self.nest, i.arg) == i.dtype for i in self.reductions)
 
     def moved_into(self, step: Step, memory: Temp) -> _Reader | None:
         """The nest of ``step`` with the value in the place of its loads of ``memory``."""
