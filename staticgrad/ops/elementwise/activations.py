@@ -33,7 +33,7 @@ def _reference_sigmoid(x: Array) -> Array:
 
 
 sigmoid = unary(
-    "sigmoid", "1 / (1 + exp(-x)).", "sigmoid", _reference_sigmoid, FLOAT,
+    "sigmoid", "The logistic function 1 / (1 + exp(-x)).", "sigmoid", _reference_sigmoid, FLOAT,
     scaled(lambda o, y, x: y * (1.0 - y)), WIDE, activation=True,
     example=("sg.nn.sigmoid([0.0, 1.0, -1000.0])", "array([0.5 , 0.7310..., 0. ], dtype=float32)"),
 )  # fmt: skip

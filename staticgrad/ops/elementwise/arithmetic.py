@@ -29,17 +29,17 @@ from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import bool_
 
 add = binary(
-    "add", "x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS),
+    "add", "The sum x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS),
     example=("sg.add([[1.0], [2.0]], [10.0, 20.0])", "array([[11., 21.], [12., 22.]], dtype=float32)"),
 )  # fmt: skip
 
 subtract = binary(
-    "subtract", "x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub",
+    "subtract", "The difference x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub",
     example=("sg.subtract(10, [1, 2, 3])", "array([9, 8, 7])"),
 )  # fmt: skip
 
 multiply = binary(
-    "multiply", "x1 * x2; of bools: and.", "mul", np.multiply, ANY,
+    "multiply", "The product x1 * x2; of bools: and.", "mul", np.multiply, ANY,
     (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul",
     example=("sg.multiply([1, 2, 3], 0.5)", "array([0.5, 1. , 1.5])"),
 )  # fmt: skip
@@ -76,7 +76,7 @@ def _divide_dividend(o: Namespace, t: Tensor, y: Tensor, a: Tensor, b: Tensor) -
 
 
 divide = binary(
-    "divide", "x1 / x2, true division.", "div", np.divide, FLOAT,
+    "divide", "The quotient x1 / x2, also of integers (true division).", "div", np.divide, FLOAT,
     (_divide_dividend, scaled(lambda o, y, a, b: o.negative(y * o.reciprocal(b)))),
     binary_cases(Range(), AWAY_FROM_ZERO), grad_name="Div",
     example=("sg.divide([1, -7], [2, 0])", "array([ 0.5, -inf])"),
@@ -145,42 +145,44 @@ pow = binary(
 )  # fmt: skip
 
 negative = unary(
-    "negative", "-x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg",
+    "negative", "The negative of x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg",
     example=("sg.negative([1.0, -2.0])", "array([-1.,  2.], dtype=float32)"),
 )  # fmt: skip
 
 abs = unary(
-    "abs", "The absolute value.", "abs", np.absolute, NUMERIC,
+    "abs", "The absolute value; its derivative at 0 is 0.", "abs", np.absolute, NUMERIC,
     scaled(lambda o, y, x: o.sign(x)), AWAY_FROM_ZERO,
     example=("sg.abs([-1.5, 0.0, 2.0])", "array([1.5, 0. , 2. ], dtype=float32)"),
 )  # fmt: skip
 
 sign = unary(
-    "sign", "-1, 0 or 1; NaN for NaN.", "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO,
+    "sign", "The sign of x: -1, 0 or 1; NaN for NaN. Its derivative is 0.",
+    "sign", np.sign, NUMERIC, None, AWAY_FROM_ZERO,
     example=("sg.sign([-3.0, 0.0, 2.0, sg.nan])", "array([-1.,  0.,  1., nan], dtype=float32)"),
 )  # fmt: skip
 
 copysign = binary(
-    "copysign", "|x1| with the sign of x2, also of zeros and NaNs.", "copysign", np.copysign, FLOAT,
+    "copysign", "The magnitude of x1 with the sign of x2, also of zeros and NaNs.", "copysign", np.copysign, FLOAT,
     (scaled(lambda o, y, a, b: o.sign(a) * o.sign(y)), None), binary_cases(AWAY_FROM_ZERO, AWAY_FROM_ZERO),
     example=("sg.copysign([1.0, -2.0], [-0.0, 3.0])", "array([-1.,  2.], dtype=float32)"),
 )  # fmt: skip
 
 signbit = unary(
-    "signbit", "Whether the sign of x is negative, also of zeros and NaNs.",
+    "signbit", "True where the sign of x is negative, also of zeros and NaNs.",
     lambda b, attrs, x: b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype)),
     np.signbit, FLOAT, NOT_DIFFERENTIABLE, result=bool_,
     example=("sg.signbit([-3.0, -0.0, 0.0])", "array([ True,  True, False])"),
 )  # fmt: skip
 
 square = unary(
-    "square", "x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,
+    "square", "The square x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,
     scaled(lambda o, y, x: x * 2), grad_name="Pow",
     example=("sg.square([-3, 2])", "array([9, 4])"),
 )  # fmt: skip
 
 reciprocal = unary(
-    "reciprocal", "1 / x.", lambda b, attrs, x: b.div(b.const(1, x.dtype), x), np.reciprocal, FLOAT,
+    "reciprocal", "The reciprocal 1 / x; infinite at 0.",
+    lambda b, attrs, x: b.div(b.const(1, x.dtype), x), np.reciprocal, FLOAT,
     scaled(lambda o, y, x: o.negative(y * y)), AWAY_FROM_ZERO,
     example=("sg.reciprocal([4.0, -0.5, 0.0])", "array([ 0.25, -2.  ,   inf], dtype=float32)"),
 )  # fmt: skip
@@ -204,7 +206,8 @@ def _at_tie(o: Namespace, loses: Tensor, ties: Tensor, t: Tensor) -> Tensor:
 
 
 maximum = binary(
-    "maximum", "The larger of two; NaN if either is NaN.", "maximum", np.maximum, ANY,
+    "maximum", "The larger of x1 and x2; NaN if either is NaN. Equal operands get half of the gradient each.",
+    "maximum", np.maximum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.less(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.less(b, a), o.equal(a, b), t)),
     binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
@@ -212,7 +215,8 @@ maximum = binary(
 )  # fmt: skip
 
 minimum = binary(
-    "minimum", "The smaller of two; NaN if either is NaN.", "minimum", np.minimum, ANY,
+    "minimum", "The smaller of x1 and x2; NaN if either is NaN. Equal operands get half of the gradient each.",
+    "minimum", np.minimum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.greater(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.greater(b, a), o.equal(a, b), t)),
     binary_cases(Range(), Range(-1.97, 2.13), distinct=True),

@@ -41,15 +41,15 @@ def _classification(
 
 
 isnan = _classification(
-    "isnan", "Whether x is not a number.", np.isnan, False,
+    "isnan", "True where x is NaN (not a number).", np.isnan, False,
     example=("sg.isnan([1.0, sg.inf, sg.nan])", "array([False, False,  True])"),
 )  # fmt: skip
 isfinite = _classification(
-    "isfinite", "Whether x is neither infinite nor NaN.", np.isfinite, True,
+    "isfinite", "True where x is neither infinite nor NaN.", np.isfinite, True,
     example=("sg.isfinite([1.0, sg.inf, sg.nan])", "array([ True, False, False])"),
 )  # fmt: skip
 isinf = _classification(
-    "isinf", "Whether x is an infinity.", np.isinf, False,
+    "isinf", "True where x is infinite.", np.isinf, False,
     example=("sg.isinf([1.0, -sg.inf, sg.nan])", "array([False,  True, False])"),
 )  # fmt: skip
 
@@ -65,27 +65,27 @@ def _comparison(
 
 
 equal = _comparison(
-    "equal", "x1 == x2, as bool.", "eq", np.equal,
+    "equal", "True where x1 == x2; never for NaN.", "eq", np.equal,
     example=("sg.equal([1.0, 2.0, sg.nan], [1.0, 3.0, sg.nan])", "array([ True, False, False])"),
 )  # fmt: skip
 not_equal = _comparison(
-    "not_equal", "x1 != x2, as bool; true for NaN.", "ne", np.not_equal,
+    "not_equal", "True where x1 != x2, and where either is NaN.", "ne", np.not_equal,
     example=("sg.not_equal([1.0, 2.0, sg.nan], [1.0, 3.0, sg.nan])", "array([False,  True,  True])"),
 )  # fmt: skip
 less = _comparison(
-    "less", "x1 < x2, as bool.", "lt", np.less,
+    "less", "True where x1 < x2; never for NaN.", "lt", np.less,
     example=("sg.less([1.0, 2.0, 3.0], 2.0)", "array([ True, False, False])"),
 )  # fmt: skip
 less_equal = _comparison(
-    "less_equal", "x1 <= x2, as bool.", "le", np.less_equal,
+    "less_equal", "True where x1 <= x2; never for NaN.", "le", np.less_equal,
     example=("sg.less_equal([1.0, 2.0, 3.0], 2.0)", "array([ True,  True, False])"),
 )  # fmt: skip
 greater = _comparison(
-    "greater", "x1 > x2, as bool.", "gt", np.greater,
+    "greater", "True where x1 > x2; never for NaN.", "gt", np.greater,
     example=("sg.greater([1.0, 2.0, 3.0], 2.0)", "array([False, False,  True])"),
 )  # fmt: skip
 greater_equal = _comparison(
-    "greater_equal", "x1 >= x2, as bool.", "ge", np.greater_equal,
+    "greater_equal", "True where x1 >= x2; never for NaN.", "ge", np.greater_equal,
     example=("sg.greater_equal([1.0, 2.0, 3.0], 2.0)", "array([False,  True,  True])"),
 )  # fmt: skip
 
@@ -97,19 +97,19 @@ def _logic(
 
 
 logical_and = _logic(
-    "logical_and", "Whether both are true.", np.logical_and,
+    "logical_and", "True where both operands are true.", np.logical_and,
     example=("sg.logical_and([True, True], [True, False])", "array([ True, False])"),
 )  # fmt: skip
 logical_or = _logic(
-    "logical_or", "Whether at least one is true.", np.logical_or,
+    "logical_or", "True where at least one operand is true.", np.logical_or,
     example=("sg.logical_or([0, 2], [0, 0])", "array([False,  True])"),
 )  # fmt: skip
 logical_xor = _logic(
-    "logical_xor", "Whether exactly one is true.", np.logical_xor,
+    "logical_xor", "True where exactly one operand is true.", np.logical_xor,
     example=("sg.logical_xor([True, True], [True, False])", "array([False,  True])"),
 )  # fmt: skip
 logical_not = unary(
-    "logical_not", "Whether x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE,
+    "logical_not", "True where x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE,
     example=("sg.logical_not([True, False])", "array([False,  True])"),
 )  # fmt: skip
 
@@ -123,15 +123,15 @@ def _bits(
 
 
 bitwise_and = _bits(
-    "bitwise_and", "The bits that both have.", "bit_and", np.bitwise_and,
+    "bitwise_and", "The bits that are set in both operands.", "bit_and", np.bitwise_and,
     example=("sg.bitwise_and(0b1100, [0b1010, 0b0111])", "array([8, 4])"),
 )  # fmt: skip
 bitwise_or = _bits(
-    "bitwise_or", "The bits that at least one has.", "bit_or", np.bitwise_or,
+    "bitwise_or", "The bits that are set in at least one operand.", "bit_or", np.bitwise_or,
     example=("sg.bitwise_or(0b1100, [0b1010, 0b0001])", "array([14, 13])"),
 )  # fmt: skip
 bitwise_xor = _bits(
-    "bitwise_xor", "The bits that exactly one has.", "bit_xor", np.bitwise_xor,
+    "bitwise_xor", "The bits that are set in exactly one operand.", "bit_xor", np.bitwise_xor,
     example=("sg.bitwise_xor(0b1100, [0b1010, 0b1100])", "array([6, 0])"),
 )  # fmt: skip
 bitwise_invert = unary(
@@ -162,10 +162,12 @@ def _shift(
 
 
 bitwise_left_shift = _shift(
-    "bitwise_left_shift", "x1 shifted up by x2 bits.", "shift_left", np.left_shift,
+    "bitwise_left_shift", "x1 shifted up by x2 bits; 0 where x2 is negative or not below the width of the dtype.",
+    "shift_left", np.left_shift,
     example=("sg.bitwise_left_shift(1, [0, 3, 10])", "array([   1,    8, 1024])"),
 )  # fmt: skip
 bitwise_right_shift = _shift(
-    "bitwise_right_shift", "x1 shifted down by x2 bits.", "shift_right", np.right_shift,
+    "bitwise_right_shift", "x1 shifted down by x2 bits, which keeps its sign; a negative x2 shifts everything out.",
+    "shift_right", np.right_shift,
     example=("sg.bitwise_right_shift([20, -20], 2)", "array([ 5, -5])"),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from staticgrad.scalar import ScalarBuilder, V
 # -- exponential and logarithm --------------------------------------------------------------------------------------
 
 exp = unary(
-    "exp", "e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y, x: y), WIDE,
+    "exp", "The exponential: e to the power x.", "exp", np.exp, FLOAT, scaled(lambda o, y, x: y), WIDE,
     example=("sg.exp([0.0, 1.0, -sg.inf])", "array([1. , 2.718..., 0. ], dtype=float32)"),
 )  # fmt: skip
 
@@ -40,7 +40,8 @@ exp2 = unary(
 )  # fmt: skip
 
 log = unary(
-    "log", "The natural logarithm.", "log", np.log, FLOAT, scaled(lambda o, y, x: o.reciprocal(x)), POSITIVE,
+    "log", "The natural logarithm; -infinity at 0, NaN below.",
+    "log", np.log, FLOAT, scaled(lambda o, y, x: o.reciprocal(x)), POSITIVE,
     example=("sg.log([1.0, 0.0, -1.0])", "array([  0., -inf,  nan], dtype=float32)"),
 )  # fmt: skip
 
@@ -82,12 +83,12 @@ logaddexp = binary(
 )  # fmt: skip
 
 sqrt = unary(
-    "sqrt", "The square root.", "sqrt", np.sqrt, FLOAT, scaled(lambda o, y, x: 0.5 / y), POSITIVE,
+    "sqrt", "The square root; NaN below 0.", "sqrt", np.sqrt, FLOAT, scaled(lambda o, y, x: 0.5 / y), POSITIVE,
     example=("sg.sqrt([4.0, 0.25, -1.0])", "array([2. , 0.5, nan], dtype=float32)"),
 )  # fmt: skip
 
 rsqrt = unary(
-    "rsqrt", "1 / sqrt(x).", "rsqrt", lambda x: 1 / np.sqrt(x), FLOAT,
+    "rsqrt", "The reciprocal square root, 1 / sqrt(x).", "rsqrt", lambda x: 1 / np.sqrt(x), FLOAT,
     scaled(lambda o, y, x: y * y * y * -0.5), POSITIVE,
     example=("sg.rsqrt([1.0, 4.0, 0.0])", "array([1. , 0.5, inf], dtype=float32)"),
 )  # fmt: skip
@@ -112,13 +113,13 @@ tan = unary(
 )  # fmt: skip
 
 asin = unary(
-    "asin", "The angle in [-pi/2, pi/2] whose sine is x.", "asin", np.arcsin, FLOAT,
+    "asin", "The angle in [-pi/2, pi/2] whose sine is x; NaN outside of [-1, 1].", "asin", np.arcsin, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(1.0 - x * x)), INSIDE_UNIT,
     example=("sg.asin([0.0, 1.0, 2.0])", "array([0. , 1.5707..., nan], dtype=float32)"),
 )  # fmt: skip
 
 acos = unary(
-    "acos", "The angle in [0, pi] whose cosine is x.", "acos", np.arccos, FLOAT,
+    "acos", "The angle in [0, pi] whose cosine is x; NaN outside of [-1, 1].", "acos", np.arccos, FLOAT,
     scaled(lambda o, y, x: o.negative(o.rsqrt(1.0 - x * x))), INSIDE_UNIT,
     example=("sg.acos([1.0, 0.0, 2.0])", "array([0. , 1.5707..., nan], dtype=float32)"),
 )  # fmt: skip
@@ -144,12 +145,12 @@ atan2 = binary(
 )  # fmt: skip
 
 sinh = unary(
-    "sinh", "The hyperbolic sine.", "sinh", np.sinh, FLOAT, scaled(lambda o, y, x: o.cosh(x)),
+    "sinh", "The hyperbolic sine (exp(x) - exp(-x)) / 2.", "sinh", np.sinh, FLOAT, scaled(lambda o, y, x: o.cosh(x)),
     example=("sg.sinh([0.0, 1.0])", "array([0. , 1.1752...], dtype=float32)"),
 )  # fmt: skip
 
 cosh = unary(
-    "cosh", "The hyperbolic cosine.", "cosh", np.cosh, FLOAT, scaled(lambda o, y, x: o.sinh(x)),
+    "cosh", "The hyperbolic cosine (exp(x) + exp(-x)) / 2.", "cosh", np.cosh, FLOAT, scaled(lambda o, y, x: o.sinh(x)),
     example=("sg.cosh([0.0, 1.0])", "array([1. , 1.5430...], dtype=float32)"),
 )  # fmt: skip
 
@@ -192,19 +193,21 @@ def _scalar_atanh(b: ScalarBuilder[V], attrs: object, x: V) -> V:
 
 
 asinh = unary(
-    "asinh", "The inverse hyperbolic sine.", _scalar_asinh, np.arcsinh, FLOAT,
+    "asinh", "The number whose hyperbolic sine is x.", _scalar_asinh, np.arcsinh, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(x * x + 1.0)), WIDE, tolerance=2.0,
     example=("sg.asinh([0.0, 1.0, -1.0])", "array([ 0. , 0.8813..., -0.8813...], dtype=float32)"),
 )  # fmt: skip
 
 acosh = unary(
-    "acosh", "The inverse hyperbolic cosine.", _scalar_acosh, np.arccosh, FLOAT,
+    "acosh", "The number of at least 0 whose hyperbolic cosine is x; NaN for x below 1.",
+    _scalar_acosh, np.arccosh, FLOAT,
     scaled(lambda o, y, x: o.rsqrt(x * x - 1.0)), Range(1.2, 5.0), tolerance=2.0,
     example=("sg.acosh([1.0, 2.0, 0.5])", "array([0. , 1.3169..., nan], dtype=float32)"),
 )  # fmt: skip
 
 atanh = unary(
-    "atanh", "The inverse hyperbolic tangent.", _scalar_atanh, np.arctanh, FLOAT,
+    "atanh", "The number whose hyperbolic tangent is x; infinite at -1 and 1, NaN outside of them.",
+    _scalar_atanh, np.arctanh, FLOAT,
     scaled(lambda o, y, x: o.reciprocal(1.0 - x * x)), INSIDE_UNIT, tolerance=2.0,
     example=("sg.atanh([0.0, 0.5, 1.0])", "array([0. , 0.5493..., inf], dtype=float32)"),
 )  # fmt: skip

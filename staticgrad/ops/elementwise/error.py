@@ -37,7 +37,8 @@ def _exact_erfinv(x: float) -> float:
 
 
 erf = unary(
-    "erf", "The error function.", "erf", math_erf, FLOAT, scaled(lambda o, y, x: _bell(o, x)),
+    "erf", "The error function: 2 / sqrt(pi) times the integral of exp(-t * t) from 0 to x.",
+    "erf", math_erf, FLOAT, scaled(lambda o, y, x: _bell(o, x)),
     example=("sg.erf([0.0, 1.0, sg.inf])", "array([0. , 0.8427..., 1. ], dtype=float32)"),
 )  # fmt: skip
 

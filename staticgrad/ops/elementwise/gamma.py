@@ -136,7 +136,7 @@ def _exact_lgamma(x: float) -> float:
 
 
 lgamma = unary(
-    "lgamma", "log(|Gamma(x)|); infinite at 0 and the negative integers.", _scalar_lgamma,
+    "lgamma", "The logarithm of the magnitude of Gamma(x); infinite at 0 and the negative integers.", _scalar_lgamma,
     np.vectorize(_exact_lgamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.digamma(x)), Range(0.3, 12.0),
     tolerance=20.0,  # next to its zeros between the negative integers the reflection cancels,
     example=("sg.lgamma([1.0, 5.0, 0.0])", "array([0. , 3.1780..., inf], dtype=float32)"),
@@ -193,7 +193,7 @@ def _exact_digamma(x: float) -> float:
 
 
 digamma = unary(
-    "digamma", "The derivative of lgamma; NaN at the negative integers.", _scalar_digamma,
+    "digamma", "The derivative of lgamma: Gamma'(x) / Gamma(x); NaN at the negative integers.", _scalar_digamma,
     np.vectorize(_exact_digamma, otypes=[np.float64]), FLOAT, scaled(lambda o, y, x: o.polygamma(1, x)),
     Range(0.3, 12.0), tolerance=3.0,
     example=("sg.digamma([1.0, 0.0, -1.0])", "array([-0.5772..., -inf, nan], dtype=float32)"),

@@ -39,7 +39,7 @@ ceil = _rounding(
     example=("sg.ceil([1.2, -1.2])", "array([ 2., -1.], dtype=float32)"),
 )  # fmt: skip
 trunc = _rounding(
-    "trunc", "x without its fraction.", np.trunc, _BETWEEN_INTEGERS,
+    "trunc", "The integer next to x towards 0: x without its fraction.", np.trunc, _BETWEEN_INTEGERS,
     example=("sg.trunc([1.7, -1.7])", "array([ 1., -1.], dtype=float32)"),
 )  # fmt: skip
 round = _rounding(
