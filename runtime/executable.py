@@ -49,8 +49,9 @@ class Executable(vectorcall.Forwarding):
     ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program,
     called without a detour (``runtime.vectorcall``); what that does not know comes back to ``call``.
 
-    Raises (when called):
-        FeedError: a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be written to.
+    Raises:
+        FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
+            written to.
 
     Example:
         >>> x = sg.placeholder((2,))
@@ -228,7 +229,8 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def memory(self) -> MemoryReport:
-        """The memory plan of the latest program.
+        """The memory plan of the latest program: ``arena_bytes``, ``lower_bound_bytes`` (most bytes alive at once) and
+        ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it.
 
         Example:
             >>> x = sg.placeholder((100, 100))
@@ -265,7 +267,8 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def cost(self) -> CostReport:
-        """Floating-point operations and bytes moved by each kernel of the latest program, and in all.
+        """Floating-point operations (``flops``) and bytes moved (``bytes``) by each kernel of the latest program
+        (``kernels``), and in all; ``str()`` is a table.
 
         Example:
             >>> x = sg.placeholder((64, 64))
@@ -278,8 +281,8 @@ class Executable(vectorcall.Forwarding):
         return CostReport(self._program().costs)
 
     def profile(self, *arrays: Any) -> Profile:
-        """How long each kernel takes on these arrays: a program that notes the time after each step is compiled and
-        run repeatedly, on a copy of the session's state.
+        """Measure how long each kernel takes on these arrays: a program that notes the time after each step is
+        compiled and run repeatedly, on a copy of the session's state.
 
         Raises:
             FeedError: as a call.

@@ -111,7 +111,7 @@ class Session:
 
     @property
     def seed(self) -> int:
-        """What first values of variables and random numbers follow from.
+        """The seed, from which first values of variables and random numbers follow.
 
         Example:
             >>> sess = sg.Session(seed=7)

@@ -436,7 +436,8 @@ class Tape:
 
     @property
     def memory(self) -> TapeMemory:
-        """What the tape keeps now.
+        """A report of what the tape keeps now: ``saved_bytes``, ``live_bytes``, ``retain_bytes`` (what
+        ``retain_graph=True`` costs), ``buffers``; ``str()`` is a table, ``plot(path)`` draws it.
 
         Example:
             >>> w = sg.Variable(np.ones(1000, np.float32))

@@ -72,7 +72,7 @@ def iinfo(type: Any) -> np.iinfo[Any]:
 
 
 def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...]) -> bool:
-    """Whether a dtype is of a kind, or of one of several; a dtype as kind is the dtype itself.
+    """Tell if a dtype is of a kind, or of one of several; a dtype as kind is the dtype itself.
 
     Args:
         kind: ``"bool"``, ``"signed integer"``, ``"unsigned integer"``, ``"integral"``, ``"real floating"``,
@@ -94,7 +94,7 @@ def isdtype(dtype: DTypeLike, kind: str | DTypeLike | tuple[str | DTypeLike, ...
 
 
 def can_cast(from_: Any, to: DTypeLike) -> bool:
-    """Whether promotion may turn a dtype, or the dtype of a tensor or array, into another.
+    """Tell if promotion may turn a dtype, or the dtype of a tensor or array, into another.
 
     Example:
         >>> sg.can_cast("int32", "float64"), sg.can_cast("float64", "int32")

@@ -233,6 +233,10 @@ def _liftable(value: Any) -> bool:
 class Tensor:
     """A value of the graph: a name for what a run computes, not an array.
 
+    Its operators, its index and its methods declare further ops, with NumPy's broadcasting, promotion and indexing;
+    ``==`` compares elementwise, and the hash is the identity. Its value comes from a session: ``bool(x)``,
+    ``float(x)``, iteration and ``np.asarray(x)`` raise, and ``x[i] = v`` names ``sg.scatter``.
+
     Example:
         >>> x = sg.placeholder((2, 3), name="x")
         >>> y = (x - x.mean(axis=0)).T @ [1.0, -1.0]
@@ -690,6 +694,8 @@ class Tensor:
 class Graph:
     """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared.
 
+    Outside of any such block ops go into the thread's default graph. ``str(graph)`` is a text that ``sg.parse`` reads.
+
     Example:
         >>> with sg.Graph() as graph:
         ...     x = sg.placeholder((2,))
@@ -1044,7 +1050,7 @@ def no_grad(fn: None = None) -> GradMode: ...
 @overload
 def no_grad(fn: F) -> F: ...
 def no_grad(fn: Any = None) -> Any:
-    """What is declared inside passes values but no gradients.
+    """Declare what is inside without gradients: values pass, gradients do not.
 
     ``with sg.no_grad():`` is for a block; ``@sg.no_grad()`` or ``@sg.no_grad`` before a function for its calls, or for
     the steps of its generators.
@@ -1101,7 +1107,7 @@ class _SetGradMode(GradMode):
 
 
 def set_grad_enabled(mode: bool) -> GradMode:
-    """Whether what this thread declares from now on passes gradients; ``with`` restores what was before at its end, and
+    """Say if what this thread declares from now on passes gradients; ``with`` restores what was before at its end, and
     as a decorator it is for the calls of a function alone.
 
     Example:
@@ -1114,7 +1120,7 @@ def set_grad_enabled(mode: bool) -> GradMode:
 
 
 def is_grad_enabled() -> bool:
-    """Whether what this thread declares now passes gradients.
+    """Tell if what this thread declares now passes gradients: True outside of ``no_grad``.
 
     Example:
         >>> with sg.no_grad():
@@ -1128,7 +1134,10 @@ def is_grad_enabled() -> bool:
 
 @contextlib.contextmanager
 def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
-    """What is declared inside runs after ``nodes``, and sees the variables that they write.
+    """Let what is declared inside run after ``nodes``, and see the variables that they write.
+
+    What was declared before keeps reading the values at the start of the run: ``sg.identity(w)``, declared inside, is
+    the new value of ``w``.
 
     Example:
         >>> w = sg.Variable(1.0)

@@ -36,7 +36,7 @@ class Initializer(Protocol):
 
 @frozen
 class constant:
-    """One number in every place.
+    """Fill a variable with one number.
 
     Example:
         >>> sg.Session().run(sg.Variable(sg.init.constant(0.5), shape=(2,)))
@@ -55,7 +55,7 @@ class constant:
 
 @frozen
 class zeros:
-    """Zeros.
+    """Fill a variable with zeros.
 
     Example:
         >>> sg.Session().run(sg.Variable(sg.init.zeros(), shape=(3,)))
@@ -72,7 +72,7 @@ class zeros:
 
 @frozen
 class ones:
-    """Ones.
+    """Fill a variable with ones.
 
     Example:
         >>> sg.Session().run(sg.Variable(sg.init.ones(), shape=(3,)))
@@ -89,7 +89,7 @@ class ones:
 
 @frozen
 class uniform:
-    """Uniformly distributed in [low, high).
+    """Draw numbers that are uniformly distributed in [low, high).
 
     Example:
         >>> w = sg.Variable(sg.init.uniform(-0.1, 0.1), shape=(1000,))
@@ -106,7 +106,7 @@ class uniform:
 
 @frozen
 class normal:
-    """Normally distributed with this mean and standard deviation.
+    """Draw normally distributed numbers with mean ``mean`` and standard deviation ``std``.
 
     Example:
         >>> w = sg.Variable(sg.init.normal(std=0.02), shape=(100, 100))
@@ -269,7 +269,7 @@ class orthogonal:
 
 
 def is_initializer(value: Any) -> bool:
-    """Whether a value makes arrays, rather than being one.
+    """Tell an initializer, which makes arrays, from a value.
 
     Example:
         >>> sg.init.is_initializer(sg.init.zeros()), sg.init.is_initializer(0.0)

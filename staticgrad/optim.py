@@ -53,7 +53,7 @@ def depends_on(loss: Tensor) -> list[Tensor]:
 
 
 class Optimizer:
-    """What all optimizers share. A subclass says how one variable is updated.
+    """The base of optimizers. A subclass says in ``update`` how one variable and its slots are updated.
 
     In their formulas θ is a variable, g its gradient, t the number of the step, counted from 1.
 

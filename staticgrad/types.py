@@ -340,6 +340,8 @@ def _normal(terms: dict[Monomial, int]) -> Size:
 def dim(name: str) -> Dim:
     """A size that several placeholders share; the feeds of a call bind it and are checked against each other.
 
+    It stands wherever a size may, and ``+``, ``-``, ``*`` and ``//`` make further sizes of it.
+
     Example:
         >>> n = sg.dim("n")
         >>> x, y = sg.placeholder((n, 2)), sg.placeholder((n,))

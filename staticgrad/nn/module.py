@@ -34,6 +34,9 @@ class Store(Protocol):
 class Module(Holder):
     """The base of layers. A subclass sets variables and modules as attributes and defines ``forward``.
 
+    Calling a module calls ``forward``, which declares its ops in the current graph; calling it again declares them
+    again, with the same variables. Sessions keep the values. Names are paths of attributes, as in PyTorch.
+
     Example:
         >>> class Residual(sg.nn.Module):
         ...     def __init__(self, features):
@@ -165,7 +168,10 @@ class Module(Holder):
     # -- modes --------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """What is declared from now on is for training: dropout drops, batch norm uses the batch's statistics.
+        """Let what is declared from now on be for training: dropout drops, batch norm uses the batch's statistics and
+        updates the running ones. With ``mode=False`` it is ``eval()``.
+
+        What the module has declared before stays as it is; to have both, call the module once in each mode.
 
         Example:
             >>> net = sg.nn.Dropout(0.5).eval()
@@ -177,7 +183,7 @@ class Module(Holder):
         return self
 
     def eval(self) -> Self:
-        """What is declared from now on is for use.
+        """Let what is declared from now on be for use: dropout is the identity, batch norm uses the running statistics.
 
         Example:
             >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.Dropout(0.5))

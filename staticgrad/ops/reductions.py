@@ -314,10 +314,10 @@ def _totals(what: str, x: TensorLike, dtype: DTypeLike | None) -> Tensor:
 _ALONG_AXES = """
 Args:
     axis: an axis, several of them, or None for all; negative ones count from the end.
-    keepdims: whether these axes stay, with size 1.
+    keepdims: keep these axes, with size 1, so that the result broadcasts against ``x``.
 
 Returns:
-    The shape of ``x`` without these axes.
+    A tensor with the shape of ``x`` without these axes.
 
 Raises:
     GraphError: an axis that is out of range or given twice{also}.
@@ -394,7 +394,7 @@ def min(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 @along_axes()
 def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether one element along ``axis`` is true; False of none.
+    """Test that at least one element along ``axis`` is true; of no elements it is False.
 
     Example:
         >>> sg.Session().run(sg.any([[0.0, 1.0], [0.0, 0.0]], axis=1))
@@ -405,7 +405,7 @@ def any(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 @along_axes()
 def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """Whether all elements along ``axis`` are true; True of none.
+    """Test that all elements along ``axis`` are true; of no elements it is True.
 
     Example:
         >>> sg.Session().run(sg.all([[True, True], [True, False]], axis=1))
@@ -416,7 +416,7 @@ def all(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 @along_axes()
 def count_nonzero(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
-    """How many elements along ``axis`` are not zero, as int64.
+    """The number of elements along ``axis`` that are not zero, as int64.
 
     Example:
         >>> sg.Session().run(sg.count_nonzero([[0.0, 1.0], [2.0, 3.0]], axis=1))

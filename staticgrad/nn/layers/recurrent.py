@@ -153,6 +153,16 @@ class LSTM(_Recurrent):
     batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size), h of ``proj_size``
     where it is projected. Gives the last layer's h at each step and the last ``(h, c)``.
 
+    Args:
+        input_size: the features of each step of the input.
+        hidden_size: the features of h and c.
+        num_layers: how many layers stand on each other; each takes the steps of the one below as its input.
+        bias: whether there are ``b_ih`` and ``b_hh``.
+        batch_first: (batch, steps, features) instead of (steps, batch, features); states stay as they are.
+        dropout: the probability with which what a layer hands to the next is dropped in training.
+        bidirectional: a second direction reads from the last step to the first; their features are joined.
+        proj_size: the features that h is projected to; 0: none.
+
     Example:
         >>> rnn = sg.nn.LSTM(input_size=3, hidden_size=5, num_layers=2, batch_first=True)
         >>> x = sg.zeros((2, 7, 3))  # 2 sequences of 7 steps
@@ -216,6 +226,15 @@ class GRU(_Recurrent):
 
     With a = ``x W_ihᵀ + b_ih`` and b = ``h W_hhᵀ + b_hh`` in three blocks r, z, n: r, z = σ(a + b),
     ``n = tanh(a_n + r·b_n)``, ``h' = (1 - z)·n + z·h``. Called and answering as ``LSTM``, with h alone as its state.
+
+    Args:
+        input_size: the features of each step of the input.
+        hidden_size: the features of h.
+        num_layers: how many layers stand on each other; each takes the steps of the one below as its input.
+        bias: whether there are ``b_ih`` and ``b_hh``.
+        batch_first: (batch, steps, features) instead of (steps, batch, features); states stay as they are.
+        dropout: the probability with which what a layer hands to the next is dropped in training.
+        bidirectional: a second direction reads from the last step to the first; their features are joined.
 
     Example:
         >>> rnn = sg.nn.GRU(input_size=3, hidden_size=5)

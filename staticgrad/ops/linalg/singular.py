@@ -212,8 +212,8 @@ def _tolerance(values: Tensor, shape: Shape, rtol: float | None) -> Tensor:
 
 @public
 def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
-    """How many singular values of matrices are above ``rtol`` (max(m, n) times the machine's precision) times the
-    largest, as int64.
+    """The rank of matrices: how many singular values are above ``rtol`` (default: max(m, n) times the machine's
+    precision) times the largest, as int64.
 
     Args:
         x: (\\*batch, m, n), m and n known when declared.

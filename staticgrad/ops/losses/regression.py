@@ -126,7 +126,7 @@ def mse_loss(
 
 @public
 def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", weight: TensorLike | None = None) -> Tensor:
-    """|input - target|, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
+    """``|input - target|``, broadcast; ``reduction``: ``"mean"``, ``"sum"`` or ``"none"``.
 
     With ``weight``, of their shape, each is multiplied by its own, and the mean is over the sum of the weights.
 
@@ -151,8 +151,9 @@ def huber_loss(
     delta: float = 1.0,
     weight: TensorLike | None = None,
 ) -> Tensor:
-    """½d² where |d| < delta, else delta·(|d| - ½delta), for d = input - target (Huber 1964). With ``weight``, of their
-    shape, each is multiplied by its own; the mean is over their number.
+    """``½d²`` where ``|d| < delta``, else ``delta·(|d| - ½delta)``, for d = input - target (Huber 1964).
+
+    With ``weight``, of their shape, each is multiplied by its own; the mean is over their number.
 
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a delta that is not positive.
@@ -175,7 +176,7 @@ def huber_loss(
 @public
 @shown_as("SmoothL1LossBackward0")
 def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", beta: float = 1.0) -> Tensor:
-    """½d²/beta where |d| < beta, else |d| - ½beta, for d = input - target: Huber's loss over beta.
+    """``½d²/beta`` where ``|d| < beta``, else ``|d| - ½beta``, for d = input - target: Huber's loss over beta.
 
     Raises:
         GraphError: shapes that do not broadcast, an unknown reduction, a negative beta.

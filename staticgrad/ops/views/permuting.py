@@ -61,7 +61,7 @@ PERMUTE_DIMS = register(
 
 @public
 def permute_dims(x: TensorLike, axes: tuple[int, ...]) -> Tensor:
-    """The axes in another order: axis i of the result is ``axes[i]`` of ``x``.
+    """The tensor with its axes in another order: axis i of the result is ``axes[i]`` of ``x``.
 
     Raises:
         GraphError: ``axes`` is no permutation of the axes.
@@ -92,7 +92,7 @@ def transpose(x: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
 @public
 @shown_as("TransposeBackward0")
 def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
-    """Two axes exchanged.
+    """The tensor with two axes exchanged.
 
     Raises:
         GraphError: an axis that is out of range.
@@ -111,7 +111,7 @@ def swapaxes(x: TensorLike, axis1: int, axis2: int) -> Tensor:
 @public
 @shown_as("TransposeBackward0")
 def matrix_transpose(x: TensorLike) -> Tensor:
-    """The last two axes exchanged.
+    r"""The tensor with its last two axes exchanged: (\*batch, m, n) to (\*batch, n, m).
 
     Raises:
         GraphError: fewer than two axes.
@@ -131,7 +131,7 @@ def matrix_transpose(x: TensorLike) -> Tensor:
 
 @public
 def moveaxis(x: TensorLike, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
-    """Axes moved to new places, the others in their order.
+    """The tensor with axes moved to new places, the others in their order.
 
     Raises:
         GraphError: an axis that is out of range or given twice, or another number of places than of axes.

@@ -68,7 +68,7 @@ RESHAPE = register(
 
 @public
 def reshape(x: TensorLike, shape: ShapeLike) -> Tensor:
-    """The elements in row-major order, in another shape: a tuple of sizes or an int; one of them may be -1.
+    """The elements, in row-major order, in another shape: a tuple of sizes or an int; one of them may be -1.
 
     Raises:
         GraphError: the shape has another number of elements, or -1 twice.
@@ -127,7 +127,7 @@ def flatten(x: TensorLike, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 @public
 @shown_as("UnsqueezeBackward0")
 def expand_dims(x: TensorLike, axis: int | tuple[int, ...] = 0) -> Tensor:
-    """New axes of size 1 at ``axis`` (one or several), counted in the result.
+    """The tensor with new axes of size 1 at ``axis`` (one or several), counted in the result.
 
     Raises:
         GraphError: an axis that is out of range or given twice.
@@ -152,7 +152,7 @@ def _squeezed_name(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> 
 @public
 @shown_as(_squeezed_name)
 def squeeze(x: TensorLike, axis: int | tuple[int, ...] | None = None) -> Tensor:
-    """Without axes of size 1: those in ``axis``, or all.
+    """The tensor without axes of size 1: without those in ``axis``, or without all of them.
 
     Raises:
         GraphError: a named axis has another size.
