@@ -10,6 +10,7 @@ other. Every field is one of each object: there is no ``ClassVar``.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, FrozenInstanceError, fields
@@ -40,7 +41,7 @@ def _made(cls: C, eq: bool) -> C:
     declared = inherited | new
     content = {name: value for name, value in own.items() if name not in new and name not in _OF_OBJECTS}
     content |= {"__dataclass_fields__": declared, "__slots__": tuple([name for name in new if name not in inherited])}
-    content["__qualname__"] = cls.__qualname__
+    content |= {"__qualname__": cls.__qualname__, "__signature__": _Signature()}
     content["__match_args__"] = tuple([name for name, f in declared.items() if f.init and not f.kw_only])
     content |= {"__setattr__": _refuse, "__delattr__": _refuse, "__getstate__": _state, "__setstate__": _restore}
     content.setdefault("__repr__", _shown)
@@ -102,6 +103,27 @@ def _comparing(declared: Declared) -> dict[str, Any]:
 
     return {"__eq__": __eq__, "__hash__": __hash__}
 
+
+class _Signature:
+    """What ``inspect.signature`` and ``help`` say of a class: the arguments of its initializer, from its fields."""
+
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
+        kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        made = [
+            inspect.Parameter(f.name, kinds[bool(f.kw_only)], default=_default_shown(f), annotation=f.type)
+            for f in sorted(fields(owner), key=lambda f: bool(f.kw_only))
+            if f.init
+        ]
+        return inspect.Signature(made, return_annotation=None)
+
+
+def _default_shown(field: Field[Any]) -> Any:
+    if field.default is not MISSING:
+        return field.default
+    return inspect.Parameter.empty if field.default_factory is MISSING else _FACTORY
+
+
+_FACTORY = vars(dataclasses)["_HAS_DEFAULT_FACTORY"]  # shown as <factory>
 
 # -- the initializer ------------------------------------------------------------------------------------------------
 

@@ -148,6 +148,12 @@ def test_it_is_a_dataclass_to_everybody_else() -> None:
     assert "names" in str(inspect.signature(Point.__init__))
 
 
+@pytest.mark.parametrize("name", ["Plain", "Factory", "Checked"])
+def test_its_signature_is_that_of_a_dataclass(name: str) -> None:
+    ours, standard = (inspect.signature(classes(make)[name]) for make in (frozen, STANDARD))
+    assert str(ours) == str(standard)
+
+
 @frozen
 class Named(Point):
     """A place with a name, and with other words for it."""
