@@ -11,18 +11,26 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from tree import FOLDERS, ROOT, modules
 
 COPY = ROOT / "build" / "check"
 
 
+def without_python(folder: str, names: list[str]) -> list[str]:
+    """The folders among some names in a folder that hold no module."""
+    places = [Path(folder, name) for name in names]
+    return [p.name for p in places if p.is_dir() and (p.name == "__pycache__" or not any(p.rglob("*.py")))]
+
+
 def nest() -> None:
-    """Copy the three folders into one package. The files keep their times, so that mypy's cache holds."""
+    """Copy the three folders into one package. The files keep their times, so that mypy's cache holds. A folder without
+    Python in it would count as a package, so it is left out."""
     shutil.rmtree(COPY, ignore_errors=True)
     for package, folder in FOLDERS.items():
         place = COPY.joinpath(*package.split("."))
-        shutil.copytree(ROOT / folder, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, place, dirs_exist_ok=True, ignore=without_python)
 
 
 def main() -> int:
