@@ -5,29 +5,48 @@ Before pages are read, the pictures in them are drawn from the programs that the
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
+import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
+from docutils.nodes import TextElement
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.nodes import make_refnode
 
 import staticgrad
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-import pages  # noqa: E402  its folder is on the path now
+import api  # noqa: E402  its folder is on the path now
+import pages  # noqa: E402
 import pictures  # noqa: E402
 
 project = "staticgrad"
 author = "the staticgrad authors"
 release = version = staticgrad.__version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 exclude_patterns = ["_made"]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4  # `page.md#a-heading` is a link
+
+SAID = ("Array", "Axis", "DTypeLike", "Order", "ShapeLike", "Size", "Sizes", "TensorLike")  # on reference/signatures.md
+autodoc_type_aliases = {name: name for name in SAID}
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 100
+nitpick_ignore_regex = [
+    ("py:.*", r"(numpy|collections|contextlib|os|typing|networkx)\..*"),  # other sites
+    ("py:class", r"([\w.]+\.)?[A-Z]"),  # type variables
+    ("py:class", r"staticgrad\.(graph\.GradMode|nn\.module\.Store)"),  # for nothing but `with`, or as a key
+]
 
 html_theme = "furo"
 html_title = f"staticgrad {release}"
@@ -42,5 +61,62 @@ def draw_pictures(app: Sphinx) -> None:
             pictures.draw(page, pages.run(page), HERE / "_made")
 
 
+def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
+    """Write the entries of a reference page in the place of its blocks."""
+    text[0] = api.expanded(text[0])
+
+
+MADE_BY_CALLS = ("Executable", "Node", "Tape", "Tensor")  # users never call these classes
+
+
+def as_written(
+    app: Sphinx, what: str, name: str, value: object, options: object, signature: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """A signature with the names of types as the source has them; none for what users do not construct."""
+    if what == "exception" or name.removeprefix("staticgrad.") in MADE_BY_CALLS:
+        return "", None
+    aliases = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
+    return tuple(aliases.sub(r"\1", text) if text else text for text in (signature, result))  # type: ignore[return-value]
+
+
+def find_public(
+    app: Sphinx, environment: BuildEnvironment, node: pending_xref, shown: TextElement
+) -> nodes.reference | None:
+    """Where a name leads that is written as in the module that defines it: to the public name of the same object."""
+    domain = environment.domains.python_domain
+    last = node.get("reftarget", "").rpartition(".")[2]
+    found = [name for name, entry in domain.objects.items() if name.rpartition(".")[2] == last and not entry.aliased]
+    if node.get("refdomain") != "py" or not found:
+        return None
+    name = min(found, key=len)
+    page, anchor = domain.objects[name].docname, domain.objects[name].node_id
+    return make_refnode(app.builder, node["refdoc"], page, anchor, shown, name)
+
+
+def defining_module(app: Sphinx, module: str, name: str) -> str | None:
+    """The module in which a function of ops is entered: that of an elementwise one is made by another."""
+    homes = {found.full: found.home for found in api.public()}
+    home = homes.get(f"{module}.{name}", "")
+    return f"staticgrad.{home}" if home.startswith("ops.") else None
+
+
+def source_with_entries(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[str, int, int]]]:
+    """A module's source with the lines of its functions and classes, and of what it assigns, as entries of ops."""
+    analyzer = ModuleAnalyzer.for_module(module)
+    analyzer.find_tags()
+    tags = dict(analyzer.tags)
+    for node in ast.parse(analyzer.code).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for target in targets:
+            if isinstance(target, ast.Name):
+                tags.setdefault(target.id, ("def", node.lineno, node.end_lineno or node.lineno))
+    return analyzer.code, tags
+
+
 def setup(app: Sphinx) -> None:
+    app.connect("viewcode-follow-imported", defining_module)
+    app.connect("viewcode-find-source", source_with_entries)
+    app.connect("missing-reference", find_public)
+    app.connect("source-read", fill_in)
+    app.connect("autodoc-process-signature", as_written)
     app.connect("builder-inited", draw_pictures)

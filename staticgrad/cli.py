@@ -52,7 +52,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; ``arguments`` are those of the process by default. Gives the exit status."""
-    parser = _commands()
+    parser = commands()
     chosen, rest = parser.parse_known_args(arguments)
     if rest and chosen.run is not _bench:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -99,7 +99,7 @@ def _fail(parser: argparse.ArgumentParser, message: str, status: int) -> int:
 # -- arguments ------------------------------------------------------------------------------------------------------
 
 
-def _commands() -> argparse.ArgumentParser:
+def commands() -> argparse.ArgumentParser:
     parser = _Parser(prog="staticgrad", description="A static-graph compiler with an ahead-of-time backward pass.")
     parser.add_argument("--version", action="version", version=f"staticgrad {_version('staticgrad')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -191,11 +191,11 @@ def _ops(_: argparse.Namespace) -> None:
     from staticgrad.runtime.reports import table
 
     FUNCTIONS.complete()
-    rows = [(op.name, kind(op), _dtypes(op.dtypes), op.doc) for _, op in sorted(OPS.items())]
+    rows = [(op.name, kind(op), dtypes(op.dtypes), op.doc) for _, op in sorted(OPS.items())]
     print(table(("op", "kind", "dtypes", "what it does"), rows, right=()))
 
 
-def _dtypes(dtypes: tuple[np.dtype, ...]) -> str:
+def dtypes(dtypes: tuple[np.dtype, ...]) -> str:
     """The dtypes that an op takes, many by one name; ops whose dtypes follow from their attributes list none."""
     from staticgrad.ops.declare import INTEGRAL, NUMERIC
 

@@ -7,9 +7,11 @@ import re
 import subprocess
 import sys
 import traceback
+from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import api
 import pages
 import pictures
 import pytest
@@ -98,6 +100,15 @@ def test_every_picture_is_shown(picture: pictures.Picture) -> None:
     assert (DOCS / "_made" / picture.name).as_posix() in {
         (DOCS / picture.page).parent.joinpath(link).resolve().as_posix() for link in pages.links(DOCS / picture.page)
     }
+
+
+def test_every_public_name_is_on_one_page_of_the_reference() -> None:
+    reference = [path for path in pages.sources() if path.parent.name == "reference"]
+    listed = Counter(name for path in reference for name in api.listed_on(path.read_text(encoding="utf-8")))
+    names = {name.full for name in api.public()}
+    missing, twice = names - listed.keys(), {name for name, count in listed.items() if count > 1}
+    assert not missing, f"name the module of {sorted(missing)} in a block of a page in docs/reference/"
+    assert not twice, f"on several pages: {sorted(twice)}"
 
 
 @pytest.mark.slow
