@@ -60,7 +60,7 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
         out_axes: where the axis of the examples shall be in the results; one for all, or a nest like the results.
 
     Raises:
-        GraphError (when called): no argument has examples, their numbers differ, an axis does not exist, or ``fn``
+        GraphError: in a call: no argument has examples, their numbers differ, an axis does not exist, or ``fn``
             writes a variable or registers a hook. Random ops draw for each example by itself.
 
     Example:

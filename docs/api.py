@@ -10,7 +10,7 @@ A page lists names by a block that says in which namespace they are and which mo
 stands for the names of ``sg`` that are defined in these modules of staticgrad, or below them, in alphabetical order;
 without modules, for all names of the namespace. What is no function or class has a kind in the place of a module:
 ``dtypes``, ``constants``, ``modules``. Further blocks: ``{commands}`` is the help of the command line, ``{ops}`` the op
-table.
+table, ``{methods}`` the functions that tensors have as methods.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from staticgrad.optable import FUNCTIONS, OPS
 
 # What users call of the objects that they are given, and of classes that they derive from.
 METHODS = {
-    "staticgrad.Executable": "cost memory profile text",
+    "staticgrad.Executable": "cost memory profile text view",
     "staticgrad.Graph": "finalize to_networkx variables",
     "staticgrad.Session": "close compile forward get grad restore run save seed set set_all set_grad zero_grad",
     "staticgrad.Tape": "backward close memory",
     "staticgrad.Tensor": "T astype detach dtype grad_fn is_leaf mT name ndim register_hook"
     " register_post_accumulate_grad_hook requires_grad_ reshape retain_grad shape size",
-    "staticgrad.nn.Module": "buffers children eval forward load_state_dict modules named_buffers named_children"
-    " named_modules named_parameters parameters state_dict train",
+    "staticgrad.nn.Module": "buffers children eval load_state_dict modules named_buffers named_children named_modules"
+    " named_parameters parameters state_dict train",
     "staticgrad.nn.ModuleList": "append",
-    "staticgrad.optim.Optimizer": "apply_gradients lr minimize slot step update",
+    "staticgrad.optim.Optimizer": "apply_gradients lr minimize slot step",
 }
 
 BLOCK = re.compile(r"^```\{names\} (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -107,14 +107,17 @@ def listed_on(text: str) -> list[str]:
 
 
 def expanded(text: str) -> str:
-    """A page with what its blocks stand for: directives of autodoc, the help of commands, the op table."""
+    """A page with what its blocks stand for: directives of autodoc, methods, the help of commands, the op table."""
     first = {id(name.value): name.full for name in reversed(public()) if callable(name.value)}
 
     def entries(match: re.Match[str]) -> str:
         return "```{eval-rst}\n" + "\n".join(entry(name, first) for name in listed(match[1], match[2])) + "```"
 
     text = BLOCK.sub(entries, text)
-    return text.replace("```{commands}\n```\n", commands()).replace("```{ops}\n```\n", ops())
+    for block, made in (("commands", commands), ("methods", methods), ("ops", ops)):
+        if f"```{{{block}}}\n```\n" in text:
+            text = text.replace(f"```{{{block}}}\n```\n", made())
+    return text
 
 
 def entry(name: Name, first: dict[int, str]) -> str:
@@ -136,6 +139,13 @@ def entry(name: Name, first: dict[int, str]) -> str:
     if name.full in METHODS:
         lines.append(f"   :members: {', '.join(METHODS[name.full].split())}")
     return "\n".join(lines) + "\n"
+
+
+def methods() -> str:
+    """The functions that tensors have as methods, each as a link."""
+    places = {name.full for name in public()}
+    names = [name for name in sorted(vars(staticgrad.Tensor)) if f"staticgrad.{name}" in places]
+    return ", ".join(f"{{func}}`~staticgrad.{name}`" for name in names) + "\n"
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class KernelTime:
 
     @property
     def fraction(self) -> float:
-        """Of the floor that is reached: 1 is as fast as the machine allows."""
+        """The part of the floor that is reached; 1 is as fast as the machine allows."""
         return self.floor / self.seconds if self.seconds else 0.0
 
 

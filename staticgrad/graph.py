@@ -319,7 +319,7 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """Its op's name; of an op's further results with their number: ``qr:1``.
+        """Its op's name; ``qr:1`` is that of an op's second result.
 
         Example:
             >>> x = sg.placeholder((), name="x")
@@ -340,7 +340,7 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """As in PyTorch: true without ``requires_grad``, and for what a gradient ends at.
+        """As in PyTorch, true without ``requires_grad``, and for what a gradient ends at.
 
         Example:
             >>> w = sg.Variable(1.0)
@@ -599,7 +599,7 @@ class Tensor:
 
     @property
     def mT(self) -> Tensor:
-        """The last two axes swapped: each matrix of a batch transposed.
+        """The last two axes swapped, which is each matrix of a batch transposed.
 
         Example:
             >>> sg.zeros((8, 2, 3)).mT.shape

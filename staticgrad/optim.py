@@ -92,7 +92,7 @@ class Optimizer:
 
     @property
     def lr(self) -> Tensor:
-        """The learning rate: the variable that keeps it (``sess.set(opt.lr, v)``), or the tensor that was given.
+        """The learning rate, as the variable that keeps it (``sess.set(opt.lr, v)``), or as the tensor that was given.
 
         Example:
             >>> opt = sg.optim.SGD(lr=0.1)

@@ -8,52 +8,28 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
+from api import METHODS, public
 from tree import modules
 
 import staticgrad as sg
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
-PLACES = {
-    "sg": sg, "sg.init": sg.init, "sg.linalg": sg.linalg, "sg.nest": sg.nest, "sg.nn": sg.nn, "sg.optim": sg.optim,
-    "sg.random": sg.random,
-}  # fmt: skip
-# What users call of the objects that they are given, and of classes that they derive from.
-METHODS = {
-    sg.Session: "close compile forward get grad restore run save seed set set_all set_grad zero_grad",
-    sg.Executable: "cost memory profile text view",
-    sg.Tape: "backward close memory",
-    sg.Tensor: "T astype detach dtype grad_fn is_leaf mT name ndim register_hook register_post_accumulate_grad_hook"
-    " requires_grad_ reshape retain_grad shape size",
-    sg.Graph: "finalize to_networkx variables",
-    sg.nn.Module: "buffers children eval load_state_dict modules named_buffers named_children named_modules"
-    " named_parameters parameters state_dict train",
-    sg.nn.ModuleList: "append",
-    sg.optim.Optimizer: "apply_gradients lr minimize slot step",
-}
-
-
-def names_of(place: ModuleType) -> list[str]:
-    """The names that a module offers: its ``__all__``, or the functions and classes that it defines."""
-    defined = [name for name, value in vars(place).items() if getattr(value, "__module__", "") == place.__name__]
-    return list(getattr(place, "__all__", [name for name in defined if not name.startswith("_")]))
-
 
 def offered() -> Iterator[tuple[str, Any]]:
     """The public functions, classes and methods by the names that users write."""
-    for prefix, place in PLACES.items():
-        for name in names_of(place):
-            value = getattr(place, name)
-            if inspect.isroutine(value) or (isinstance(value, type) and value.__module__.startswith("staticgrad")):
-                yield f"{prefix}.{name}", value
+    for name in public():
+        value = name.value
+        if inspect.isroutine(value) or (isinstance(value, type) and value.__module__.startswith("staticgrad")):
+            yield name.full.replace("staticgrad", "sg", 1), value
+    owners = {name.full: name.value for name in public()}
     for owner, names in METHODS.items():
         for name in names.split():
-            yield f"{owner.__name__}.{name}", inspect.getattr_static(owner, name)
+            yield f"{owner.rpartition('.')[2]}.{name}", inspect.getattr_static(owners[owner], name)
 
 
 def examples() -> dict[str, doctest.DocTest]:

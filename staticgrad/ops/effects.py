@@ -376,7 +376,7 @@ def assert_(cond: TensorLike, message: str = "") -> Node:
     """End the run with an error where ``cond`` is not true everywhere, before any state is written.
 
     Returns:
-        The op: it runs where it is fetched, or named in ``sg.control_dependencies``.
+        The op; it runs where it is fetched, or named in ``sg.control_dependencies``.
 
     Example:
         >>> x = sg.placeholder(())

@@ -55,7 +55,7 @@ def Variable(
         shape: with a number, the shape that it fills.
 
     Returns:
-        The tensor: the variable's value at the start of a run.
+        A tensor, the variable's value at the start of a run.
 
     Raises:
         GraphError: the name is taken by another variable, an integer variable shall be trainable, or a shape is
