@@ -144,8 +144,8 @@ def entry(name: Name, first: dict[int, str]) -> str:
 def methods() -> str:
     """The functions that tensors have as methods, each as a link."""
     places = {name.full for name in public()}
-    names = [name for name in sorted(vars(staticgrad.Tensor)) if f"staticgrad.{name}" in places]
-    return ", ".join(f"{{func}}`~staticgrad.{name}`" for name in names) + "\n"
+    own = sorted(name for name, value in vars(staticgrad.Tensor).items() if inspect.isfunction(value))
+    return ", ".join(f"{{py:func}}`~staticgrad.{name}`" for name in own if f"staticgrad.{name}" in places) + "\n"
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.nodes import TextElement
-from sphinx.addnodes import pending_xref
+from sphinx.addnodes import desc_addname, desc_sig_name, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
@@ -44,7 +44,7 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 100
 nitpick_ignore_regex = [
     ("py:.*", r"(numpy|collections|contextlib|os|typing|networkx)\..*"),  # other sites
-    ("py:class", r"([\w.]+\.)?[A-Z]"),  # type variables
+    ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
     ("py:class", r"staticgrad\.(graph\.GradMode|nn\.module\.Store)"),  # for nothing but `with`, or as a key
 ]
 
@@ -77,6 +77,14 @@ def as_written(
         return "", None
     aliases = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
     return tuple(aliases.sub(r"\1", text) if text else text for text in (signature, result))  # type: ignore[return-value]
+
+
+def call_it_sg(app: Sphinx, page: nodes.document) -> None:
+    """Show public names as users write them, ``sg.nn.Linear``; links and searches find them by their whole names."""
+    namespaces = {f"{name.namespace}." for name in api.public()}
+    for prefix in page.findall(desc_addname):
+        if prefix.astext() in namespaces:
+            prefix.children[:] = [desc_sig_name("", prefix.astext().replace("staticgrad", "sg", 1))]
 
 
 def find_public(
@@ -116,6 +124,7 @@ def source_with_entries(app: Sphinx, module: str) -> tuple[str, dict[str, tuple[
 def setup(app: Sphinx) -> None:
     app.connect("viewcode-follow-imported", defining_module)
     app.connect("viewcode-find-source", source_with_entries)
+    app.connect("doctree-read", call_it_sg)
     app.connect("missing-reference", find_public)
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-signature", as_written)
