@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import json
 import math
 import os
@@ -152,6 +153,13 @@ def test_peaks_are_measured_with_code_of_our_own(monkeypatch: pytest.MonkeyPatch
     assert all(rate > 0 for rate in found.flops.values())
     assert [size for size, _ in found.copies] == [8192, 131072]
     assert all(seconds > 0 for _, seconds in found.copies)
+
+
+def test_a_turn_that_other_processes_hold_up_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    held_up = itertools.chain([0.02], itertools.repeat(0.0))
+    seconds = 1e-6  # of one turn
+    monkeypatch.setattr(machine, "_together", lambda turns: turns * seconds + next(held_up))
+    assert machine._seconds(lambda turns: turns, 1) == pytest.approx(seconds)  # type: ignore[arg-type,return-value]
 
 
 # -- reports ----------------------------------------------------------------------------------------------------------
