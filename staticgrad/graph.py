@@ -871,9 +871,26 @@ class Graph:
         return new
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, full: bool = False) -> str:
+        """A line for each op, which ``sg.parse`` reads back; the grammar is in ``staticgrad.text``.
+
+        Args:
+            full: print arrays of more than 4,096 elements too. Otherwise, and in ``str(graph)``, such a constant or
+                first value of a variable is elided: its dtype, shape and digest stand there, and ``sg.parse`` refuses
+                the text.
+
+        Example:
+            >>> g = sg.Graph()
+            >>> with g:
+            ...     x = sg.constant([1.0, 2.0], name="x")
+            >>> print(g.text())
+            %x = constant() Constant(data=[1.0, 2.0]) : float32[2]
+        """
         from staticgrad.text import print_graph
 
-        return print_graph(self)
+        return print_graph(self, full)
 
     def __repr__(self) -> str:
         return f"<graph of {len(self.nodes)} ops>"

@@ -1,4 +1,4 @@
-"""Text to graph: what ``str(graph)`` printed comes in, a graph comes out. The grammar is in ``staticgrad.text``.
+"""Text to graph: what ``graph.text(full=True)`` printed comes in, a graph comes out. The grammar is in ``staticgrad.text``.
 
 Nothing in a text is executed: names of classes are looked up in a closed set, values are checked against the types of
 the fields they stand for, the type of every tensor is inferred again and compared with the one printed.
@@ -24,7 +24,7 @@ from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
-from staticgrad.text import class_name
+from staticgrad.text import ELIDED, class_name
 from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64
 
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
@@ -37,7 +37,9 @@ def parse(text: str) -> Graph:
     """The graph that a text describes, with the same names, variables, gradients' flags and random places.
 
     Raises:
-        FormatError: the text is damaged or not of this kind, or speaks of Python functions; the line is named.
+        FormatError: the text is damaged or not of this kind, large arrays were elided from it (``str(graph)`` does
+            that, ``graph.text(full=True)`` does not), or it speaks of Python functions; the line is named.
+
 
     Example:
         >>> x = sg.placeholder((2,), name="x")
@@ -333,7 +335,9 @@ class _Reader:
         if t.kind == "string":
             return t.string()
         if t.kind == "object":
-            raise FormatError(f"{t.text} stands for something that was left out of the text")
+            is_array = t.text.startswith(f"<{ELIDED}")
+            how = ": print the graph with graph.text(full=True), which elides no array" if is_array else ""
+            raise FormatError(f"{t.text} stands for something that was left out of the text{how}")
         return self.named(t, t.take("name"))
 
     def parenthesis(self, t: Tokens) -> Any:

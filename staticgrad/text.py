@@ -1,4 +1,5 @@
-"""Graphs as text, a line a node. ``str(graph)`` holds everything but source lines, and ``sg.parse`` reads it back.
+"""Graphs as text, a line a node. ``graph.text(full=True)`` holds everything but source lines, and ``sg.parse`` reads it
+back. So does ``str(graph)``, save that arrays of more than ``LARGEST`` elements are elided, which ``sg.parse`` refuses.
 
     graph      ::= (line "\\n" | body)*                               lines that begin with # are passed over
     line       ::= node "=" op "(" [tensor ("," tensor)*] ")" [attributes] ["after" node ("," node)*]
@@ -16,6 +17,7 @@
     value      ::= number | inf | nan | string | True | False | None | dtype | type | size | "(" values ")"
                  | class "(" field "=" value … ")" | array | "body(" number ")"
     array      ::= "[" values "]" | "full(" number ")" | "base64(" string ")"          in row-major order, of its type
+                 | "<…" type "sha256" digits ">"                     elided: the first digits of its bytes' digest
 
 A body is a graph that an op runs; what it reads of the graphs around it is among its parameters, and names are its own.
 ``of`` says which body it continues: nodes of that one come first. ``again`` numbers recomputations, and names the node
@@ -28,6 +30,7 @@ first. Words behind a type: ``requires_grad`` (asked for, a leaf), ``retains_gra
 from __future__ import annotations
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
@@ -40,16 +43,18 @@ from staticgrad.optable import Array
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded
+LARGEST = 4096  # elements of an array that is encoded for people, who would read more in vain
 PLAIN_NAME = re.compile(r"[\w./~-]+")
 PLAIN_SYMBOL = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+ELIDED = "…"  # begins what stands for the elements of an array
 SUFFIX = "Attributes"  # of the classes of attributes
 RESERVED = {"True", "False", "None", "inf", "nan", "body", "dim", "full", "base64"} | DTYPE_NAMES
 
 
-def print_graph(graph: Graph) -> str:
-    """All of a graph, in the form that ``parse`` reads."""
+def print_graph(graph: Graph, full: bool = False) -> str:
+    """All of a graph, in the form that ``parse`` reads; unless ``full``, without the elements of large arrays."""
     graph.settle_names()
-    return "\n".join(_Printer(whole=True).lines(graph.nodes))
+    return "\n".join(_Printer(whole=True, full=full).lines(graph.nodes))
 
 
 def print_nodes(nodes: Iterable[Node]) -> str:
@@ -65,8 +70,9 @@ def print_node(node: Node) -> str:
 class _Printer:
     """Prints nodes in order, and remembers how nodes and symbols are called: no two of them the same."""
 
-    def __init__(self, whole: bool) -> None:
+    def __init__(self, whole: bool, full: bool = False) -> None:
         self.whole = whole
+        self.full = full
         self.nodes: dict[Node, str] = {}
         self.taken: set[str] = set()
         self.symbols: dict[str, list[Symbol]] = {}
@@ -175,7 +181,7 @@ class _Printer:
             if field.name in said and said[field.name] == value:
                 continue
             if isinstance(value, bytes):
-                text = self._array(np.frombuffer(value, said["dtype"]))
+                text = self._array(np.frombuffer(value, said["dtype"]).reshape(sizes(said["shape"])))
             elif field.name == "initial":
                 text = self._initial(value)
             else:
@@ -197,7 +203,12 @@ class _Printer:
             if _survives(texts, shown):
                 return f"full({texts[0]})" if one else f"[{', '.join(texts)}]"
         data = np.ascontiguousarray(array).tobytes()
-        return f"base64('{base64.b64encode(data).decode()}')" if self.whole else f"<{len(data)} bytes>"
+        if not self.whole:
+            return f"<{len(data)} bytes>"
+        if array.size > LARGEST and not self.full:
+            type_ = self.type(TensorType(array.shape, array.dtype))
+            return f"<{ELIDED} {type_} sha256 {hashlib.sha256(data).hexdigest()[:12]}>"
+        return f"base64('{base64.b64encode(data).decode()}')"
 
     def value(self, value: Any) -> str:
         """Any value in the attributes of an op."""

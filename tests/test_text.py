@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -301,6 +302,41 @@ def test_arrays_are_short_where_they_can_be() -> None:
         sg.constant(np.arange(1000))
     assert "data=base64('AAAA" in str(g)
     assert "data=<8000 bytes>" in print_nodes(g.nodes)
+
+
+@pytest.mark.parametrize("declare", [sg.constant, sg.Variable])
+def test_large_arrays_are_elided_unless_asked_for(declare: Callable[[Array], Tensor]) -> None:
+    rng = np.random.default_rng(0)
+    with Graph() as g:
+        declare(rng.normal(size=(64, 64)))
+    assert "base64" in str(read_back(g))
+    with g:
+        declare(rng.normal(size=(64, 65)).astype(np.float32))
+    short, full = str(g), g.text(full=True)
+    assert re.search(r"=<… float32\[64, 65\] sha256 [0-9a-f]{12}>", short)
+    assert len(short) < 50_000 < len(full)
+    with pytest.raises(sg.FormatError, match=r"line 2: <… float32\[64, 65\] .* graph\.text\(full=True\)"):
+        sg.parse(short)
+    again = sg.parse(full)
+    assert (again.text(full=True), str(again)) == (full, short)
+
+
+def test_digests_tell_elided_arrays_apart() -> None:
+    def text(array: Array) -> str:
+        with Graph() as g:
+            sg.constant(array)
+        return str(g)
+
+    a = np.arange(10_000)
+    b = a.copy()
+    b[5000] += 1
+    assert text(a) == text(a.copy()) != text(b)
+
+
+def test_many_equal_elements_are_never_elided() -> None:
+    with Graph() as g:
+        sg.Variable(np.ones((1000, 1000)))
+    assert "initial=full(1.0)" in str(read_back(g))
 
 
 def test_flags_of_gradients_read_back() -> None:
