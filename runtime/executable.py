@@ -20,6 +20,7 @@ from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
+from staticgrad.tables import abridged, byte_text
 from staticgrad.types import Shape, TensorType, sizes
 
 if TYPE_CHECKING:
@@ -359,6 +360,18 @@ class Executable(vectorcall.Forwarding):
         from staticgrad.runtime.native import NativeRunner
 
         return runner if isinstance(runner, NativeRunner) else None
+
+    def __repr__(self) -> str:
+        feeds = abridged([f"{x.name} {x.type}" for x in self.feeds])
+        return f"<executable ({feeds}) -> ({abridged([leaf.name for leaf in self.leaves])}), {self._state}>"
+
+    @property
+    def _state(self) -> str:
+        """What there is of the program, without compiling it."""
+        if self._latest is None:
+            return "not compiled yet"
+        native = self._as_native(self._latest)
+        return "interpreted" if native is None else f"arena {byte_text(native.interface.arena_bytes)}"
 
     def _native(self) -> NativeRunner:
         from staticgrad.runtime.gradients import GradientReader

@@ -19,7 +19,7 @@ from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 from staticgrad.runtime.machine import sketch
-from staticgrad.runtime.reports import table
+from staticgrad.tables import table
 
 if TYPE_CHECKING:
     from staticgrad.runtime.native import NativeRunner
@@ -73,6 +73,13 @@ class Profile:
         """All kernels together."""
         return sum(k.seconds for k in self.kernels)
 
+    @property
+    def _head(self) -> str:
+        return f"{self.seconds * 1e6:.2f} µs in {len(self.kernels)} kernels, medians of {self.calls} calls"
+
+    def __repr__(self) -> str:
+        return f"<profile: {self._head}>"
+
     def __str__(self) -> str:
         whole = self.seconds
         rows = [
@@ -88,9 +95,8 @@ class Profile:
             )
             for k in sorted(self.kernels, key=lambda k: k.seconds, reverse=True)
         ]
-        head = f"{whole * 1e6:.2f} µs in {len(rows)} kernels, medians of {self.calls} calls"
         header = ("µs", "%", "GFLOP/s", "GB/s", "% of floor", "family", "kernel", "source")
-        return head + "\n" + table(header, rows, right=(0, 1, 2, 3, 4)) if rows else head
+        return self._head + "\n" + table(header, rows, right=(0, 1, 2, 3, 4)) if rows else self._head
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one call as a trace in Chrome's format (JSON), which Chrome and Perfetto open."""

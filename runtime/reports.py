@@ -6,7 +6,7 @@ Comes in: the plan and the costs of a Program, or what a tape keeps. Goes out: `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,41 +14,10 @@ from typing import TYPE_CHECKING, Any
 from staticgrad.compiler.program import BufferPlan, KernelCost
 from staticgrad.errors import SourceLine, StaticGradError
 from staticgrad.frozen import frozen
+from staticgrad.tables import byte_text, count_text, table
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
-
-
-def byte_text(count: float) -> str:
-    """A number of bytes for people: ``17.2 KiB``."""
-    for unit in ("B", "KiB", "MiB"):
-        if abs(count) < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
-
-
-def count_text(count: float) -> str:
-    """A count for people: ``3.1 M``."""
-    for unit in ("", " k", " M", " G"):
-        if abs(count) < 1000:
-            return f"{count:.0f}" if not unit else f"{count:.1f}{unit}"
-        count /= 1000
-    return f"{count:.1f} T"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int]) -> str:
-    """Rows in columns as wide as their widest cell; the columns numbered in ``right`` are right-aligned."""
-    lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    texts = []
-    for line in lines:
-        cells = [
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        texts.append("  ".join(cells).rstrip())
-    return "\n".join(texts)
 
 
 def no_prices() -> tuple[Price, ...]:
@@ -86,8 +55,15 @@ class MemoryReport:
         again, when first asked for."""
         return self.find_prices()
 
+    @property
+    def _head(self) -> str:
+        return f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+
+    def __repr__(self) -> str:
+        return f"<memory: {self._head}, {len(self.buffers)} buffers>"
+
     def __str__(self) -> str:
-        head = f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+        head = self._head
         rows = [
             (b.name, str(b.nbytes), str(b.offset), f"[{b.first}, {b.last})", b.reason, str(b.source or ""))
             for b in sorted(self.buffers, key=lambda b: (b.first, b.offset))
@@ -150,14 +126,20 @@ class CostReport:
         """Bytes that the kernels of one call read and write."""
         return sum(k.bytes for k in self.kernels)
 
-    def __str__(self) -> str:
-        head = (
+    @property
+    def _head(self) -> str:
+        return (
             f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written by {len(self.kernels)} kernels"
         )
+
+    def __repr__(self) -> str:
+        return f"<cost: {self._head}>"
+
+    def __str__(self) -> str:
         rows = [(k.name, k.family, str(k.flops), str(k.bytes), str(k.source or "")) for k in self.kernels]
         if not rows:
-            return head
-        return head + "\n" + table(("kernel", "family", "flops", "bytes", "source"), rows, right=(2, 3))
+            return self._head
+        return self._head + "\n" + table(("kernel", "family", "flops", "bytes", "source"), rows, right=(2, 3))
 
 
 @frozen
@@ -193,17 +175,23 @@ class TapeMemory:
         outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
         return self.find_prices()
 
-    def __str__(self) -> str:
-        head = (
+    @property
+    def _head(self) -> str:
+        return (
             f"saved {byte_text(self.saved_bytes)}, live {byte_text(self.live_bytes)}, "
             f"retain_graph=True keeps {byte_text(self.retain_bytes)}, at most {byte_text(self.peak_bytes)} in use"
         )
+
+    def __repr__(self) -> str:
+        return f"<memory of a tape: {self._head}, {len(self.buffers)} values>"
+
+    def __str__(self) -> str:
         rows = [
             (b.name, str(b.nbytes), "live" if b.live else "given back", b.reason, str(b.source or ""))
             for b in self.buffers
         ]
         text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
-        return head + text + price_table(self.prices)
+        return self._head + text + price_table(self.prices)
 
     def plot(self, path: str | PathLike[str]) -> None:
         """Write a picture: the saved values stacked by size, from the forward (0) to when they are given back (1)

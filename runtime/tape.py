@@ -35,6 +35,7 @@ from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.reports import SavedBuffer, TapeMemory
 from staticgrad.runtime.runner import Runner
+from staticgrad.tables import abridged, byte_text
 
 if TYPE_CHECKING:
     from staticgrad.runtime.session import Session
@@ -434,6 +435,17 @@ class Tape:
 
     # -- reports ----------------------------------------------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        names = abridged([y.name for y in self._programs.outputs])
+        if self._closed:
+            return f"<tape of {names}, closed>"
+        live, saved = (sum(s.nbytes for s in values) for values in (self._held, self._programs.plan.saved))
+        return f"<tape of {names}, {byte_text(live)} live of {byte_text(saved)} saved>"
+
+    @property
+    def _held(self) -> frozenset[SavedTensor]:
+        return frozenset(() if self._closed else self._ledger.state.held)
+
     @property
     def memory(self) -> TapeMemory:
         """A report of what the tape keeps now: ``saved_bytes``, ``live_bytes``, ``retain_bytes`` (what
@@ -449,8 +461,7 @@ class Tape:
             >>> tape.memory.live_bytes
             0
         """
-        saved = self._programs.plan.saved
-        held = frozenset(() if self._closed else self._ledger.state.held)
+        saved, held = self._programs.plan.saved, self._held
         return TapeMemory(
             saved_bytes=sum(s.nbytes for s in saved),
             live_bytes=sum(s.nbytes for s in held),

@@ -188,7 +188,7 @@ def _demo(arguments: argparse.Namespace) -> None:
 
 
 def _ops(_: argparse.Namespace) -> None:
-    from staticgrad.runtime.reports import table
+    from staticgrad.tables import table
 
     FUNCTIONS.complete()
     rows = [(op.name, kind(op), dtypes(op.dtypes), op.doc) for _, op in sorted(OPS.items())]
@@ -233,7 +233,7 @@ def _cache(arguments: argparse.Namespace) -> None:
 
 def _info(_: argparse.Namespace) -> None:
     from staticgrad.compiler.emit.target import current_target
-    from staticgrad.runtime.reports import table
+    from staticgrad.tables import table
 
     target = current_target()
     packages = ("staticgrad", "numpy", "llvmlite", "networkx", "safetensors", "ml_dtypes")
@@ -256,7 +256,7 @@ def _info(_: argparse.Namespace) -> None:
 def _plan(arguments: argparse.Namespace) -> None:
     from staticgrad.compiler.memory.checker import check
     from staticgrad.compiler.memory.placement import place
-    from staticgrad.runtime.reports import byte_text, table
+    from staticgrad.tables import byte_text, table
 
     intervals = _intervals(arguments.file)
     plan = place(intervals, alignment=arguments.alignment, seconds=arguments.seconds)
@@ -339,7 +339,7 @@ def _benchmarks() -> Path:
 
 def _inspect(arguments: argparse.Namespace) -> None:
     from staticgrad.runtime.checkpoint import contents
-    from staticgrad.runtime.reports import byte_text, table
+    from staticgrad.tables import byte_text, table
 
     entries, notes = contents(arguments.file)
     rows = [(_printable(e.name), str(list(e.shape)), e.dtype, str(e.nbytes)) for e in entries]

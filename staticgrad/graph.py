@@ -170,6 +170,9 @@ class HookHandle:
         if self._hooks.pop(self._key, None) is not None:
             self._tensor.graph.touch()
 
+    def __repr__(self) -> str:
+        return f"<hook of {self._tensor.name!r}{'' if self._key in self._hooks else ', removed'}>"
+
 
 @frozen(eq=False)
 class AccumulationHook:
@@ -362,7 +365,7 @@ class Tensor:
         return None if self.is_leaf else GradFn(self)
 
     def __repr__(self) -> str:
-        return f"<tensor {self.name!r} {self.type}>"
+        return f"<{'variable' if self.op.op.name == 'variable' else 'tensor'} {self.name!r} {self.type}>"
 
     # -- gradients ----------------------------------------------------------------------------------------------
 
@@ -893,7 +896,7 @@ class Graph:
         return print_graph(self, full)
 
     def __repr__(self) -> str:
-        return f"<graph of {len(self.nodes)} ops>"
+        return f"<graph of {len(self.nodes)} ops, {len(self._variables) + len(self.unsettled)} variables>"
 
     def to_networkx(self) -> Any:
         """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``.
@@ -1022,6 +1025,9 @@ class GradMode:
 
     def __exit__(self, *_: object) -> None:
         _state.grad_enabled = _state.grad_enabled_before.pop()
+
+    def __repr__(self) -> str:
+        return f"<gradient mode: {'on' if self._enabled else 'off'}>"
 
     def __call__(self, fn: F) -> F:
         if not callable(fn):

@@ -216,6 +216,9 @@ class Op:
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
     tags: frozenset[str] = field(default_factory=frozenset)
 
+    def __repr__(self) -> str:
+        return f"<entry {self.name!r} of the op table>"
+
     @property
     def elementwise(self) -> bool:
         return self.scalar is not None

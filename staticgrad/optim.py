@@ -88,6 +88,10 @@ class Optimizer:
         self._prefix = ""
         self._slots: dict[tuple[Tensor, str], Tensor] = {}
 
+    def __repr__(self) -> str:
+        settings = {"lr": self._given_lr, **{n: value for n, value in vars(self).items() if not n.startswith("_")}}
+        return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in settings.items())})"
+
     # -- state --------------------------------------------------------------------------------------------------
 
     @property

@@ -1,4 +1,4 @@
-"""Text to graph: what ``graph.text(full=True)`` printed comes in, a graph comes out. The grammar is in ``staticgrad.text``.
+"""Text to graph: what ``graph.text(full=True)`` printed comes in, a graph comes out: see ``staticgrad.text``.
 
 Nothing in a text is executed: names of classes are looked up in a closed set, values are checked against the types of
 the fields they stand for, the type of every tensor is inferred again and compared with the one printed.
@@ -39,7 +39,6 @@ def parse(text: str) -> Graph:
     Raises:
         FormatError: the text is damaged or not of this kind, large arrays were elided from it (``str(graph)`` does
             that, ``graph.text(full=True)`` does not), or it speaks of Python functions; the line is named.
-
 
     Example:
         >>> x = sg.placeholder((2,), name="x")

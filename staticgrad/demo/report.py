@@ -11,7 +11,8 @@ from staticgrad.demo.accuracy import gradient_difference
 from staticgrad.demo.digits import Digits, load
 from staticgrad.demo.pictures import draw_course, draw_digits
 from staticgrad.demo.training import Settings, Training, start, train
-from staticgrad.runtime.reports import MemoryReport, byte_text
+from staticgrad.runtime.reports import MemoryReport
+from staticgrad.tables import byte_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,7 @@ class ConstantAttributes:
 
     dtype: np.dtype
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes = field(repr=False)
 
     @property
     def value(self) -> Array:
