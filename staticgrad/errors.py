@@ -38,9 +38,32 @@ class SourceLine:
     def text(self) -> str:
         return linecache.getline(self.file, self.line).strip()
 
+    @property
+    def cell(self) -> str | None:
+        """``Cell In[3]``, as IPython calls the cell of a notebook whose line this is; None for a line of a file."""
+        get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        name_of = getattr(getattr(get_shell and get_shell(), "compile", None), "format_code_name", None)
+        named = name_of(self.file) if name_of is not None else None
+        return " ".join(named) if named else None
+
     def __str__(self) -> str:
         text = self.text
-        return f"{self.file}:{self.line}" + (f": {text}" if text else "")
+        return f"{self.cell or self.file}:{self.line}" + (f": {text}" if text else "")
+
+
+def again_hint(before: SourceLine | None, now: SourceLine | None) -> str:
+    """What to do if a declaration collides with an earlier one because its line, or a notebook's cell, ran again; ""
+    for lines of which neither is the case."""
+    if before is None or now is None:
+        return ""
+    is_same = (before.file, before.line) == (now.file, now.line)
+    if not is_same and (before.cell is None or now.cell is None):
+        return ""
+    what = "the same line declared it before" if is_same else "another cell declared it, or this one before a change"
+    return (
+        f"\n  {what}: in a notebook, begin the cell that declares with sg.reset_default_graph() or g = sg.Graph(), so"
+        " that running it again begins anew; in a loop, give each a name of its own"
+    )
 
 
 _override = threading.local()

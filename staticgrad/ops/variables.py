@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from staticgrad import naming
-from staticgrad.errors import GraphError
+from staticgrad.errors import GraphError, again_hint, user_source
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
@@ -73,9 +73,10 @@ def Variable(
     """
     graph = get_default_graph()
     if name is not None and name in graph._variables:
+        before = graph._variables[name].source
         raise GraphError(
-            f"a variable named {name!r} exists already (declared at {graph._variables[name].source}):"
-            " names of variables are the keys of checkpoints"
+            f"a variable named {name!r} exists already (declared at {before}):"
+            f" names of variables are the keys of checkpoints{again_hint(before, user_source())}"
         )
     attrs = _attributes(BASE if name is None else name, value, dtype, shape)
     if trainable and not is_floating(attrs.dtype):
