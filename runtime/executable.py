@@ -365,6 +365,11 @@ class Executable(vectorcall.Forwarding):
         feeds = abridged([f"{x.name} {x.type}" for x in self.feeds])
         return f"<executable ({feeds}) -> ({abridged([leaf.name for leaf in self.leaves])}), {self._state}>"
 
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import executable_html
+
+        return executable_html(self, self._state)
+
     @property
     def _state(self) -> str:
         """What there is of the program, without compiling it."""

@@ -80,6 +80,11 @@ class Profile:
     def __repr__(self) -> str:
         return f"<profile: {self._head}>"
 
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import profile_html
+
+        return profile_html(self, self._head)
+
     def __str__(self) -> str:
         whole = self.seconds
         rows = [

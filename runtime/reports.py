@@ -18,6 +18,9 @@ from staticgrad.tables import byte_text, count_text, table
 
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
+    from staticgrad.html.markup import Picture
+
+TAPE_TIMES = ("forward", "given back", "still there", "live now")  # at 0, 1, 2 of a tape's picture, and its dashed line
 
 
 def no_prices() -> tuple[Price, ...]:
@@ -73,9 +76,24 @@ class MemoryReport:
             return f"{head}, no buffers{prices}"
         return head + "\n" + table(("buffer", "bytes", "offset", "steps", "why", "source"), rows, right=(1, 2)) + prices
 
-    def plot(self, path: str | PathLike[str]) -> None:
-        """Write a picture of the plan to ``path`` (any format of matplotlib): steps across, bytes upwards."""
+    def plot(self, path: str | PathLike[str] | None = None) -> Picture | None:
+        """A picture of the plan: steps across, bytes upwards.
+
+        Args:
+            path: where to write it, in any format of matplotlib. Without it the picture comes back, and a notebook
+                shows it as the last value of a cell.
+        """
+        if path is None:
+            from staticgrad.runtime.pictures import memory_plot
+
+            return memory_plot(self.buffers, self.arena_bytes, self.lower_bound_bytes)
         plot_buffers(path, self.buffers, self.arena_bytes, self.lower_bound_bytes)
+        return None
+
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import memory_html
+
+        return memory_html("memory", self._head, self.buffers, self.arena_bytes, self.lower_bound_bytes)
 
 
 def plot_buffers(
@@ -135,6 +153,11 @@ class CostReport:
     def __repr__(self) -> str:
         return f"<cost: {self._head}>"
 
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import cost_html
+
+        return cost_html(self, self._head)
+
     def __str__(self) -> str:
         rows = [(k.name, k.family, str(k.flops), str(k.bytes), str(k.source or "")) for k in self.kernels]
         if not rows:
@@ -193,11 +216,31 @@ class TapeMemory:
         text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
         return self._head + text + price_table(self.prices)
 
-    def plot(self, path: str | PathLike[str]) -> None:
-        """Write a picture: the saved values stacked by size, from the forward (0) to when they are given back (1)
-        or still there (2)."""
+    def plot(self, path: str | PathLike[str] | None = None) -> Picture | None:
+        """A picture: the saved values stacked by size, from the forward (0) to when they are given back (1) or still
+        there (2).
+
+        Args:
+            path: where to write it, in any format of matplotlib. Without it the picture comes back, and a notebook
+                shows it as the last value of a cell.
+        """
+        if path is None:
+            from staticgrad.runtime.pictures import memory_plot
+
+            return memory_plot(self._stacked(), self.saved_bytes, self.live_bytes, TAPE_TIMES)
+        plot_buffers(path, self._stacked(), self.saved_bytes, self.live_bytes)
+        return None
+
+    def _stacked(self) -> list[BufferPlan]:
+        """The values on top of each other."""
         plans, offset = [], 0
         for b in self.buffers:
             plans.append(BufferPlan(b.name, b.nbytes, offset, 0, 2 if b.live else 1, b.reason, b.source))
             offset += b.nbytes
-        plot_buffers(path, plans, offset, self.live_bytes)
+        return plans
+
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import memory_html
+
+        plans = self._stacked()
+        return memory_html("memory of a tape", self._head, plans, self.saved_bytes, self.live_bytes, TAPE_TIMES)

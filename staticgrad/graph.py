@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
 import numpy as np
 
 from staticgrad import numpy_calls
-from staticgrad.errors import GraphError, SourceLine, called_for, user_source
+from staticgrad.errors import GraphError, SourceLine, at_source, called_for, user_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
@@ -29,7 +29,7 @@ from staticgrad.reach import reach
 from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak, result_types
 
 if TYPE_CHECKING:
-    from staticgrad.naming import Origin, Unnamed
+    from staticgrad.naming import Origin, Place, Unnamed
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 _NUMBERED = re.compile(r"_\d+$")
@@ -48,8 +48,8 @@ class Node:
     """
 
     __slots__ = (
-        "_name", "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "op", "original", "outputs",
-        "serial", "shown", "source",
+        "_name", "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "module", "op", "original",
+        "outputs", "primal", "serial", "shown", "source",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,8 @@ class Node:
         self.checkpoint: Checkpoint | None = None  # what is declared in there is not kept for a backward
         self.original: Node | None = None  # whose results this node computes again
         self.shown: tuple[str, tuple[Tensor, ...]] | None = None  # see GradFn
+        self.module: Place | None = None  # whose call declares it, the innermost one
+        self.primal: Node | None = None  # of whose derivative it is a part
         self.epoch = 0  # 0, or the number of the recomputation: nodes of different ones are never merged
         self.outputs = tuple([Tensor(self, index, type_) for index, type_ in enumerate(types)])
 
@@ -843,6 +845,7 @@ class Graph:
                 blocked,
             )
             node.checkpoint = _state.checkpoint
+            node.module, node.primal = _state.module, _state.primal
             if not blocked and op.differentiable and True in [x.requires_grad for x in inputs]:
                 for y in node.outputs:
                     y.requires_grad = is_floating(y.dtype)
@@ -897,6 +900,11 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<graph of {len(self.nodes)} ops, {len(self._variables) + len(self.unsettled)} variables>"
+
+    def _repr_html_(self) -> str:
+        from staticgrad.html.graphs import graph_html
+
+        return graph_html(self)
 
     def to_networkx(self) -> Any:
         """A ``networkx.MultiDiGraph`` of the nodes, an edge for each operand; ops as the attribute ``op``.
@@ -975,6 +983,8 @@ class _State(threading.local):
         self.grad_enabled_before: list[bool] = []  # each block of a gradient mode that is open
         self.control: tuple[Node, ...] = ()
         self.checkpoint: Checkpoint | None = None
+        self.module: Place | None = None
+        self.primal: Node | None = None
 
 
 _state = _State()
@@ -1186,6 +1196,40 @@ def checkpointed() -> Iterator[Checkpoint]:
         yield _state.checkpoint
     finally:
         _state.checkpoint = outer
+
+
+class in_module:
+    """What is declared in this block is declared by a call of the module at ``place``."""
+
+    __slots__ = ("_before", "_place")
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def __enter__(self) -> None:
+        self._before, _state.module = _state.module, self._place
+
+    def __exit__(self, *_: object) -> None:
+        _state.module = self._before
+
+
+class in_derivative(at_source):
+    """What is declared in this block is part of the derivative of ``primal``, whose source line and module it has."""
+
+    __slots__ = ("_around", "_primal")
+
+    def __init__(self, primal: Node) -> None:
+        super().__init__(primal.source)
+        self._primal = primal
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._around = _state.module, _state.primal
+        _state.module, _state.primal = self._primal.module, self._primal
+
+    def __exit__(self, *_: object) -> None:
+        _state.module, _state.primal = self._around
+        super().__exit__()
 
 
 def closed_checkpoint(node: Node) -> Checkpoint | None:

@@ -102,9 +102,14 @@ class Place:
 
     def __init__(self, holder: Holder) -> None:
         self.holder = weakref.ref(holder, _note_end)
-        self.kind = type(holder).__name__.lower()
+        self.kind = type(holder).__name__
         self.source = user_source()
         self.homes: list[Home] = []
+
+    @property
+    def held(self) -> list[Home]:
+        """By what the holder is held; when it is gone, by what it was."""
+        return self.homes if self.holder() is None else _lasting(self.homes)
 
 
 class Home(NamedTuple):
@@ -117,6 +122,18 @@ class Home(NamedTuple):
 def _lasting(homes: list[Home]) -> list[Home]:
     """Those of the homes whose holders are there still."""
     return [home for home in homes if home.place.holder() is not None]
+
+
+def way_out(homes: list[Home]) -> list[Home]:
+    """From where something is held to the root: the attribute that holds it, the one that holds that module, …"""
+    path: list[Home] = []
+    seen: set[Place] = set()
+    while homes and homes[0].place not in seen:  # modules might hold each other
+        path.append(homes[0])
+        place = homes[0].place
+        seen.add(place)
+        homes = place.held
+    return path
 
 
 def _homes_of(value: object) -> list[Home] | None:
@@ -144,15 +161,8 @@ class Unnamed:
     def place(self) -> tuple[Place | None, str]:
         """The root that holds the variable, if one does, and the path in it. The root that held it last where all that
         did are gone: a graph may outlive the modules that declared it."""
-        root: Place | None = None
-        path: list[str] = []
-        homes, seen = _lasting(self.homes) or self.homes, set[Place]()
-        while homes and homes[0].place not in seen:  # modules might hold each other
-            root, name = homes[0]
-            seen.add(root)
-            path.append(name)
-            homes = root.homes if root.holder() is None else _lasting(root.homes)
-        return root, ".".join(reversed(path))
+        path = way_out(_lasting(self.homes) or self.homes)
+        return path[-1].place if path else None, ".".join(home.name for home in reversed(path))
 
 
 class Origin:
@@ -251,9 +261,9 @@ def _names(graph: Graph) -> dict[Node, str]:
         else:
             numbered.append((root, members))
     for root, members in numbered:
-        prefix = names.free(root.kind, [f".{path}" for path, _ in members])
+        prefix = names.free(root.kind.lower(), [f".{path}" for path, _ in members])
         for path, one in members:
-            names.give(one, f"{prefix}.{path}", Origin(f"{root.kind}.{path}", root.source))
+            names.give(one, f"{prefix}.{path}", Origin(f"{root.kind.lower()}.{path}", root.source))
     for one in alone:
         names.give(one, names.free(one.base, [""], graph._names), Origin(one.base, one.variable.source))
     return names.given

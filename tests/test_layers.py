@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.lifting", "staticgrad.numpy_calls")),
     ("operands, sources, control flow", (
         "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
-    ("its text, its interpreter", ("staticgrad.text", "staticgrad.interpreter")),
+    ("its text, its pictures, its interpreter", ("staticgrad.text", "staticgrad.html", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
     ("regions of a graph, the machine", (
         "staticgrad.compiler.regions", "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
@@ -49,6 +49,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 LATE = {
     ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
+    ("staticgrad.graph", "staticgrad.html.graphs"): "what notebooks show of a graph",
     ("staticgrad.ops.control.bodies", "staticgrad.interpreter"): "a body's reference is its interpretation",
     ("staticgrad.compiler.steps.loops", "staticgrad.compiler.memory.plan"): "the type of a part's plan",
 }

@@ -22,7 +22,7 @@ import numpy as np
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
 from staticgrad.errors import GradientError, GraphError, at_source, called_for
-from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, isolated
+from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, in_derivative, isolated
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
@@ -225,7 +225,7 @@ def backpropagate(
             continue
         if any(ct is not None for ct in passed):
             start = len(graph.nodes)
-            with at_source(node.source):
+            with in_derivative(node):
                 primal = primal_of(node) if again is None else Primal(*again.values(node, passed), node.attrs)
                 pulled = pull_back(graph, node.op, primal, passed, needs)
                 _collect(node, needs, pulled, sums, first)

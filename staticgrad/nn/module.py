@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.errors import FormatError
-from staticgrad.graph import Tensor
+from staticgrad.graph import Tensor, in_module
 from staticgrad.naming import Holder, Unmatched, match
 from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable
@@ -59,7 +59,8 @@ class Module(Holder):
         raise TypeError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        with in_module(self._holder_place):
+            return self.forward(*args, **kwargs)
 
     # -- what it holds ------------------------------------------------------------------------------------------
 
