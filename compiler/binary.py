@@ -51,6 +51,7 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
 from staticgrad.compiler.regions.region import Region
+from staticgrad.progress import shown
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
 if TYPE_CHECKING:
@@ -110,8 +111,8 @@ def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binar
         found = _loaded(cache.load(place), names)
         if found is not None:
             return Binary(*found, True, compiled)
-    program = compiled()
-    return _fresh(program, options, names, place)
+    with shown(len(region.graph.nodes)):
+        return _fresh(compiled(), options, names, place)
 
 
 def _names(region: Region, options: Options, held: Sequence[Held]) -> Digest | None:

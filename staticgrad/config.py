@@ -34,6 +34,7 @@ SWITCHES = {
         Switch("DUMP_DIR", "", (), "write every stage of every compilation into a numbered file there"),
         Switch("DEBUG", "0", ("0", "1", "2", "3", "4", "5"), "how much of a compilation is told on stderr"),
         Switch("THREADS", "", (), "the default of `Session(num_threads=)`"),
+        Switch("PROGRESS", "1", ("0", "1"), "a line on stderr while a compilation takes more than two seconds"),
         Switch("CACHE", "1", ("0", "1"), "keep compiled programs on disk"),
         Switch("CACHE_DIR", "", (), "where compiled programs are kept"),
     )

@@ -5,7 +5,10 @@
 
 Functions that are phases are decorated with ``phase(name)``, or run inside ``with phase(name):``. A phase inside
 another one counts for itself alone, so the seconds of all phases add up to the time that was spent in any. Nobody
-watching costs a look at a thread's variable.
+watching costs a look at a thread's variables.
+
+    with told(function):                 # function(phase) whenever one begins or goes on
+        session.compile(...)
 """
 
 from __future__ import annotations
@@ -13,13 +16,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 
 class _Watch(threading.local):
     def __init__(self) -> None:
         self.seconds: dict[str, float] | None = None
         self.inner: list[float] = []  # for each open phase the seconds of those inside it
+        self.listener: Callable[[str], None] | None = None
+        self.name = ""  # of the phase that the listener heard of last
 
 
 _watch = _Watch()
@@ -29,6 +34,9 @@ _watch = _Watch()
 def phase(name: str) -> Iterator[None]:
     """Count what runs inside, without the phases in it, as time of ``name``. Decorates functions too."""
     seconds = _watch.seconds
+    if _watch.listener is not None:
+        _watch.name = name
+        goes_on()
     if seconds is None:
         yield
         return
@@ -51,3 +59,19 @@ def watched() -> Iterator[dict[str, float]]:
         yield _watch.seconds
     finally:
         _watch.seconds = before
+
+
+def goes_on() -> None:
+    """Tell whoever listens that the phase goes on. A phase that takes long calls this at times."""
+    if _watch.listener is not None:
+        _watch.listener(_watch.name)
+
+
+@contextlib.contextmanager
+def told(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call ``listener`` with the name of each phase that begins or goes on inside, in this thread."""
+    before, _watch.listener = _watch.listener, listener
+    try:
+        yield
+    finally:
+        _watch.listener = before

@@ -59,6 +59,14 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_progress() -> Iterator[None]:
+    """No test writes lines about the progress of compilations, whatever its output goes to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STATICGRAD_PROGRESS", "0")
+        yield
+
+
 @pytest.fixture
 def g() -> Iterator[sg.Graph]:
     """A graph that is current during the test."""

@@ -18,7 +18,8 @@ from tree import ROOT, modules
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
         "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
-        "staticgrad.forks", "staticgrad.frozen", "staticgrad.reach", "staticgrad.tables")),
+        "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
+        "staticgrad.tables")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),

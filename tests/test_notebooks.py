@@ -1,13 +1,19 @@
-"""What somebody sees who works in a notebook: cells that run again, and where their lines are."""
+"""What somebody sees who works in a notebook: cells that run again, where their lines are, how compilations go on."""
 
 from __future__ import annotations
 
+import io
 import sys
+import threading
+from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 
+import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad import phases, progress
+from staticgrad.progress import Progress, Terminal
 
 CELL = "import staticgrad as sg\nw = sg.Variable([1.0], name='w')\n"
 
@@ -58,3 +64,123 @@ def test_lines_of_cells_are_named_as_ipython_names_them(g: sg.Graph, ipython: di
     assert str(source) == "<kernel>/17.py:2"
     ipython["<kernel>/17.py"] = 3
     assert str(source) == "Cell In[3]:2"
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+
+class Screen(io.StringIO):
+    """A stream that somebody reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def lines(self) -> list[str]:
+        """What stood in the line, one after the other."""
+        return [text.rstrip() for text in self.getvalue().split("\r")[1:]]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    """Standard error is a terminal, and the line is written at once."""
+    stream = Screen()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream, modules=sys.modules))
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "PACE", 0.0)
+    monkeypatch.setenv("STATICGRAD_PROGRESS", "1")
+    monkeypatch.setenv("STATICGRAD_CACHE", "0")
+    return stream
+
+
+def clock(*seconds: float) -> Iterator[float]:
+    return iter(seconds)
+
+
+def test_a_line_is_written_after_two_seconds_and_erased() -> None:
+    stream, times = Screen(), clock(10.0, 11.9, 12.0, 12.1, 13.6)
+    line = Progress(12_345, Terminal(stream), lambda: next(times))
+    for name in ("lower", "machine code", "machine code", "link"):
+        line(name)
+    line.erase()
+    assert stream.lines == ["compiling: 12,345 ops, machine code … 2 s", "compiling: 12,345 ops, link … 4 s", "", ""]
+    widths = [len(text) for text in stream.getvalue().split("\r")[1:]]
+    assert widths == [widths[0]] * 3 + [0]  # what was longer is covered
+
+
+def test_a_short_compilation_writes_nothing() -> None:
+    stream, times = Screen(), clock(0.0, 1.9)
+    line = Progress(1, Terminal(stream), lambda: next(times))
+    line("lower")
+    line.erase()
+    assert stream.getvalue() == ""
+
+
+def test_a_stream_that_is_gone_ends_no_compilation() -> None:
+    stream, times = Screen(), clock(0.0, 9.0)
+    line = Progress(1, Terminal(stream), lambda: next(times))
+    stream.close()
+    line("lower")
+    line.erase()
+
+
+def compiled() -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((3,))
+        y = sg.sum(sg.tanh(x) + 1)
+    assert sg.Session(g).run(y, {x: np.zeros(3, np.float32)}) == 3
+
+
+def test_a_compilation_tells_its_phases_on_a_terminal(terminal: Screen) -> None:
+    compiled()
+    assert any("lower" in line for line in terminal.lines)
+    assert any("machine code" in line for line in terminal.lines)
+    assert terminal.lines[-1] == ""
+
+
+def test_a_compilation_that_fails_leaves_no_line(terminal: Screen) -> None:
+    with pytest.raises(KeyboardInterrupt), progress.shown(7), phases.phase("lower"):
+        raise KeyboardInterrupt
+    assert [line for line in terminal.lines if line] == ["compiling: 7 ops, lower … 0 s"]
+    assert terminal.lines[-1] == ""
+    with phases.phase("lower"):  # and nobody listens any more
+        pass
+    assert len(terminal.lines) == 3
+
+
+@pytest.mark.parametrize(("switch", "value"), [("PROGRESS", "0"), ("DEBUG", "1"), ("PRINT_AFTER", "lower")])
+def test_switches_silence_it(switch: str, value: str, terminal: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"STATICGRAD_{switch}", value)
+    compiled()
+    assert "compiling:" not in terminal.getvalue()
+
+
+def test_other_threads_and_files_get_no_line(terminal: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = threading.Thread(target=compiled)
+    thread.start()
+    thread.join()
+    assert terminal.getvalue() == ""
+    file = io.StringIO()
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=file, modules=sys.modules))
+    compiled()
+    assert file.getvalue() == ""
+
+
+def test_a_notebook_keeps_nothing_of_it(
+    terminal: Screen, ipython: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs: list[str] = []
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> SimpleNamespace:
+        assert (raw, display_id, outputs) == (True, True, [])
+        outputs.append(data["text/plain"])
+        return SimpleNamespace(update=lambda data, raw: outputs.append(data["text/plain"]))
+
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    module = ModuleType("IPython.display")
+    monkeypatch.setattr(module, "display", display, raising=False)
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    compiled()
+    assert any("machine code" in text for text in outputs)
+    assert outputs[-1] == ""
+    assert terminal.getvalue() == ""

@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target
-from staticgrad.phases import phase
+from staticgrad.phases import goes_on, phase
 
 CODEGEN_LEVEL = 2
 
@@ -101,7 +101,11 @@ def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
 def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> list[bytes]:
     threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
     try:
-        return list(threads.map(_emitted_unlocked, machines, modules))
+        made = []
+        for code in threads.map(_emitted_unlocked, machines, modules):
+            made.append(code)
+            goes_on()
+        return made
     finally:
         threads.shutdown(cancel_futures=True)  # what an exception ends here does not begin the rest
 

@@ -205,7 +205,9 @@ def _said(box: Box) -> _Said:
         return _Said("placeholders", abridged(names), HUES["placeholder"], names[:LINES])
     if box.module is not None:
         name = ".".join(home.name for home in reversed(way_out(box.module.held))) or box.module.kind
-        return _Said(mark + _end(name), second, HUES["module"], [f"{name} ({box.module.kind})", *tip])
+        return _Said(
+            mark + _end(name), f"{box.module.kind}, {second}", HUES["module"], [f"{name} ({box.module.kind})", *tip]
+        )
     hue = HUES["effect" if any(node.op.effect for node in box.nodes) else ""]
     sources = dict.fromkeys(str(node.source) for node in box.nodes if node.source is not None)
     where = first.source
