@@ -87,8 +87,9 @@ def prose(path: Path) -> str:
 
 
 def links(path: Path) -> list[str]:
-    """Where the links and pictures of a page lead, as written."""
-    return [match[1] or match[2] for match in LINK.finditer(prose(path))]
+    """Where the links and pictures of a page lead, as written, and the files that its blocks are read from."""
+    files = [re.findall(r"^:file: (\S+)$", block.code, re.MULTILINE) for block in blocks(path)]
+    return [*(match[1] or match[2] for match in LINK.finditer(prose(path))), *(file for some in files for file in some)]
 
 
 def anchors(path: Path) -> set[str]:

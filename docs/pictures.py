@@ -1,7 +1,8 @@
 """The pictures of the documentation, drawn from the programs that the pages themselves run.
 
 A picture is a function of the namespace that its page's blocks leave behind and of the path to write. Its name is the
-file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``.
+file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``, and the HTML that a notebook
+shows by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ class Picture:
 PICTURES: list[Picture] = []
 
 
-def picture(page: str) -> Callable[[Draw], Draw]:
-    """Enter a function as a picture of this page."""
+def picture(page: str, suffix: str = "svg") -> Callable[[Draw], Draw]:
+    """Enter a function as a picture of this page, in a file with this suffix."""
 
     def enter(draw: Draw) -> Draw:
-        PICTURES.append(Picture(f"{draw.__name__}.svg", page, draw))
+        PICTURES.append(Picture(f"{draw.__name__}.{suffix}", page, draw))
         return draw
 
     return enter
@@ -76,3 +77,13 @@ def tape_two_losses(page: Mapping[str, Any], path: Path) -> None:
         tape = sess.forward([first, second], feeds, backward_order=[first, second])
         tape.backward(first)
         tape.memory.plot(path)
+
+
+@picture("guides/notebooks.md", "html")
+def notebook_graph(page: Mapping[str, Any], path: Path) -> None:
+    path.write_text(page["g"]._repr_html_(), encoding="utf-8")
+
+
+@picture("guides/notebooks.md", "html")
+def notebook_executable(page: Mapping[str, Any], path: Path) -> None:
+    path.write_text(page["step"]._repr_html_(), encoding="utf-8")
