@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from staticgrad import nest
+from staticgrad.boundary import boundary
 from staticgrad.compiler.regions.merge import family_of, union_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GraphError, at_source
@@ -76,6 +77,7 @@ def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[
         array([4., 2., 1.], dtype=float32)
     """
 
+    @boundary
     def mapped(*args: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
         if len(axes) != len(args):

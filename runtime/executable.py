@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from staticgrad import config, nest
+from staticgrad import config, hints, nest
+from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, StaticGradError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
@@ -110,18 +111,22 @@ class Executable(vectorcall.Forwarding):
 
     def call(self, *values: Any, out: Any = None) -> Any:
         """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
-        arrays = self._given(values)
-        runner = self._runner(tuple([array.shape for array in arrays]))
-        converted = any(map(operator.is_not, arrays, values))
-        if converted and all(ready(array, x.dtype) for array, x in zip(arrays, self.feeds, strict=True)):
-            # Now they may be what the fast entry knows; if not, it comes back with arrays that need no conversion.
-            return self.__call__(*arrays) if out is None else self.__call__(*arrays, out=out)
-        if out is None:
-            results = self._spread(runner.run(arrays), None)
-            return results[0] if self._single else self._pack(results)
-        outs = [out] if self._single else flatten_like(self.fetches, out, "out")
-        results = self._spread(self._run_out(runner, arrays, outs), outs)
-        return filled(self.fetches, out, iter(results))
+        try:
+            arrays = self._given(values)
+            runner = self._runner(tuple([array.shape for array in arrays]))
+            converted = any(map(operator.is_not, arrays, values))
+            if converted and all(ready(array, x.dtype) for array, x in zip(arrays, self.feeds, strict=True)):
+                # Now they may be what the fast entry knows; if not, it comes back with arrays that need no conversion.
+                return self.__call__(*arrays) if out is None else self.__call__(*arrays, out=out)
+            if out is None:
+                results = self._spread(runner.run(arrays), None)
+                return results[0] if self._single else self._pack(results)
+            outs = [out] if self._single else flatten_like(self.fetches, out, "out")
+            results = self._spread(self._run_out(runner, arrays, outs), outs)
+            return filled(self.fetches, out, iter(results))
+        except Exception as error:
+            end_at_user(error)
+            raise
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
@@ -229,6 +234,7 @@ class Executable(vectorcall.Forwarding):
     # -- reports ------------------------------------------------------------------------------------------------------
 
     @property
+    @boundary
     def memory(self) -> MemoryReport:
         """The memory plan of the latest program: ``arena_bytes``, ``lower_bound_bytes`` (most bytes alive at once) and
         ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it.
@@ -267,6 +273,7 @@ class Executable(vectorcall.Forwarding):
         )
 
     @property
+    @boundary
     def cost(self) -> CostReport:
         """Floating-point operations (``flops``) and bytes moved (``bytes``) by each kernel of the latest program
         (``kernels``), and in all; ``str()`` is a table.
@@ -281,6 +288,7 @@ class Executable(vectorcall.Forwarding):
 
         return CostReport(self._program().costs)
 
+    @boundary
     def profile(self, *arrays: Any) -> Profile:
         """Measure how long each kernel takes on these arrays: a program that notes the time after each step is
         compiled and run repeatedly, on a copy of the session's state.
@@ -310,6 +318,7 @@ class Executable(vectorcall.Forwarding):
         )
         return profile(runner, given)
 
+    @boundary
     def view(self, path: str | PathLike[str], profile: Profile | None = None) -> None:
         """Write one HTML file that shows the latest program in a browser, without a server: its kernels as a graph, its
         buffers over time, your source lines, prices, and the profile if one is given (``exe.profile(*arrays)``).
@@ -327,6 +336,7 @@ class Executable(vectorcall.Forwarding):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
+    @boundary
     def text(self, level: Level = "graph") -> str:
         """The latest program as text: ``"graph"``, ``"kernels"``, ``"llvm"`` or ``"asm"``.
 
@@ -393,4 +403,5 @@ class Executable(vectorcall.Forwarding):
         return self._native().program
 
 
+hints.answer(Executable, ("call", "leaves", "prepare", "tensors"))
 _SLOT = vectorcall.enable(Executable)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from staticgrad import config
+from staticgrad import config, hints
+from staticgrad.boundary import boundary, end_at_user
 from staticgrad.collection import importing
 from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
@@ -75,6 +76,7 @@ class Session:
         array(210., dtype=float32)
     """
 
+    @boundary
     def __init__(
         self,
         graph: Graph | None = None,
@@ -161,12 +163,13 @@ class Session:
 
     # -- running ----------------------------------------------------------------------------------------------------
 
-    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None) -> Any:
+    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, feed_dict: None = None) -> Any:
         """The values of ``fetches``, a nest of tensors and ops of the graph; None in the place of ops.
 
         Args:
             feeds: arrays by tensor; any tensor may be fed, the graph is cut there. They are read until the call
                 returns, and never written.
+            feed_dict: refused: TensorFlow's name of ``feeds``.
 
         Returns:
             The nest of ``fetches`` with fresh, writable arrays that own their memory.
@@ -184,18 +187,24 @@ class Session:
             >>> sess.run(y + 1, {y: [0.0, 1.0]})
             array([1., 2.], dtype=float32)
         """
-        fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
         try:
-            key = (self.graph.version, structure_of(fetches), tuple(map(id, fed.keys())))
-            executable = self._executables.get(key)
-        except (AttributeError, TypeError):  # something that can't be part of a key: said below
-            key, executable = None, None
-        if executable is None:
-            self.check_open()
-            tensors = tuple(self._check_feeds(feeds))
-            executable = Executable(self, fetches, leaves_of(fetches), tensors)
-            self._executables.put(key, executable)
-        return executable(*fed.values())
+            if feed_dict is not None:
+                raise TypeError("Session.run() has no feed_dict: write sess.run(fetches, feeds)")
+            fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
+            try:
+                key = (self.graph.version, structure_of(fetches), tuple(map(id, fed.keys())))
+                executable = self._executables.get(key)
+            except (AttributeError, TypeError):  # something that can't be part of a key: said below
+                key, executable = None, None
+            if executable is None:
+                self.check_open()
+                tensors = tuple(self._check_feeds(feeds))
+                executable = Executable(self, fetches, leaves_of(fetches), tensors)
+                self._executables.put(key, executable)
+            return executable(*fed.values())
+        except Exception as error:
+            end_at_user(error)
+            raise
 
     def _check_feeds(self, feeds: Mapping[Tensor, Any] | None) -> Mapping[Tensor, Any]:
         if feeds is None:
@@ -212,6 +221,7 @@ class Session:
         if x.op.graph is not self.graph:
             raise FeedError(f"{x.name!r} is fed but belongs to another graph", source=x.source)
 
+    @boundary
     def compile(
         self,
         fetches: Any,
@@ -421,6 +431,7 @@ class Session:
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 
+    @boundary
     def forward(
         self,
         outputs: Any,
@@ -485,6 +496,7 @@ class Session:
         plan = plan_tape(self.graph, tensors, feeds, check_numerics=self.check_numerics, memory_budget=memory_budget)
         return TapePrograms(self, plan)
 
+    @boundary
     def grad(self, x: Tensor) -> Array | None:
         """The gradient that backwards have added up for ``x`` since ``zero_grad``, a fresh array; None before the
         first backward and for tensors that keep none.
@@ -505,6 +517,7 @@ class Session:
         """
         return self.store.gradient(self._gradient_key(x))
 
+    @boundary
     def set_grad(self, x: Tensor, value: Any) -> None:
         """Let a copy of ``value`` be the gradient that backwards have added up for ``x``, or None be none.
 
@@ -552,6 +565,7 @@ class Session:
 
     # -- state ------------------------------------------------------------------------------------------------------
 
+    @boundary
     def get(self, variable: Tensor) -> Array:
         """A copy of a variable's value.
 
@@ -569,6 +583,7 @@ class Session:
         self.check_open()
         return self.store.read(self._variable(variable))
 
+    @boundary
     def set(self, variable: Tensor, value: Any) -> None:
         """Give a variable another value.
 
@@ -587,6 +602,7 @@ class Session:
         key = self._variable(variable)
         self.store.write({key: as_array(variable, value)})
 
+    @boundary
     def set_all(self, values: Mapping[Tensor, Any]) -> None:
         """Give several variables other values: all in one step, or none where one is refused.
 
@@ -610,6 +626,7 @@ class Session:
             raise FetchError(f"{variable!r} is no variable of this graph", source=getattr(variable, "source", None))
         return key
 
+    @boundary
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
         at all. A file that is there keeps its mode and owner; of a link, the file that it names is replaced.
@@ -631,6 +648,7 @@ class Session:
         self.check_open()
         save(self.store, path)
 
+    @boundary
     def restore(
         self,
         path: str | os.PathLike[str],
@@ -678,3 +696,6 @@ class Session:
     def __repr__(self) -> str:
         state = "closed" if self.store.closed[0] else f"{self.compile_count} programs compiled"
         return f"<session on {self.graph!r}, {state}>"
+
+
+hints.answer(Session, ("check_open", "compiling", "load", "program", "runner", "store", "timed_runner"))

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
+from staticgrad.boundary import boundary, end_at_user
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.prices import Price, tape_prices
@@ -285,6 +286,7 @@ class Tape:
         if self._closed:
             raise BuffersFreedError("the tape is closed: its values were given back")
 
+    @boundary
     def __getitem__(self, output: Tensor) -> Array:
         """The value of one of the outputs that the tape was made for, a fresh array.
 
@@ -340,19 +342,23 @@ class Tape:
             >>> sess.grad(w)
             array([ 2., 40.], dtype=float32)
         """
-        self._check_open()
-        if create_graph:
-            raise GradientError(
-                "backward runs a compiled program and creates no graph: declare sg.gradients(output, xs), whose results"
-                " are tensors that can be derived again, and make the tape of these"
-            )
-        outputs, grads = self._arguments(output, grad)
-        ends = None if inputs is None else self._ends(inputs)
-        shapes = tuple([None if g is None else g.shape for g in grads])
-        given, is_done = [g for g in grads if g is not None], False
-        while not is_done:
-            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
-            is_done = self._session.store.lock.exclusive(self._take, step, given)
+        try:
+            self._check_open()
+            if create_graph:
+                raise GradientError(
+                    "backward runs a compiled program and creates no graph: declare sg.gradients(output, xs), whose"
+                    " results are tensors that can be derived again, and make the tape of these"
+                )
+            outputs, grads = self._arguments(output, grad)
+            ends = None if inputs is None else self._ends(inputs)
+            shapes = tuple([None if g is None else g.shape for g in grads])
+            given, is_done = [g for g in grads if g is not None], False
+            while not is_done:
+                step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
+                is_done = self._session.store.lock.exclusive(self._take, step, given)
+        except Exception as error:
+            end_at_user(error)
+            raise
 
     def _take(self, step: Step, grads: Sequence[Array]) -> bool:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another

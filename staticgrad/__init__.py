@@ -6,10 +6,12 @@ when one of them is first used, since most of the cost of an import is theirs.
 
 from __future__ import annotations
 
+import builtins
 import importlib
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Any
 
+from staticgrad.boundary import exposed
 from staticgrad.collection import importing
 from staticgrad.errors import (
     BoundsError,
@@ -36,6 +38,7 @@ from staticgrad.graph import (
     reset_default_graph,
     set_grad_enabled,
 )
+from staticgrad.hints import missing_from_module
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import bool_ as bool
 from staticgrad.types import (
@@ -247,16 +250,16 @@ if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name 
         if name in _LATER:
             with importing():
                 value = getattr(importlib.import_module(_LATER[name]), name)
-        elif name in __all__:
+        elif name in _PUBLIC:
             value = getattr(FUNCTIONS, name)
         else:
-            raise AttributeError(f"module 'staticgrad' has no attribute {name!r}")
-        globals()[name] = value
+            raise missing_from_module(__name__, name)
+        value = globals()[name] = exposed(value, __name__, name)
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*_PUBLIC, "__version__"]
 
 
 __all__ = [
@@ -478,3 +481,10 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]  # fmt: skip
+
+_PUBLIC = tuple(__all__)
+
+if not TYPE_CHECKING:
+    # ``from staticgrad import *`` leaves Python's functions of the same names (print, sum, map, …) what they are:
+    # ``dir(staticgrad)`` has all public names. To type checkers the list says what may be imported by name.
+    __all__ = [name for name in _PUBLIC if name not in vars(builtins)]

@@ -16,6 +16,8 @@ from types import FrameType
 
 from staticgrad.frozen import frozen
 
+LONGEST_QUOTE = 120  # characters of a source line
+
 _ROOTS = tuple(
     os.path.join(path, "")
     for path in {
@@ -48,6 +50,8 @@ class SourceLine:
 
     def __str__(self) -> str:
         text = self.text
+        if len(text) > LONGEST_QUOTE:
+            text = f"{text[: LONGEST_QUOTE - 1]}…"
         return f"{self.cell or self.file}:{self.line}" + (f": {text}" if text else "")
 
 

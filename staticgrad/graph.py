@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
 
 import numpy as np
 
-from staticgrad import numpy_calls
+from staticgrad import hints, numpy_calls
+from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import GraphError, SourceLine, at_source, called_for, user_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
@@ -212,10 +213,14 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
         if not _liftable(other):
             return NotImplemented
         function = getattr(FUNCTIONS, name)
-        # As in PyTorch 3 * x is x * 3, also to grad_fn.
-        if not reflected or (name in _COMMUTATIVE and is_weak(other)):
-            return function(self, other)
-        y = function(other, self)
+        try:
+            # As in PyTorch 3 * x is x * 3, also to grad_fn.
+            if not reflected or (name in _COMMUTATIVE and is_weak(other)):
+                return function(self, other)
+            y = function(other, self)
+        except Exception as error:
+            end_at_user(error)
+            raise
         return show_as(y, _REFLECTED[name], (self,)) if name in _REFLECTED and is_weak(other) else y
 
     return method
@@ -223,7 +228,12 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
 
 def _method(name: str) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        y: Tensor = getattr(FUNCTIONS, name)(self, *args, **kwargs)
+        function = getattr(FUNCTIONS, name)
+        try:
+            y: Tensor = function(self, *args, **kwargs)
+        except Exception as error:
+            end_at_user(error, function)
+            raise
         return y
 
     method.__name__ = name
@@ -545,10 +555,8 @@ class Tensor:
     # -- what it is not -----------------------------------------------------------------------------------------
 
     def _no_value(self, what: str) -> NoReturn:
-        raise TypeError(
-            f"{what} needs the value of {self.name!r}, which has none before a run: fetch it with a session"
-            f" (sess.run(x, feeds)), or use an op (sg.where, sg.cond, …)"
-        )
+        instead = f"; {hints.CONVERSIONS[what]}" if what in hints.CONVERSIONS else ""
+        raise TypeError(f"{what} needs the value of {self.name!r}, which has none before a run: {hints.VALUE}{instead}")
 
     def __bool__(self) -> bool:
         self._no_value("bool()")
@@ -570,6 +578,11 @@ class Tensor:
             self._no_value("len()")
         return self.shape[0]
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._no_value("formatting")
+        return str(self)
+
     def __array__(self, *_: object, **__: object) -> NoReturn:
         self._no_value("np.asarray()")
 
@@ -589,10 +602,12 @@ class Tensor:
 
     __hash__ = object.__hash__
 
+    @boundary
     def __getitem__(self, index: Any) -> Tensor:
         return FUNCTIONS.getitem(self, index)
 
     @property
+    @boundary
     def T(self) -> Tensor:
         """The axes in reverse order.
 
@@ -603,6 +618,7 @@ class Tensor:
         return FUNCTIONS.permute_dims(self, tuple(reversed(range(self.ndim))))
 
     @property
+    @boundary
     def mT(self) -> Tensor:
         """The last two axes swapped, which is each matrix of a batch transposed.
 
@@ -612,6 +628,7 @@ class Tensor:
         """
         return FUNCTIONS.matrix_transpose(self)
 
+    @boundary
     def reshape(self, *shape: Any) -> Tensor:
         """``sg.reshape``; sizes one by one or as one sequence, one of them may be -1.
 
@@ -622,6 +639,7 @@ class Tensor:
         """
         return FUNCTIONS.reshape(self, shape[0] if len(shape) == 1 else shape)
 
+    @boundary
     def astype(self, dtype: DTypeLike) -> Tensor:
         """``sg.astype``.
 
@@ -691,6 +709,10 @@ class Tensor:
     permute_dims = _method("permute_dims")
     abs = _method("abs")
     pow = _method("pow")
+
+
+hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "original", "serial", "shown", "source"))
+hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "source", "type"))
 
 
 # -- the graph ----------------------------------------------------------------------------------------------------
@@ -930,6 +952,15 @@ class Graph:
             for before in node.control:
                 view.add_edge(before.name, node.name, operand=None, output=None)
         return view
+
+
+hints.answer(
+    Graph,
+    (
+        "add", "adopt", "clone", "holds", "hook_calls", "keeps_gradients", "loop_indices", "named", "origins",
+        "random_ops", "repeat", "settle_names", "take_place", "touch", "unique_name", "unsettled", "version",
+    ),
+)  # fmt: skip
 
 
 class Derivation(Graph):

@@ -7,12 +7,14 @@ variable is first used, from a generator that belongs to the variable alone.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import numpy as np
 
+from staticgrad.boundary import boundary
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
+from staticgrad.hints import missing_from_module
 from staticgrad.optable import Array
 
 
@@ -141,6 +143,7 @@ Mode = Literal["fan_in", "fan_out"]
 Nonlinearity = Literal["linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"]
 
 
+@boundary
 def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
     """By how much a nonlinearity wants its weights scaled; ``a`` is the negative slope of ``leaky_relu``.
 
@@ -276,3 +279,17 @@ def is_initializer(value: Any) -> bool:
         (True, False)
     """
     return callable(getattr(value, "make", None)) and not isinstance(value, type)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)
+
+
+__all__ = [
+    "Initializer", "calculate_gain", "constant", "kaiming_normal", "kaiming_uniform", "normal", "ones", "orthogonal",
+    "uniform", "xavier_normal", "xavier_uniform", "zeros",
+]  # fmt: skip

@@ -10,6 +10,12 @@ Example:
     array([1., 2.])
 """
 
+from __future__ import annotations
+
+from typing import NoReturn
+
+from staticgrad.boundary import expose
+from staticgrad.hints import missing_from_module
 from staticgrad.ops.contraction import matmul, outer, tensordot, vecdot
 from staticgrad.ops.linalg.cholesky import cholesky
 from staticgrad.ops.linalg.determinants import det, slogdet
@@ -26,3 +32,13 @@ __all__ = [
     "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals",
     "tensordot", "trace", "vecdot", "vector_norm",
 ]  # fmt: skip
+
+expose(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from staticgrad.boundary import boundary
 from staticgrad.errors import GraphError
 
 
@@ -65,6 +66,7 @@ def flatten(nest: Any) -> list[Any]:
     return [leaf for part in parts for leaf in flatten(part)]
 
 
+@boundary
 def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """``function`` of the leaves that stand in the same place of each nest, in the nest of the first.
 
@@ -75,6 +77,10 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         >>> sg.nest.map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
         {'a': 11, 'b': (22, 33)}
     """
+    return _map(function, nest, others)
+
+
+def _map(function: Callable[..., Any], nest: Any, others: Sequence[Any]) -> Any:
     parts = children(nest)
     if parts is None:
         return function(nest, *others)
@@ -84,11 +90,12 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
         if not same or (isinstance(nest, Mapping) and list(nest) != list(other)):
             raise GraphError(f"nests differ: expected the structure of {nest!r}, actual {other!r}")
     results = [
-        map(function, part, *(column[i] for column in columns if column is not None)) for i, part in enumerate(parts)
+        _map(function, part, [column[i] for column in columns if column is not None]) for i, part in enumerate(parts)
     ]
     return rebuild(nest, results)
 
 
+@boundary
 def pack(nest: Any, leaves: Sequence[Any]) -> Any:
     """The structure of ``nest`` over other leaves, in the order of ``flatten``.
 
@@ -110,3 +117,10 @@ def _pack(nest: Any, leaves: Iterator[Any]) -> Any:
     if parts is None:
         return next(leaves)
     return rebuild(nest, [_pack(part, leaves) for part in parts])
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+__all__ = ["flatten", "map", "pack"]

@@ -16,12 +16,14 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from staticgrad import init
+from staticgrad.boundary import boundary, expose
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
+from staticgrad.hints import answer, missing_from_module
 from staticgrad.lifting import lift
 from staticgrad.naming import Origin
 from staticgrad.ops.elementwise.copies import widened
@@ -82,7 +84,10 @@ class Optimizer:
 
     def __init__(self, lr: float | Tensor) -> None:
         if not isinstance(lr, Tensor):
-            _check(isinstance(lr, Real) and lr >= 0, self.name, "lr", lr, "a number of at least 0, or a tensor")
+            expected = "a number of at least 0, or a tensor"
+            if isinstance(lr, Iterable):
+                expected += " (variables are found by minimize(loss), or are its var_list)"
+            _check(isinstance(lr, Real) and lr >= 0, self.name, "lr", lr, expected)
         self._given_lr = lr
         self._lr: Tensor | None = None
         self._prefix = ""
@@ -148,6 +153,7 @@ class Optimizer:
 
     # -- what users call ----------------------------------------------------------------------------------------
 
+    @boundary
     def minimize(self, loss: Tensor, var_list: Sequence[Tensor] | None = None) -> Node:
         """An op that makes one step down the gradient of ``loss``.
 
@@ -180,6 +186,7 @@ class Optimizer:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
         return self.apply_gradients(list(zip(gradients(loss, variables), variables, strict=True)))
 
+    @boundary
     def apply_gradients(self, grads_and_vars: Iterable[GradAndVar]) -> Node:
         """An op that updates each variable from its gradient; a gradient None skips its variable.
 
@@ -212,6 +219,7 @@ class Optimizer:
                     updates += self._apply(lift(gradient, graph), v)
             return _op(o.group(*updates))
 
+    @boundary
     def step(self, var_list: Sequence[Tensor] | None = None) -> Node:
         """An op that updates from the gradients that backwards of tapes have accumulated in the session.
 
@@ -245,6 +253,11 @@ class Optimizer:
 
     def _trained(self, variables: Sequence[Tensor]) -> list[Tensor]:
         """Those of some variables that require a gradient now."""
+        if not isinstance(variables, Iterable):
+            raise GraphError(
+                f"{self.name}: expected a list of variables, actual {variables!r}; a step is an op, which takes no"
+                " closure: train = opt.minimize(loss), and each sess.run(train, feeds) makes one"
+            )
         found = [_variable(v) for v in variables]
         trained = [v for v in found if v.requires_grad]
         if found and not trained:
@@ -335,6 +348,9 @@ def _check_betas(what: str, betas: Any) -> tuple[float, float]:
     )
     _check(two, what, "betas", betas, "two numbers in [0, 1)")
     return float(betas[0]), float(betas[1])
+
+
+answer(Optimizer)
 
 
 class SGD(Optimizer):
@@ -703,3 +719,13 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
 
 
 __all__ = ["SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_by_global_norm", "global_norm"]
+
+expose(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)

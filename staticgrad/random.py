@@ -6,6 +6,20 @@ ops, so it does not depend on threads or on what else a program computes.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from staticgrad.boundary import expose
+from staticgrad.hints import missing_from_module
 from staticgrad.ops.randoms import bernoulli, normal, permutation, uniform
 
 __all__ = ["bernoulli", "normal", "permutation", "uniform"]
+
+expose(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)

@@ -18,8 +18,8 @@ from tree import ROOT, modules
 FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("errors, switches, values", (
         "staticgrad.errors", "staticgrad.config", "staticgrad.phases", "staticgrad.collection",
-        "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach",
-        "staticgrad.tables")),
+        "staticgrad.forks", "staticgrad.frozen", "staticgrad.progress", "staticgrad.reach", "staticgrad.tables",
+        "staticgrad.boundary", "staticgrad.hints", "staticgrad.tracebacks")),
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
@@ -48,6 +48,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 # Upward imports inside functions that are allowed, and why.
 LATE = {
+    ("staticgrad.hints", "staticgrad.numpy_calls"): "NumPy's names of our functions",
     ("staticgrad.optable", "staticgrad.graph"): "the types of what op functions take and give",
     ("staticgrad.graph", "staticgrad.text"): "str(graph)",
     ("staticgrad.graph", "staticgrad.html.graphs"): "what notebooks show of a graph",
@@ -75,8 +76,9 @@ AT_ONCE = {
     "staticgrad",
     *(
         f"staticgrad.{name}"
-        for name in ("collection", "errors", "forks", "frozen", "graph", "numpy_calls", "optable", "reach", "types")
+        for name in ("boundary", "collection", "errors", "forks", "frozen", "graph", "hints", "numpy_calls")
     ),
+    *(f"staticgrad.{name}" for name in ("optable", "reach", "types")),
 }
 
 

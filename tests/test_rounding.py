@@ -127,7 +127,7 @@ HOMES = (sg, sg.nn, sg.linalg, sg.random, sg.optim)
 
 
 def public_functions() -> dict[str, Call]:
-    homes = [(home, getattr(home, "__all__", dir(home))) for home in HOMES]
+    homes = [(home, dir(home)) for home in HOMES]
     found = {name: getattr(home, name) for home, names in homes for name in names if name[0] != "_"}
     return {name: f for name, f in found.items() if inspect.isfunction(f) and f.__module__.startswith("staticgrad")}
 

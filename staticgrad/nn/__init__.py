@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from staticgrad.boundary import exposed
+from staticgrad.hints import missing_from_module
 from staticgrad.nn import functional as functional
 
 if TYPE_CHECKING:
@@ -53,17 +55,17 @@ if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name 
 
     def __getattr__(name: str) -> Any:
         if name in _PLACES:
-            value = getattr(importlib.import_module(_PLACES[name]), name)
+            value = exposed(getattr(importlib.import_module(_PLACES[name]), name), __name__, name)
         elif name in functional.__all__:
             value = getattr(functional, name)
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise missing_from_module(__name__, name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
 __all__ = [

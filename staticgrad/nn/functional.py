@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from staticgrad.boundary import boundary, exposed
 from staticgrad.graph import Tensor
+from staticgrad.hints import missing_from_module
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS
@@ -63,15 +65,16 @@ if not TYPE_CHECKING:  # with a __getattr__, a type checker would take any name 
         elif name in __all__:
             value = getattr(FUNCTIONS, _OTHER_NAMES.get(name, name))
         else:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        globals()[name] = value
+            raise missing_from_module(__name__, name)
+        value = globals()[name] = exposed(value, __name__, name)
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__
 
 
+@boundary
 def tanh(input: TensorLike) -> Tensor:
     """The hyperbolic tangent, elementwise.
 
@@ -82,6 +85,7 @@ def tanh(input: TensorLike) -> Tensor:
     return FUNCTIONS.tanh(input)
 
 
+@boundary
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """Each vector along ``dim`` over its p-norm (Σ|x|ᵖ)^(1/p), which counts as at least ``eps``.
 

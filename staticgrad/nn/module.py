@@ -14,6 +14,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
+from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FormatError
 from staticgrad.graph import Tensor, in_module
 from staticgrad.naming import Holder, Unmatched, match
@@ -59,8 +60,12 @@ class Module(Holder):
         raise TypeError(f"{type(self).__name__} does not define forward")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with in_module(self._holder_place):
-            return self.forward(*args, **kwargs)
+        try:
+            with in_module(self._holder_place):
+                return self.forward(*args, **kwargs)
+        except Exception as error:
+            end_at_user(error, self.forward)
+            raise
 
     # -- what it holds ------------------------------------------------------------------------------------------
 
@@ -204,6 +209,7 @@ class Module(Holder):
                     result[f"{path}.{name}" if path else name] = variable
         return result
 
+    @boundary
     def state_dict(self, sess: Store) -> dict[str, Array]:
         """The values that a session has for parameters and buffers, by PyTorch's names.
 
@@ -214,6 +220,7 @@ class Module(Holder):
         """
         return {name: sess.get(variable) for name, variable in self._state().items()}
 
+    @boundary
     def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
         """Set a session's values of parameters and buffers, all in one step.
 

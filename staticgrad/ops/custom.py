@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from staticgrad import nest
+from staticgrad.boundary import boundary
 from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
@@ -158,6 +159,7 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
     if not callable(fn):
         raise GraphError(f"custom_gradient: expected a function, actual {fn!r}")
 
+    @boundary
     @functools.wraps(fn)
     def declared(*args: P.args, **kwargs: P.kwargs) -> R:
         operands = [x for x in nest.flatten([args, list(kwargs.values())]) if isinstance(x, Tensor)]
