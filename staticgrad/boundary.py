@@ -44,14 +44,15 @@ def end_at_user(error: Exception, function: Callable[..., object] | None = None)
 
 def exposed(value: Any, module: str, name: str) -> Any:
     """What a module for users has under ``name``: of a function its boundary, which is pickled and documented as that
-    module's; of a class itself, with a boundary around its initializer; anything else as it is."""
+    module's; of a class itself, with a boundary around the initializers that it has of us; anything else as it is."""
     if isinstance(value, FunctionType):
         function = boundary(value)
         function.__module__, function.__name__, function.__qualname__ = module, name, name
         return function
-    initializer = vars(value).get("__init__") if isinstance(value, type) else None
-    if isinstance(initializer, FunctionType) and not hasattr(initializer, "__wrapped__"):
-        setattr(value, "__init__", boundary(initializer))  # noqa: B010  mypy knows no such assignment
+    for cls in value.__mro__ if isinstance(value, type) else ():
+        initializer = vars(cls).get("__init__") if cls.__module__.startswith("staticgrad.") else None
+        if isinstance(initializer, FunctionType) and not hasattr(initializer, "__wrapped__"):
+            setattr(cls, "__init__", boundary(initializer))  # noqa: B010  mypy knows no such assignment
     return value
 
 

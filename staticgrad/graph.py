@@ -586,9 +586,11 @@ class Tensor:
     def __array__(self, *_: object, **__: object) -> NoReturn:
         self._no_value("np.asarray()")
 
+    @boundary
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         return numpy_calls.of_ufunc(self, ufunc, method, inputs, options)
 
+    @boundary
     def __array_function__(self, function: Any, types: object, arguments: Any, options: dict[str, Any]) -> Any:
         return numpy_calls.of_function(self, function, arguments, options)
 

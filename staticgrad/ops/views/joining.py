@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -87,10 +87,11 @@ CONCAT = register(
 )
 
 
-def _several(what: str, arrays: Sequence[TensorLike] | Tensor) -> tuple[Tensor, ...]:
-    if isinstance(arrays, Tensor) or not arrays:
+def _several(what: str, arrays: Iterable[TensorLike] | Tensor) -> tuple[Tensor, ...]:
+    several = [*arrays] if isinstance(arrays, Iterable) and not isinstance(arrays, Tensor) else []
+    if not several:
         raise GraphError(f"{what}: expected a list of tensors, actual {arrays!r}")
-    return operands(what, *arrays)
+    return operands(what, *several)
 
 
 @public
