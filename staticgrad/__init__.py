@@ -2,6 +2,9 @@
 
 The facade: the names that users see. What graphs are made of is imported at once; ops, layers, sessions and derivatives
 when one of them is first used, since most of the cost of an import is theirs.
+
+``dir(staticgrad)`` has all public names. ``from staticgrad import *`` imports those that are not names of Python's own
+functions and types (``print``, ``sum``, ``map``, ``bool``, …), which stay what they are.
 """
 
 from __future__ import annotations
@@ -485,6 +488,5 @@ __all__ = [
 _PUBLIC = tuple(__all__)
 
 if not TYPE_CHECKING:
-    # ``from staticgrad import *`` leaves Python's functions of the same names (print, sum, map, …) what they are:
-    # ``dir(staticgrad)`` has all public names. To type checkers the list says what may be imported by name.
+    # To type checkers the list says what may be imported by name; here it is what ``*`` imports.
     __all__ = [name for name in _PUBLIC if name not in vars(builtins)]

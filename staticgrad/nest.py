@@ -120,7 +120,7 @@ def _pack(nest: Any, leaves: Iterator[Any]) -> Any:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["flatten", "map", "pack"]
 
 
-__all__ = ["flatten", "map", "pack"]
+__all__ = ["flatten", "pack"]  # what ``*`` imports: not ``map``, which is Python's

@@ -1,0 +1,76 @@
+"""What users see when they look around: ``dir``, ``help`` and ``import *``."""
+
+from __future__ import annotations
+
+import builtins
+import pydoc
+import re
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+
+HOMES = (sg, sg.nn, sg.nn.functional, sg.optim, sg.init, sg.random, sg.linalg, sg.nest)
+
+
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)
+def test_dir_of_a_module_has_its_public_names_alone(home: ModuleType) -> None:
+    names = dir(home)
+    for name in names:
+        assert hasattr(home, name), name
+        value = getattr(home, name)
+        public = {m.__name__ for m in (sg.nn, sg.optim, sg.init, sg.random, sg.linalg, sg.nest, sg.nn.functional)}
+        assert not isinstance(value, ModuleType) or value.__name__ in public, name
+    assert [name for name in names if name[0] == "_"] == (["__version__"] if home is sg else [])
+    assert set(home.__all__) <= set(names)
+
+
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)
+def test_a_star_import_leaves_python_s_names_alone(home: ModuleType) -> None:
+    names: dict[str, Any] = {}
+    exec(f"from {home.__name__} import *", names)
+    changed = {name for name in names if name in vars(builtins) and names[name] is not getattr(builtins, name)}
+    assert not changed
+    assert names.keys() - {"__builtins__"} == {name for name in dir(home) if name[0] != "_"} - vars(builtins).keys()
+
+
+def test_names_of_python_s_functions_are_public_here_too() -> None:
+    shadowing = {name for name in dir(sg) if name in vars(builtins)}
+    assert shadowing == {"abs", "all", "any", "bool", "map", "max", "min", "pow", "print", "round", "sum"}
+
+
+def test_help_of_the_package_describes_public_names_alone() -> None:
+    text = pydoc.render_doc(sg, renderer=pydoc.plaintext)
+    functions = text[text.index("\nFUNCTIONS\n") : text.index("\nDATA\n")]
+    described = set(re.findall(r"^    (\w+)\(", functions, re.MULTILINE))
+    assert len(described) > 100
+    assert described <= set(dir(sg))
+    data = text[text.index("\nDATA\n") : text.index("\nVERSION\n")]
+    assert set(re.findall(r"^    (\w+) = ", data, re.MULTILINE)) <= {*dir(sg), "__all__"}
+
+
+def test_dir_of_objects_has_what_users_may_use() -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((2, 2), name="x")
+        w = sg.Variable(np.ones(2, np.float32))
+        y = sg.sum(w * x)
+    sess = sg.Session(g)
+    exe, tape = sess.compile(y, [x]), sess.forward(y, {x: np.ones((2, 2), np.float32)})
+    allowed = {
+        x.op: "attrs graph inputs name op outputs",
+        g: "finalize finalized nodes to_networkx variables",
+        sess: "check_numerics close compile compile_count forward get grad graph matmul_precision num_threads restore"
+        " run save seed set set_all set_grad zero_grad",
+        exe: "cost feeds fetches memory profile session text",
+        tape: "backward close memory",
+    }
+    for there, names in allowed.items():
+        assert {name for name in dir(there) if name[0] != "_"} == set(names.split())
+    internal = {"accumulation_hooks", "hooks", "index", "original", "source", "type"}
+    assert not internal & set(dir(x))
+    assert {"shape", "dtype", "T", "sum", "op", "retains_grad"} <= set(dir(x))
+    for there in (x, *allowed):
+        assert not [name for name in dir(there) if not hasattr(there, name)]
