@@ -58,9 +58,8 @@ class Name:
 
 
 def names_of(place: ModuleType) -> list[str]:
-    """The names that a module offers: its ``__all__``, or the functions and classes that it defines."""
-    defined = [name for name, value in vars(place).items() if getattr(value, "__module__", "") == place.__name__]
-    return sorted(getattr(place, "__all__", [name for name in defined if not name.startswith("_")]))
+    """The names that a module offers: those that ``dir`` tells."""
+    return sorted(name for name in dir(place) if not name.startswith("_"))
 
 
 @functools.cache
