@@ -83,10 +83,10 @@ def offered(place: ModuleType) -> Iterator[Name]:
             home = "dtypes"
         elif not callable(value):
             home = "constants"
-        elif id(value) in homes:
-            home = f"ops.{homes[id(value)]}"
+        elif id(inspect.unwrap(value)) in homes:
+            home = f"ops.{homes[id(inspect.unwrap(value))]}"
         else:
-            home = value.__module__.removeprefix("staticgrad.")
+            home = inspect.unwrap(value).__module__.removeprefix("staticgrad.")
         yield Name(f"{place.__name__}.{name}", place.__name__, value, home)
 
 
@@ -107,7 +107,7 @@ def listed_on(text: str) -> list[str]:
 
 def expanded(text: str) -> str:
     """A page with what its blocks stand for: directives of autodoc, methods, the help of commands, the op table."""
-    first = {id(name.value): name.full for name in reversed(public()) if callable(name.value)}
+    first = {id(inspect.unwrap(name.value)): name.full for name in reversed(public()) if callable(name.value)}
 
     def entries(match: re.Match[str]) -> str:
         return "```{eval-rst}\n" + "\n".join(entry(name, first) for name in listed(match[1], match[2])) + "```"
@@ -121,7 +121,8 @@ def expanded(text: str) -> str:
 
 def entry(name: Name, first: dict[int, str]) -> str:
     """The directive for a name; ``first`` has the name under which each object is documented."""
-    value, other = name.value, first.get(id(name.value), name.full)
+    value = inspect.unwrap(name.value) if callable(name.value) else name.value
+    other = first.get(id(value), name.full)
     if other != name.full:
         return f".. py:function:: {name.full}{inspect.signature(value)}\n\n   The same as :func:`{other}`.\n"
     if inspect.ismodule(value):

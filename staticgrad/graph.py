@@ -713,7 +713,8 @@ class Tensor:
     pow = _method("pow")
 
 
-hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "original", "serial", "shown", "source"))
+hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal", "serial",
+                    "shown", "source"))  # fmt: skip
 hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "source", "type"))
 
 
