@@ -623,7 +623,10 @@ class Session:
     def _variable(self, variable: Tensor) -> str:
         key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
         if key is None:
-            raise FetchError(f"{variable!r} is no variable of this graph", source=getattr(variable, "source", None))
+            computed = isinstance(variable, Tensor) and self.graph.holds(variable)
+            why = ", each run computes it: feed it for one run" if computed else ""
+            source = getattr(variable, "source", None)
+            raise FetchError(f"{variable!r} is no variable of this graph{why}", source=source)
         return key
 
     @boundary

@@ -502,7 +502,7 @@ class Tensor:
         start = len(graph.nodes)
         with graph, isolated(), called_for(f"a post accumulate grad hook of {self.name!r}", self.source):
             hook(self)
-        nodes = tuple(graph.nodes[start:])
+        nodes = tuple([node for node in graph.nodes[start:] if node not in graph.shared_by_updates])
         self._check_gradients_read(nodes)
         key = self.graph.touch()
         hooks = self._accumulation_hooks = self._accumulation_hooks or {}
@@ -746,6 +746,9 @@ class Graph:
         self.named: tuple[int, dict[str, Tensor]] | None = None  # what was worked out last, after how many changes
         self.origins: dict[str, Origin] = {}  # of variables whose names follow the order of declaration
         self.hook_calls: list[HookCall] = []
+        # What optimizers declare once for all their updates: learning rates that follow the runs, and their count. A
+        # backward in which hooks update declares it again, once: it is of that run, not of the forward's.
+        self.shared_by_updates: set[Node] = set()
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
         self._lock = reentrant_lock()

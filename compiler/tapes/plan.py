@@ -165,6 +165,7 @@ class TapePlan:
         self._owners: dict[Node, Node | None] = {}  # of derived nodes: the declared node whose rule made it
         self._hooked: set[Node] = set()  # what hooks declared
         self._drawn: set[Node] = set()  # effects and draws of hooks: they happen in the backward
+        self._again: dict[Node, Node] = {}  # what hooks declared, as the traversal that is derived now has it
         self._known: dict[tuple[tuple[Tensor, ...], frozenset[Tensor]], Derived] = {}
         derived = self._derive_all()
         self._written = self._written_variables(feeds)
@@ -325,6 +326,7 @@ class TapePlan:
         """Write the cotangent graph of ``outputs`` into the private continuation of the user's graph; ``more`` are
         tensors that accumulate beside those that always do."""
         graph = self._graph
+        self._again = {}
         passed = self._passed(outputs)
         kept = {x for x in passed if self._accumulates(x) or x in more}
         seen = {*kept, *(x for x in passed if x in self._hooks)}
@@ -360,16 +362,26 @@ class TapePlan:
         graph, start = self._graph, len(self._graph.nodes)
         with at_source(x.source):
             total = FUNCTIONS.add(accumulated_grad(x), ct)
-        again: dict[Node, Node] = {}
         for node in hook.nodes:
             if node.op is ACCUMULATED_GRAD:
-                again[node] = total.op
-            elif node.inputs or node.control or not _is_source(node):
-                inputs = [again[y.op].outputs[y.index] if y.op in again else y for y in node.inputs]
-                again[node] = graph.clone(node, inputs, tuple(again.get(c, c) for c in node.control))
+                self._again[node] = total.op
+            else:
+                self._declare_again(node)
         made = tuple(graph.nodes[start:])
         graph.hook_calls.append(HookCall(x, hook.function, ct, ct, made, "post accumulate grad hook"))
         self._note_hook(x.op, made)
+
+    def _declare_again(self, node: Node) -> None:
+        if node.inputs or node.control or not _is_source(node):
+            inputs = [self._now(y.op).outputs[y.index] for y in node.inputs]
+            control = tuple([self._now(before) for before in node.control])
+            self._again[node] = self._graph.clone(node, inputs, control)
+
+    def _now(self, node: Node) -> Node:
+        """The node whose results a hook reads in the traversal that is derived now."""
+        if node in self._base.shared_by_updates and node not in self._again:
+            self._declare_again(node)
+        return self._again.get(node, node)
 
     def _cotangent(self, y: Tensor) -> Tensor:
         with at_source(y.source):

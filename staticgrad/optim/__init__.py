@@ -1,0 +1,25 @@
+"""Optimizers: a gradient and a variable in, an op that updates the variable out. Formulas and defaults are PyTorch's.
+
+``schedules`` makes learning rates that follow the step.
+"""
+
+from __future__ import annotations
+
+from staticgrad.optim import schedules
+from staticgrad.optim.base import Optimizer, ParameterGroup
+from staticgrad.optim.clipping import clip_by_global_norm, global_norm
+from staticgrad.optim.methods import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "ParameterGroup",
+    "RMSprop",
+    "clip_by_global_norm",
+    "global_norm",
+    "schedules",
+]
