@@ -1,4 +1,4 @@
-"""Learning rates that follow the step, and groups of variables with options of their own.
+"""Learning rates that follow the step, groups of variables with options of their own, averages of variables.
 
 Values of schedules and groups are what ``torch.optim`` 2.13 computes in float64.
 """
@@ -325,3 +325,103 @@ def test_what_groups_refuse(g: sg.Graph) -> None:
     for groups, words in wrong:
         with pytest.raises(sg.GraphError, match=words):
             sg.optim.Adam(0.1, groups=groups)
+
+
+# -- averages -------------------------------------------------------------------------------------------------------
+
+
+def averaged(g: sg.Graph, ema: sg.optim.EMA) -> tuple[sg.Tensor, sg.Node]:
+    """A variable that a step makes one larger, and the op of step and average."""
+    w = sg.Variable(np.zeros(2), name="w")
+    train = sg.optim.SGD(1.0).minimize(-sg.sum(w))
+    with sg.control_dependencies([train]):
+        return w, ema.update()
+
+
+def test_averages_follow_the_new_values_of_the_variables(g: sg.Graph, backend: str) -> None:
+    ema = sg.optim.EMA(0.9)
+    w, update = averaged(g, ema)
+    sess = sg.Session(g)
+    expected = 0.0
+    for turn in range(1, 5):
+        sess.run(update)
+        expected = 1.0 if turn == 1 else 0.9 * expected + 0.1 * turn
+        np.testing.assert_allclose(sess.get(ema[w]), expected, rtol=1e-14)
+    assert sess.get(w)[0] == 4
+    assert (ema[w].name, ema.average(w) is ema[w], ema.variables) == ("w/ema", True, [w])
+    assert {"w/ema", "w/ema/step"} < set(g.variables)
+
+
+def test_averages_of_a_short_training_have_a_smaller_decay(g: sg.Graph) -> None:
+    ema = sg.optim.EMA(0.25, warmup=True)
+    w, update = averaged(g, ema)
+    sess = sg.Session(g)
+    expected = 0.0
+    for turn in range(1, 6):
+        sess.run(update)
+        decay = 0.0 if turn == 1 else min(0.25, turn / (9 + turn))
+        expected = decay * expected + (1 - decay) * turn
+        np.testing.assert_allclose(sess.get(ema[w]), expected, rtol=1e-14)
+
+
+def test_averages_are_swapped_in_and_out_copied_and_fed(g: sg.Graph) -> None:
+    ema = sg.optim.EMA(0.5)
+    w, update = averaged(g, ema)
+    swap, copy, loss = ema.swap(), ema.copy_to(), sg.sum(w)
+    sess = sg.Session(g)
+    for op in (swap, copy):  # nothing is averaged yet
+        sess.run(op)
+        assert sess.run(loss) == 0
+    for _ in range(3):
+        sess.run(update)
+    assert sess.run(loss, {x: sess.get(ema[x]) for x in ema.variables}) == 4.5
+    assert sess.run(loss) == 6
+    sess.run(swap)
+    assert (sess.run(loss), sess.get(ema[w])[0]) == (4.5, 3.0)
+    sess.run(swap)
+    assert (sess.run(loss), sess.get(ema[w])[0]) == (6, 2.25)
+    sess.run(copy)
+    assert (sess.run(loss), sess.get(ema[w])[0]) == (4.5, 2.25)
+
+
+def test_averages_are_saved_with_the_session(g: sg.Graph, tmp_path: Path) -> None:
+    ema = sg.optim.EMA(0.5)
+    w, update = averaged(g, ema)
+    first, second = sg.Session(g), sg.Session(g)
+    first.run(update)
+    first.save(tmp_path / "state")
+    second.restore(tmp_path / "state")
+    for sess in (first, second):
+        sess.run(update)
+    assert first.get(ema[w]).tolist() == second.get(ema[w]).tolist() == [1.5, 1.5]
+
+
+def test_averages_of_chosen_variables_and_of_short_floats(g: sg.Graph) -> None:
+    w = sg.Variable(np.ones(2), name="w", dtype=sg.bfloat16)
+    mean = sg.Variable(np.ones(2), name="mean", trainable=False)
+    first, second = sg.optim.EMA(0.5), sg.optim.EMA(0.5)
+    updates = [first.update([w]), second.update([w, mean])]
+    assert {"w/ema", "w/ema_1", "mean/ema_1"} < set(g.variables)
+    assert (first[w].dtype, first.variables, second.variables) == (sg.float32, [w], [w, mean])
+    sess = sg.Session(g)
+    sess.run(updates)
+    sess.run(second.copy_to())
+    assert sess.get(w).tolist() == [1, 1]
+    with pytest.raises(sg.GraphError, match=r"'w' is float32 and would be rounded to bfloat16"):
+        second.swap()
+
+
+def test_what_averages_refuse(g: sg.Graph) -> None:
+    w, count = sg.Variable(np.ones(2), name="w"), sg.Variable(0, name="count")
+    ema = sg.optim.EMA()
+    for wrong, words in [
+        (lambda: sg.optim.EMA(1.0), "decay=1.0"),
+        (lambda: sg.optim.EMA(-0.1), "EMA: decay"),
+        (lambda: ema[w], "declare update"),
+        (ema.swap, "declare update"),
+        (lambda: ema.update([]), "no variable to average"),
+        (lambda: ema.update([count]), "'count' is int64"),
+        (lambda: ema.update([w * 2]), "EMA averages variables: .* is none"),
+    ]:
+        with pytest.raises(sg.GraphError, match=words):
+            wrong()  # type: ignore[no-untyped-call]

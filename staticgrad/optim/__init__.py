@@ -1,6 +1,6 @@
 """Optimizers: a gradient and a variable in, an op that updates the variable out. Formulas and defaults are PyTorch's.
 
-``schedules`` makes learning rates that follow the step.
+``schedules`` makes learning rates that follow the step, ``EMA`` keeps averages of variables.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from staticgrad.optim import schedules
 from staticgrad.optim.base import Optimizer, ParameterGroup
 from staticgrad.optim.clipping import clip_by_global_norm, global_norm
+from staticgrad.optim.ema import EMA
 from staticgrad.optim.methods import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 
 __all__ = [
+    "EMA",
     "SGD",
     "Adagrad",
     "Adam",
