@@ -184,6 +184,7 @@ if TYPE_CHECKING:
         isin,
         searchsorted,
         sort,
+        topk,
     )
     from staticgrad.ops.sources import (
         accumulated_grad,
@@ -467,6 +468,7 @@ __all__ = [
     "tanh",
     "tensordot",
     "tile",
+    "topk",
     "transpose",
     "tril",
     "triu",

@@ -87,6 +87,7 @@ class Namespace:
     slogdet: Callable[..., tuple[Tensor, Tensor]]
     split: Callable[..., list[Tensor]]
     svd: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    topk: Callable[..., tuple[Tensor, Tensor]]
     unstack: Callable[..., list[Tensor]]
     while_loop: Callable[..., Any]
 

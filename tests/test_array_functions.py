@@ -381,3 +381,38 @@ def test_result_type_is_the_dtype_that_an_op_has() -> None:
         sg.result_type()
     with pytest.raises(sg.GraphError, match="out of bounds"):
         sg.result_type(tensors[1], 1000)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "uint64"])
+@pytest.mark.parametrize("largest", [True, False])
+def test_topk_gives_the_first_of_what_is_sorted_and_ties_by_index(g: sg.Graph, dtype: str, largest: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 5, (3, 8, 2)).astype(dtype)
+    values, indices = sg.Session(g).run(sg.topk(x, 4, 1, largest))
+    order = np.argsort(-x.astype(float) if largest else x, axis=1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(indices, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, order, 1))
+    assert (values.dtype, indices.dtype) == (x.dtype, np.int64)
+
+
+def test_topk_takes_nan_for_the_largest_and_passes_gradients_to_what_it_chose(g: sg.Graph) -> None:
+    x = sg.placeholder((None, 4), sg.float64, requires_grad=True)
+    values, indices = sg.topk(x, 2)
+    slope = sg.gradients(sg.sum(values * np.array([1.0, 10.0])), [x])
+    fed = np.array([[1.0, np.nan, 3.0, 2.0], [4.0, 4.0, 4.0, 5.0]])
+    results = sg.Session(g).run([values, indices, *slope], {x: fed})
+    for got, want in zip(
+        results, ([[np.nan, 3], [5, 4]], [[1, 2], [3, 0]], [[0, 1, 10, 0], [10, 0, 0, 1]]), strict=True
+    ):
+        np.testing.assert_array_equal(got, want)
+    assert values.grad_fn is not None
+    assert values.grad_fn.name == "TopkBackward0"
+
+
+def test_topk_refuses_more_elements_than_there_are(g: sg.Graph) -> None:
+    for x, k in ((np.zeros((2, 3)), 4), (np.zeros((2, 3)), -1), (np.zeros((2, 3)), 1.5), (1.0, 1)):
+        with pytest.raises(sg.GraphError, match="topk"):
+            sg.topk(x, k)  # type: ignore[arg-type]
+    x = sg.placeholder((None,))
+    y = sg.topk(x, 2)[0]
+    with pytest.raises(sg.GraphError, match="topk: expected k of 0 to 1"):
+        sg.Session(g).run(y, {x: [1.0]})

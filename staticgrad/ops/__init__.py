@@ -21,7 +21,7 @@ DEFINED = {
     "randoms": "apply_dropout dropout",
     "reductions": "all any count_nonzero max min prod sum unbroadcast",
     "sizes": "shape size_value",
-    "sorting": "argsort isin searchsorted sort",
+    "sorting": "argsort isin searchsorted sort topk",
     "sources": "accumulated_grad arange asarray constant empty empty_like eye full full_like iota linspace ones"
     " ones_like placeholder zeros zeros_like",
     "variables": "Variable",

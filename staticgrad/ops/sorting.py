@@ -1,4 +1,4 @@
-"""Sorting along an axis, and looking up in what is sorted.
+"""Sorting along an axis, the first of what is sorted, and looking up in it.
 
 ``sort`` gives values and indices; which of them a program computes follows from what it reads. NaN is the largest, as
 in NumPy. Equal elements keep their order. The derivative of sorted values is that of a gather at the indices.
@@ -16,7 +16,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import operands
 from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
-from staticgrad.types import DTYPES, Size, TensorType, int64, is_floating, normalize_axis
+from staticgrad.types import DTYPES, Size, TensorType, int64, integer, is_floating, normalize_axis
 
 
 @frozen
@@ -163,6 +163,104 @@ def argsort(x: TensorLike, axis: int = -1, *, descending: bool = False, stable: 
         array([0, 2, 1])
     """
     return _sorted("argsort", x, axis, descending)[1]
+
+
+# -- the first of them ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class TopkAttributes:
+    """The axis along which elements are sorted, how many of them are kept, and whether those are the largest."""
+
+    axis: int
+    k: int
+    largest: bool
+
+    def leading(self, size: Size) -> TopkAttributes:
+        return TopkAttributes(self.axis + 1, self.k, self.largest)
+
+
+def _topk_type(attrs: TopkAttributes, x: TensorType) -> tuple[TensorType, TensorType]:
+    if not 0 <= attrs.axis < x.ndim:
+        raise GraphError(f"topk: {x} has no axis {attrs.axis}")
+    size = x.shape[attrs.axis]
+    if attrs.k < 0 or (isinstance(size, int) and attrs.k > size):
+        raise GraphError(f"topk: expected k of 0 to {size}, the size of axis {attrs.axis} of {x}, actual {attrs.k}")
+    shape = (*x.shape[: attrs.axis], attrs.k, *x.shape[attrs.axis + 1 :])
+    return TensorType(shape, x.dtype), TensorType(shape, int64)
+
+
+def _first(attrs: TopkAttributes) -> tuple[slice, ...]:
+    return (*(slice(None),) * attrs.axis, slice(0, attrs.k))
+
+
+def _topk_reference(attrs: TopkAttributes, x: Array) -> tuple[Array, Array]:
+    values, order = _sort_reference(SortAttributes(attrs.axis, attrs.largest), x)
+    return values[_first(attrs)], order[_first(attrs)]
+
+
+def _expand_topk(o: Namespace, node: Primal[TopkAttributes]) -> Sequence[Tensor]:
+    x, attrs = node.inputs[0], node.attrs
+    both = graph_of((x,)).add(SORT, (x,), SortAttributes(attrs.axis, attrs.largest)).outputs
+    return [y[_first(attrs)] for y in both]
+
+
+def _vjp_topk(o: Namespace, node: Primal[TopkAttributes], ct: Tensor | None, _: Tensor) -> Sequence[Tensor | None]:
+    if ct is None:
+        return (None,)
+    return (o.scatter_add(o.zeros_like(node.inputs[0]), ct, *_grid(o, node.outputs[1], node.attrs.axis)),)
+
+
+TOPK = register(
+    Op(
+        "topk",
+        "The first elements along an axis when they are sorted, and the indices at which they were.",
+        infer=_topk_type,
+        reference=_topk_reference,
+        expand=_expand_topk,
+        vjp=_vjp_topk,
+        jvp=_jvp_sort,
+        dtypes=DTYPES,
+        cases=tuple(
+            Case((shape,), TopkAttributes(axis, k, largest), distinct=True)
+            for shape, axis, k in (((6,), 0, 2), ((3, 7), 1, 7), ((5, 3), 0, 1), ((2, 9, 4), 1, 4), ((4,), 0, 0))
+            for largest in (True, False)
+        ),
+    )
+)
+
+
+@public
+def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The ``k`` largest elements along ``axis``, the largest first, and where they were.
+
+    Of equal elements the one with the lowest index comes first. NaN is the largest. Gradients flow to the elements that
+    were chosen.
+
+    Args:
+        x: a tensor of any dtype, of at least one axis.
+        k: how many, at most the size of the axis.
+        axis: along which elements are compared.
+        largest: without it the ``k`` smallest, the smallest first.
+        sorted: results here are sorted in any case.
+
+    Returns:
+        The values and their int64 indices, both of the shape of ``x`` with ``k`` in the place of the axis.
+
+    Raises:
+        GraphError: a tensor without axes, or ``k`` is no number of elements that the axis has.
+
+    Example:
+        >>> values, indices = sg.topk([0.5, 2.0, 1.0, 2.0], 3)
+        >>> sg.Session().run([values, indices])
+        [array([2., 2., 1.], dtype=float32), array([1, 3, 2])]
+    """
+    tensor = lift(x)
+    if tensor.ndim == 0:
+        raise GraphError(f"topk: {tensor.name!r} {tensor.type} has no axis")
+    attrs = TopkAttributes(normalize_axis(axis, tensor.ndim, "topk"), integer(k, "topk: k"), bool(largest))
+    values, indices = graph_of((tensor,)).add(TOPK, (tensor,), attrs).outputs
+    return values, indices
 
 
 @public

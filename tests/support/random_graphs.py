@@ -179,7 +179,8 @@ class Maker:
         axis, kind = self.number(x.ndim), self.number(9)
         size = int(x.shape[axis])
         if kind == 0:
-            return sg.sort(x, axis=axis, descending=self.number(2) == 1)
+            way = self.number(3)
+            return sg.sort(x, axis=axis, descending=way == 1) if way else sg.topk(x, (size + 1) // 2, axis)[0]
         if kind == 1:
             return sg.take_along_axis(x * 0.5, sg.argsort(x, axis=axis), axis=axis)
         if kind == 2:
