@@ -15,6 +15,7 @@ DEFINED = {
     "convolution": "conv1d conv2d conv3d conv_transpose2d convolution convolution_input_grad convolution_weight_grad",
     "cumulative": "cumulative_prod cumulative_sum diff product_of_others",
     "custom": "custom_gradient once_differentiable",
+    "distributions": "",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
     "moments": "mean std var",
     "positions": "argmax argmin",

@@ -87,6 +87,14 @@ def threefry_key(seed: int, run: int, place: int) -> tuple[int, int]:
     return int(k0[0]), int(k1[0])
 
 
+def stream_seed(seed: int | None, number: int) -> int | None:
+    """The seed of one of several draws of an op that has a seed of its own."""
+    if seed is None:
+        return None
+    high, low = threefry2x32(_word(seed), _word(seed >> 32), _word(number), _word(1))
+    return int(high[0]) << 32 | int(low[0])
+
+
 def turn_key(key0: int, key1: int, turn: int) -> tuple[int, int]:
     """The key words of a random op in one turn of the loop around it, from those outside."""
     k0, k1 = threefry2x32(_word(key0), _word(key1), _word(turn), _word(turn >> 32))
@@ -257,7 +265,8 @@ def random_uniform(shape: ShapeLike, dtype: DTypeLike = float32, seed: int | Non
     return graph.add(RANDOM_UNIFORM, graph.loop_indices(), attrs).outputs[0]
 
 
-def _dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:
+def dtype_of_parameters(dtype: DTypeLike | None, *parameters: TensorLike) -> np.dtype:
+    """The dtype of numbers drawn with these parameters: the one that is given, else theirs, float32 of numbers."""
     if dtype is not None:
         return dtype_of(dtype)
     strong = [p.dtype for p in parameters if hasattr(p, "dtype")]
@@ -295,14 +304,14 @@ def uniform(
     """
     o = FUNCTIONS
     with graph_of((low, high)):
-        kind = _dtype_of_parameters(dtype, low, high)
+        kind = dtype_of_parameters(dtype, low, high)
         u = random_uniform(shape, kind, seed)
         if is_short_float(kind):  # of as many bits as it has: what is larger would be rounded to 1
             steps = 2.0**8 if kind != float16 else 2.0**11
             u = o.multiply(o.floor(o.multiply(u, steps)), 1 / steps)
         if is_weak(low) and is_weak(high) and (low, high) == (0, 1):
             return o.astype(u, kind)
-        first, last = _cast(low, u.dtype), _cast(high, u.dtype)
+        first, last = parameter(low, u.dtype), parameter(high, u.dtype)
         both = isinstance(first, float) and isinstance(last, float)
         scaled = o.multiply(u, last - first if both else o.subtract(last, first))
         drawn = scaled if is_weak(low) and low == 0 else o.add(scaled, first)
@@ -317,7 +326,7 @@ def _below(value: float, dtype: np.dtype) -> float:
     return float(rounded if rounded < value else np.nextafter(rounded, np.asarray(-math.inf, dtype)))
 
 
-def _require(what: str, value: TensorLike, low: float, high: float) -> None:
+def require_range(what: str, value: TensorLike, low: float, high: float) -> None:
     """Refuse numbers and arrays with elements out of a range; what a tensor holds is not known yet."""
     if isinstance(value, Tensor):
         return
@@ -330,7 +339,7 @@ def _require(what: str, value: TensorLike, low: float, high: float) -> None:
         raise GraphError(f"{what}: expected numbers from {low:g} to {high:g}, actual {value!r}")
 
 
-def _cast(value: TensorLike, dtype: np.dtype) -> float | Tensor:
+def parameter(value: TensorLike, dtype: np.dtype) -> float | Tensor:
     """A parameter in the dtype that is drawn; Python scalars take it by themselves."""
     if is_weak(value):
         return float(value)
@@ -364,17 +373,17 @@ def normal(
         array([ 0.19,  9.95, 20.04], dtype=float32)
     """
     o = FUNCTIONS
-    _require("normal: std", std, 0.0, math.inf)
+    require_range("normal: std", std, 0.0, math.inf)
     with graph_of((mean, std)):
-        kind = _dtype_of_parameters(dtype, mean, std)
+        kind = dtype_of_parameters(dtype, mean, std)
         u = random_uniform(shape, kind, seed)
         half_step = 2.0**-24 if u.dtype == float32 else 2.0**-53
         # 2u - 1 is exact and lies in [-1, 1); half a step more makes it symmetrical, still exact, and never ±1
         v = o.add(o.subtract(o.multiply(u, 2.0), 1.0), half_step)
         x = o.multiply(o.erfinv(v), math.sqrt(2.0))
         if not (is_weak(std) and std == 1):
-            x = o.multiply(x, _cast(std, u.dtype))
-        return o.astype(x if is_weak(mean) and mean == 0 else o.add(x, _cast(mean, u.dtype)), kind)
+            x = o.multiply(x, parameter(std, u.dtype))
+        return o.astype(x if is_weak(mean) and mean == 0 else o.add(x, parameter(mean, u.dtype)), kind)
 
 
 def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None = None) -> Tensor:
@@ -394,12 +403,12 @@ def bernoulli(p: TensorLike, shape: ShapeLike | None = None, *, seed: int | None
         array([False,  True])
     """
     o = FUNCTIONS
-    _require("bernoulli: p", p, 0.0, 1.0)
+    require_range("bernoulli: p", p, 0.0, 1.0)
     with graph_of((p,)):
         if shape is None:
             shape = () if is_weak(p) else lift(p).shape
-        u = random_uniform(shape, _dtype_of_parameters(None, p), seed)
-        return o.less(u, _cast(p, u.dtype))
+        u = random_uniform(shape, dtype_of_parameters(None, p), seed)
+        return o.less(u, parameter(p, u.dtype))
 
 
 def permutation(n: Size, *, seed: int | None = None) -> Tensor:
