@@ -226,7 +226,9 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
     return method
 
 
-def _method(name: str) -> Callable[..., Tensor]:
+def _method(name: str, home: str = "") -> Callable[..., Tensor]:
+    """The method that is a function of the namespace, whose result is a new tensor; users find it in ``sg.<home>``."""
+
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         function = getattr(FUNCTIONS, name)
         try:
@@ -237,7 +239,7 @@ def _method(name: str) -> Callable[..., Tensor]:
         return y
 
     method.__name__ = name
-    method.__doc__ = f"``sg.{name}`` of this tensor."
+    method.__doc__ = f"``sg.{home}{name}`` of this tensor."
     return method
 
 
@@ -699,18 +701,137 @@ class Tensor:
     all = _method("all")
     argmax = _method("argmax")
     argmin = _method("argmin")
+    count_nonzero = _method("count_nonzero")
     logsumexp = _method("logsumexp")
-    squeeze = _method("squeeze")
-    flatten = _method("flatten")
-    exp = _method("exp")
-    log = _method("log")
-    sqrt = _method("sqrt")
-    tanh = _method("tanh")
-    clip = _method("clip")
-    take = _method("take")
-    permute_dims = _method("permute_dims")
     abs = _method("abs")
+    acos = _method("acos")
+    acosh = _method("acosh")
+    asin = _method("asin")
+    asinh = _method("asinh")
+    atan = _method("atan")
+    atanh = _method("atanh")
+    ceil = _method("ceil")
+    cos = _method("cos")
+    cosh = _method("cosh")
+    digamma = _method("digamma")
+    erf = _method("erf")
+    erfc = _method("erfc")
+    erfinv = _method("erfinv")
+    exp = _method("exp")
+    exp2 = _method("exp2")
+    expm1 = _method("expm1")
+    floor = _method("floor")
+    isfinite = _method("isfinite")
+    isinf = _method("isinf")
+    isnan = _method("isnan")
+    lgamma = _method("lgamma")
+    log = _method("log")
+    log10 = _method("log10")
+    log1p = _method("log1p")
+    log2 = _method("log2")
+    reciprocal = _method("reciprocal")
+    round = _method("round")
+    rsqrt = _method("rsqrt")
+    sign = _method("sign")
+    sin = _method("sin")
+    sinh = _method("sinh")
+    sqrt = _method("sqrt")
+    square = _method("square")
+    tan = _method("tan")
+    tanh = _method("tanh")
+    trunc = _method("trunc")
+    clip = _method("clip")
+    matmul = _method("matmul")
+    maximum = _method("maximum")
+    minimum = _method("minimum")
     pow = _method("pow")
+    argsort = _method("argsort")
+    cumulative_prod = _method("cumulative_prod")
+    cumulative_sum = _method("cumulative_sum")
+    broadcast_to = _method("broadcast_to")
+    expand_dims = _method("expand_dims")
+    flatten = _method("flatten")
+    flip = _method("flip")
+    moveaxis = _method("moveaxis")
+    permute_dims = _method("permute_dims")
+    repeat = _method("repeat")
+    roll = _method("roll")
+    squeeze = _method("squeeze")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    take_along_axis = _method("take_along_axis")
+    tile = _method("tile")
+    tril = _method("tril")
+    triu = _method("triu")
+    log_softmax = _method("log_softmax", "nn.")
+    relu = _method("relu", "nn.")
+    sigmoid = _method("sigmoid", "nn.")
+    softmax = _method("softmax", "nn.")
+
+    # NumPy's spelling, where a function here has another name or other arguments
+
+    copy = _method("identity")
+
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order, given one by one or as one sequence; without any, in reverse order."""
+        given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int | np.integer) else axes or None
+        return FUNCTIONS.transpose(self, given)
+
+    def sort(self, axis: int = -1, *, descending: Any = False, stable: Any = True) -> Tensor:
+        """``sg.sort`` of this tensor: a new tensor, where an array is sorted in place."""
+        return FUNCTIONS.sort(self, axis, descending=descending, stable=stable)
+
+    def ravel(self) -> Tensor:
+        """The elements along one axis."""
+        return FUNCTIONS.reshape(self, (-1,))
+
+    def cumsum(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+        """``sg.cumulative_sum`` along an axis, or without one of the flattened tensor."""
+        return FUNCTIONS.cumulative_sum(self.ravel() if axis is None else self, axis=axis, dtype=dtype)
+
+    def cumprod(self, axis: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
+        """``sg.cumulative_prod`` along an axis, or without one of the flattened tensor."""
+        return FUNCTIONS.cumulative_prod(self.ravel() if axis is None else self, axis=axis, dtype=dtype)
+
+    def dot(self, other: Any) -> Tensor:
+        """``sg.matmul`` of vectors and matrices.
+
+        Raises:
+            GraphError: an operand without axes or with more than two, of which NumPy's dot means something else.
+        """
+        for x in (self, other):
+            if np.ndim(x) not in (1, 2):
+                raise GraphError(f"dot: expected vectors or matrices, actual {x!r}: use *, sg.matmul or sg.tensordot")
+        return FUNCTIONS.matmul(self, other)
+
+    def split(self, indices_or_sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
+        """``sg.split`` of this tensor."""
+        return FUNCTIONS.split(self, indices_or_sections, axis)
+
+    def topk(self, k: int, axis: int = -1, largest: Any = True, sorted: Any = True) -> tuple[Tensor, Tensor]:
+        """``sg.topk`` of this tensor."""
+        return FUNCTIONS.topk(self, k, axis, largest, sorted)
+
+    def diagonal(self, offset: int = 0) -> Tensor:
+        """``sg.linalg.diagonal`` of a matrix.
+
+        Raises:
+            GraphError: it has other than two axes, of which NumPy means the first two and ``sg.linalg`` the last two.
+        """
+        return FUNCTIONS.diagonal(self._matrix("diagonal"), offset=offset)
+
+    def trace(self, offset: int = 0) -> Tensor:
+        """``sg.linalg.trace`` of a matrix.
+
+        Raises:
+            GraphError: it has other than two axes, of which NumPy means the first two and ``sg.linalg`` the last two.
+        """
+        return FUNCTIONS.trace(self._matrix("trace"), offset=offset)
+
+    def _matrix(self, what: str) -> Tensor:
+        if self.ndim != 2:
+            raise GraphError(f"{what}: expected a matrix, actual {self.name!r} {self.type}: use sg.linalg.{what}")
+        return self
 
 
 hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal", "serial",

@@ -65,7 +65,18 @@ def depends_on(loss: Tensor) -> list[Tensor]:
 
 
 class ParameterGroup:
-    """Some of an optimizer's variables, and the optimizer with the options that they have: ``opt.groups[i]``."""
+    """Some of an optimizer's variables, and the optimizer with the options that they have: ``opt.groups[i]``.
+
+    Example:
+        >>> w, b = sg.Variable([1.0, 1.0]), sg.Variable([1.0])
+        >>> opt = sg.optim.SGD(lr=0.5, groups=[{"params": [b], "lr": 0.25}])
+        >>> train = opt.minimize(sg.sum(w) + sg.sum(b))
+        >>> sess = sg.Session()
+        >>> sess.run(train)
+        >>> sess.get(w), sess.get(b)
+        (array([0.5, 0.5], dtype=float32), array([0.75], dtype=float32))
+        >>> sess.set(opt.groups[0].lr, 0.125)
+    """
 
     def __init__(self, params: tuple[Tensor, ...], options: Mapping[str, Any], rule: Optimizer) -> None:
         self.params = params
@@ -175,6 +186,13 @@ class Optimizer:
 
         Raises:
             GraphError: no learning rate is a schedule.
+
+        Example:
+            >>> opt = sg.optim.SGD(lr=sg.optim.schedules.exponential(1.0, gamma=0.5))
+            >>> sess = sg.Session()
+            >>> sess.set(opt.step_count, 2)
+            >>> float(sess.run(opt.lr))
+            0.25
         """
         home = self._home
         home._settle(get_default_graph() if home._graph is None else home._graph)
