@@ -1085,7 +1085,8 @@ hints.answer(
     Graph,
     (
         "add", "adopt", "clone", "holds", "hook_calls", "keeps_gradients", "loop_indices", "named", "origins",
-        "random_ops", "repeat", "settle_names", "take_place", "touch", "unique_name", "unsettled", "version",
+        "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unsettled",
+        "version",
     ),
 )  # fmt: skip
 

@@ -51,7 +51,7 @@ TABLE: dict[str, dict[str, str]] = {
         "permute": "write x.permute_dims((1, 0)) or sg.permute_dims(x, axes)",
         "t": "write x.T",
         "unsqueeze": "write sg.expand_dims(x, axis) or x[:, None]",
-        "clone copy contiguous": "tensors are values, which nothing overwrites: leave it out",
+        "clone contiguous": "tensors are values, which nothing overwrites: leave it out",
         "dim": "write x.ndim",
         "numel nelement": "write x.size",
         "get_shape": "write x.shape, or sg.shape(x) for sizes that feeds bind",
@@ -66,11 +66,9 @@ TABLE: dict[str, dict[str, str]] = {
         "gather": "write sg.take_along_axis(x, indices, axis)",
         "index_select": "write x.take(indices, axis)",
         "clamp": "write x.clip(min, max)",
-        "mm bmm matmul dot": "write x @ y",
+        "mm bmm": "write x @ y",
         "norm": "write sg.linalg.vector_norm(x)",
         "chunk": "write sg.split(x, sections)",
-        "relu softmax log_softmax sigmoid": "activations are functions: sg.nn.relu(x), sg.nn.softmax(x, dim),"
-        " sg.nn.log_softmax(x, dim), sg.nn.sigmoid(x)",
     },
     "Node": {
         "run": "write sess.run(op, feeds)",

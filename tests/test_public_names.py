@@ -13,7 +13,7 @@ import pytest
 
 import staticgrad as sg
 
-HOMES = (sg, sg.nn, sg.nn.functional, sg.optim, sg.init, sg.random, sg.linalg, sg.nest)
+HOMES = (sg, sg.nn, sg.nn.functional, sg.optim, sg.optim.schedules, sg.init, sg.random, sg.linalg, sg.nest)
 
 
 @pytest.mark.parametrize("home", HOMES, ids=lambda home: home.__name__)
@@ -22,7 +22,7 @@ def test_dir_of_a_module_has_its_public_names_alone(home: ModuleType) -> None:
     for name in names:
         assert hasattr(home, name), name
         value = getattr(home, name)
-        public = {m.__name__ for m in (sg.nn, sg.optim, sg.init, sg.random, sg.linalg, sg.nest, sg.nn.functional)}
+        public = {place.__name__ for place in HOMES}
         assert not isinstance(value, ModuleType) or value.__name__ in public, name
     assert [name for name in names if name[0] == "_"] == (["__version__"] if home is sg else [])
     assert set(home.__all__) <= set(names)

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
+from staticgrad.boundary import expose
+from staticgrad.hints import missing_from_module
 from staticgrad.optim import schedules
 from staticgrad.optim.base import Optimizer, ParameterGroup
 from staticgrad.optim.clipping import clip_by_global_norm, global_norm
@@ -25,3 +29,13 @@ __all__ = [
     "global_norm",
     "schedules",
 ]
+
+expose(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)

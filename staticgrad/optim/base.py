@@ -20,9 +20,11 @@ from numbers import Real
 from typing import Any, ClassVar
 
 from staticgrad import init
+from staticgrad.boundary import boundary
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError, called_for
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
+from staticgrad.hints import answer
 from staticgrad.lifting import lift
 from staticgrad.naming import Origin
 from staticgrad.ops.sources import accumulated_grad
@@ -128,6 +130,8 @@ class Optimizer:
     def __init__(self, lr: LearningRate, groups: Sequence[Mapping[str, Any]] = (), **options: Any) -> None:
         if not isinstance(lr, Tensor) and not callable(lr):
             expected = "a number of at least 0, a tensor, or a schedule"
+            if isinstance(lr, Iterable):
+                expected += " (variables are found by minimize(loss), or are its var_list)"
             check(isinstance(lr, Real) and lr >= 0, self.name, "lr", lr, expected)
         self._given_lr = lr
         self._lr: Tensor | None = None
@@ -140,6 +144,12 @@ class Optimizer:
         self._slots: dict[tuple[Tensor, str], Tensor] = {}
         self._rules: dict[Tensor, Optimizer] = {}
         self.groups = tuple([self._group(i, group, options) for i, group in enumerate(groups)])
+
+    def __repr__(self) -> str:
+        settings = {"lr": self._given_lr, **{n: value for n, value in vars(self).items() if not n.startswith("_")}}
+        if not self.groups:
+            del settings["groups"]
+        return f"{type(self).__name__}({', '.join(f'{n}={value!r}' for n, value in settings.items())})"
 
     # -- groups -------------------------------------------------------------------------------------------------
 
@@ -290,6 +300,7 @@ class Optimizer:
 
     # -- what users call ----------------------------------------------------------------------------------------
 
+    @boundary
     def minimize(self, loss: Tensor, var_list: Sequence[Tensor] | None = None) -> Node:
         """An op that makes one step down the gradient of ``loss``.
 
@@ -322,6 +333,7 @@ class Optimizer:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
         return self.apply_gradients(list(zip(gradients(loss, variables), variables, strict=True)))
 
+    @boundary
     def apply_gradients(self, grads_and_vars: Iterable[GradAndVar]) -> Node:
         """An op that updates each variable from its gradient; a gradient None skips its variable.
 
@@ -354,6 +366,7 @@ class Optimizer:
                     updates += self._apply(lift(gradient, graph), v)
             return _op(o.group(*updates, *self._counting(get_default_graph())))
 
+    @boundary
     def step(self, var_list: Sequence[Tensor] | None = None) -> Node:
         """An op that updates from the gradients that backwards of tapes have accumulated in the session.
 
@@ -387,6 +400,11 @@ class Optimizer:
 
     def _trained(self, variables: Sequence[Tensor]) -> list[Tensor]:
         """Those of some variables that require a gradient now."""
+        if not isinstance(variables, Iterable):
+            raise GraphError(
+                f"{self.name}: expected a list of variables, actual {variables!r}; a step is an op, which takes no"
+                " closure: train = opt.minimize(loss), and each sess.run(train, feeds) makes one"
+            )
         found = [variable(v) for v in variables]
         trained = [v for v in found if v.requires_grad]
         if found and not trained:
@@ -460,3 +478,6 @@ def _op(value: Tensor | Node) -> Node:
 def assign(var: Tensor, value: Tensor) -> Node:
     """The op that writes ``value`` to a variable, in the variable's dtype."""
     return _op(o.assign(var, o.astype(value, var.dtype)))
+
+
+answer(Optimizer)

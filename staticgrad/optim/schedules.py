@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from staticgrad.boundary import expose
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
+from staticgrad.hints import missing_from_module
 from staticgrad.lifting import lift
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import float64, integer, integers, number
@@ -303,3 +305,13 @@ __all__ = [
     "step",
     "warmup",
 ]
+
+expose(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> NoReturn:
+    raise missing_from_module(__name__, name)
