@@ -45,6 +45,8 @@ maximum_signature_line_length = 100
 nitpick_ignore_regex = [
     ("py:.*", r"(numpy|collections|contextlib|os|typing|networkx)\..*"),  # other sites
     ("py:class", r"([\w.]+\.)?[A-Z]|PathLike"),  # type variables; of the standard library
+    ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
+    ("py:class", r"Picture"),  # what notebooks show
     ("py:class", r"staticgrad\.(graph\.GradMode|nn\.module\.Store)"),  # for nothing but `with`, or as a key
 ]
 

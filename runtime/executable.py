@@ -236,8 +236,8 @@ class Executable(vectorcall.Forwarding):
     @property
     @boundary
     def memory(self) -> MemoryReport:
-        """The memory plan of the latest program: ``arena_bytes``, ``lower_bound_bytes`` (most bytes alive at once) and
-        ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it.
+        """The memory plan of the latest program, with ``arena_bytes``, ``lower_bound_bytes`` (most bytes alive at once)
+        and ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it.
 
         Example:
             >>> x = sg.placeholder((100, 100))

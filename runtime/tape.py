@@ -454,7 +454,7 @@ class Tape:
 
     @property
     def memory(self) -> TapeMemory:
-        """A report of what the tape keeps now: ``saved_bytes``, ``live_bytes``, ``retain_bytes`` (what
+        """A report of what the tape keeps now, with ``saved_bytes``, ``live_bytes``, ``retain_bytes`` (what
         ``retain_graph=True`` costs), ``buffers``; ``str()`` is a table, ``plot(path)`` draws it.
 
         Example:

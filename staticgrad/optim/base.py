@@ -178,8 +178,8 @@ class Optimizer:
 
     @property
     def lr(self) -> Tensor:
-        """The learning rate: the variable that keeps it (``sess.set(opt.lr, v)``), the tensor that was given, or what
-        the schedule gives for this run; for one run any of them can be fed.
+        """The learning rate, as the variable that keeps it (``sess.set(opt.lr, v)``), the tensor that was given, or
+        what the schedule gives for this run. For one run any of them can be fed.
 
         Example:
             >>> opt = sg.optim.SGD(lr=0.1)
