@@ -73,6 +73,7 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "take": ((SQUARE,), lambda x: sg.take(x, np.array([2, 1]), axis=0)),
     "take_along_axis": ((SQUARE,), lambda x: sg.take_along_axis(x, np.zeros((4, 1), int), 1)),
     "tile": ((SQUARE,), lambda x: sg.tile(x, 2)),
+    "topk": ((SQUARE,), lambda x: sg.topk(x, 2)),
     "where": ((SQUARE, SQUARE), lambda x, y: sg.where(sg.greater(x, 0), x, y)),
     "zeros": ((), lambda dtype: sg.zeros(SQUARE, dtype=dtype)),
     "adaptive_avg_pool2d": ((IMAGE,), lambda x: sg.nn.adaptive_avg_pool2d(x, (4, 5))),
@@ -99,6 +100,10 @@ CALLS: dict[str, tuple[Sequence[tuple[int, ...]], Call | None]] = {
     "rms_norm": ((ROWS, (5,)), lambda x, w: sg.nn.rms_norm(x, (5,), w)),
     "scaled_dot_product_attention": (((2, 6, 8),) * 3, None),
     "bernoulli": ((SQUARE,), None),
+    "categorical": ((SQUARE,), None),
+    "choice": ((SQUARE, (4,)), lambda x, p: sg.random.choice(x, (3,), p=p)),
+    "exponential": ((SQUARE,), lambda scale: sg.random.exponential(SQUARE, scale)),
+    "gamma": ((SQUARE, SQUARE), lambda alpha, scale: sg.random.gamma(alpha, SQUARE, scale)),
     "normal": ((SQUARE,), lambda mean: sg.random.normal(SQUARE, mean, 2.0)),
     "uniform": ((SQUARE, SQUARE), lambda low, high: sg.random.uniform(SQUARE, low, high)),
     "global_norm": ((SQUARE, ROWS), lambda *xs: sg.optim.global_norm(xs)),
@@ -121,6 +126,7 @@ accumulated_grad
 can_cast check_gradients checkpoint cond control_dependencies custom_gradient dim enable_grad finfo get_default_graph
 is_grad_enabled
 gradients group hessian iinfo isdtype jacobian jvp map no_grad parse placeholder permutation print py_call
+randint
 once_differentiable reset_default_graph result_type scan set_grad_enabled vmap while_loop
 """
 HOMES = (sg, sg.nn, sg.linalg, sg.random, sg.optim)
