@@ -18,6 +18,7 @@ from staticgrad.boundary import exposed
 from staticgrad.collection import importing
 from staticgrad.errors import (
     BoundsError,
+    BroadcastWarning,
     BuffersFreedError,
     FeedError,
     FetchError,
@@ -28,6 +29,7 @@ from staticgrad.errors import (
     PromotionWarning,
     StateChangedError,
     StaticGradError,
+    StaticGradWarning,
 )
 from staticgrad.graph import (
     Graph,
@@ -268,6 +270,7 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "BoundsError",
+    "BroadcastWarning",
     "BuffersFreedError",
     "Executable",
     "FeedError",
@@ -282,6 +285,7 @@ __all__ = [
     "Session",
     "StateChangedError",
     "StaticGradError",
+    "StaticGradWarning",
     "Tape",
     "Tensor",
     "Variable",

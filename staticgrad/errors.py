@@ -1,6 +1,7 @@
-"""The errors users see, and the source line that each one names.
+"""The errors and warnings that users see, and the source line that each one names.
 
-A message reads: what is wrong with which tensor, then ``expected`` and ``actual``, then where the user declared it.
+A message reads: what is wrong with which tensor, then ``expected`` and ``actual``, then where the user declared it. A
+warning says what happens silently and what to write instead; its location is the user's line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import linecache
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from types import FrameType
 
@@ -94,13 +96,16 @@ def user_source() -> SourceLine | None:
     override: SourceLine | None = getattr(_override, "source", None)
     if override is not None:
         return override
+    frame = _user_frame()
+    return None if frame is None else SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def _user_frame() -> FrameType | None:
+    """The innermost call outside this package and its decorators."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        code = frame.f_code
-        if not _is_inside(code.co_filename):
-            return SourceLine(code.co_filename, frame.f_lineno, code.co_name)
+    while frame is not None and _is_inside(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
 
 
 @functools.cache
@@ -253,8 +258,25 @@ class FormatError(StaticGradError, ValueError):
     """
 
 
-class PromotionWarning(UserWarning):
-    """A float32 tensor was raised to float64 by a NumPy scalar.
+# -- warnings ---------------------------------------------------------------------------------------------------------
+
+
+class StaticGradWarning(UserWarning):
+    """The base of every warning of this package: something silent that is hardly meant. Its location is the user's
+    line, and Python shows it once for each line; ``warnings.simplefilter`` and filters by module choose otherwise.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore", sg.StaticGradWarning)
+        ...     y = sg.constant([1.0, 2.0]) * np.zeros(2)
+        >>> y.dtype
+        dtype('float64')
+    """
+
+
+class PromotionWarning(StaticGradWarning):
+    """A tensor of fewer bits was raised to float64 by what it met.
 
     Example:
         >>> import warnings
@@ -266,3 +288,28 @@ class PromotionWarning(UserWarning):
         >>> (sg.constant([1.0, 2.0]) * 0.5).dtype
         dtype('float32')
     """
+
+
+class BroadcastWarning(StaticGradWarning):
+    """The input and the target of a loss have different shapes, which are broadcast to a third one.
+
+    Example:
+        >>> import warnings
+        >>> x, t = sg.zeros((4, 1)), sg.zeros((4,))
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     loss = sg.nn.mse_loss(x, t)
+        >>> caught[0].category.__name__
+        'BroadcastWarning'
+        >>> loss = sg.nn.mse_loss(x.reshape(t.shape), t)
+    """
+
+
+def warn(category: type[StaticGradWarning], message: str) -> None:
+    """Warn at the user's line that is running, unless what is declared there is derived from another declaration."""
+    frame = _user_frame()
+    if frame is None or getattr(_override, "source", None) is not None:
+        return
+    names = frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry)

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from staticgrad.errors import GraphError
+from staticgrad.errors import GraphError, PromotionWarning, warn
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Dim, dtype_of, int64, is_floating, is_weak, scalar_dtype
+from staticgrad.types import Dim, dtype_of, float64, int64, is_floating, is_integer, is_weak, scalar_dtype
 
 TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim
 
@@ -61,8 +61,13 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
     raise GraphError(f"{value!r} cannot be used as a tensor")
 
 
-def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...]:
-    """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another."""
+def lift_all(values: Sequence[object], *, what: str = "op", quiet: bool = False) -> tuple[Tensor, ...]:
+    """Lift operands that shall have one dtype by NumPy's promotion, casting those that have another.
+
+    Args:
+        what: the function that is called, for messages.
+        quiet: do not warn where a tensor of fewer bits becomes float64: the function's result does not.
+    """
     first = values[0]
     if isinstance(first, Tensor) and all(isinstance(v, Tensor) and v.dtype is first.dtype for v in values):
         return cast("tuple[Tensor, ...]", tuple(values))
@@ -73,11 +78,44 @@ def lift_all(values: Sequence[object], *, what: str = "op") -> tuple[Tensor, ...
             return tuple([lift(v, graph, only) for v in values])
         strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]
         dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
+        if dtype == float64 and not quiet:
+            _warn_of_promotion(what, [v for v in values if scalar_dtype(v) is None], strong)
         result = []
         for value in values:
             x = lift(value, graph, dtype)
             result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
     return tuple(result)
+
+
+def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Tensor]) -> None:
+    """Warn where operands become float64 that the user hardly wants so: a tensor of fewer bits meets float64, or
+    integers of 32 or 64 bits meet such a float. ``astype(sg.float64)``, of either of the two, says that it is meant."""
+    pairs = [(v, x) for v, x in zip(values, lifted, strict=True) if not isinstance(v, (list, tuple))]
+    short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64]
+    wide = [(v, x) for v, x in pairs if x.dtype == float64]
+    if wide:
+        short = [(v, x) for v, x in short if isinstance(v, (Tensor, Node))]
+        wide = [(v, x) for v, x in wide if x.op.op.name != "astype"]
+    else:
+        wide = [(v, x) for v, x in pairs if is_integer(x.dtype) and x.dtype.itemsize >= 4]
+    if not (short and wide):
+        return
+    (value, culprit), narrow = wide[0], short[0][1].dtype.name
+    remedy = f".astype(sg.{narrow}) of the {_noun(value)}"
+    if culprit.ndim == 0 and not isinstance(value, (Tensor, Node)):
+        remedy = f"a Python {'int' if is_integer(culprit.dtype) else 'float'}"
+    warn(
+        PromotionWarning,
+        f"{what}: {narrow} ({_noun(short[0][0])}) and {culprit.dtype.name} ({_noun(value)}) are raised to float64:"
+        f" {remedy} keeps {narrow}, and .astype(sg.float64) of either says that float64 is meant",
+    )
+
+
+def _noun(value: object) -> str:
+    """What an operand is called in a message."""
+    if isinstance(value, (Tensor, Node)):
+        return "tensor"
+    return "NumPy array" if getattr(value, "ndim", 0) else "NumPy scalar"
 
 
 def promote(strong: list[np.dtype], weak: Sequence[object], what: str) -> np.dtype:

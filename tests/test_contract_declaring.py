@@ -121,7 +121,7 @@ def test_lists_are_operands_but_other_things_are_not() -> None:
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::staticgrad.PromotionWarning")
 def test_promotion_is_numpys() -> None:
     wrong = []
     for left in DTYPES:
@@ -190,7 +190,7 @@ def test_raising_to_float64_by_a_numpy_scalar_warns_once_with_the_line() -> None
         warnings.simplefilter("default")  # as where nothing was said
         results = [x * np.float64(2.0) for _ in range(3)] + [x + np.array(1.0)]
         x * 2.0
-        x + np.zeros(2)
+        x + np.zeros(2, np.float32)
         x * np.float32(2)
         x.astype(sg.float64) * np.float64(2)
     assert all(y.dtype == sg.float64 for y in results)

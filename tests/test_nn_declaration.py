@@ -807,6 +807,7 @@ def test_a_gradient_of_none_leaves_its_variable(graph: Graph) -> None:
     assert "b/sgd/momentum_buffer" not in graph.variables
 
 
+@pytest.mark.filterwarnings("ignore::staticgrad.PromotionWarning")
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [

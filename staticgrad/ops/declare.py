@@ -6,18 +6,17 @@ Comes in: tensors, arrays and numbers. Goes out: tensors of one dtype, and the n
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from staticgrad import nest
-from staticgrad.errors import GraphError, PromotionWarning, user_source
-from staticgrad.graph import Node, Tensor, show_as
+from staticgrad.errors import GraphError
+from staticgrad.graph import Tensor, show_as
 from staticgrad.lifting import TensorLike, graph_of, lift, lift_all
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Namespace, Op
-from staticgrad.types import DTYPES, FLOATS, INTEGERS, bool_, float32, float64, is_floating, is_weak, takes
+from staticgrad.types import DTYPES, FLOATS, INTEGERS, bool_, float64, is_floating, takes
 
 # The dtypes that an elementwise op takes, as ``takes`` reads them; what becomes of the others when it is declared.
 Accepts: TypeAlias = tuple[np.dtype, ...]
@@ -64,14 +63,9 @@ def subtracted(o: Namespace, x: Tensor | None, y: Tensor | None) -> Tensor:
     return o.subtract(x, y) if x is not None and y is not None else added(o, x, None if y is None else o.negative(y))
 
 
-def operands(what: str, *values: object) -> tuple[Tensor, ...]:
-    """Lift operands to one dtype (NEP 50), and warn where a NumPy scalar raises a float32 tensor to float64."""
-    xs = lift_all(values, what=what)
-    if xs[0].dtype == float64 and any(_is_float32_tensor(v) for v in values):
-        culprits = [v for v in values if _strong_float64(v)]
-        if culprits and all(isinstance(v, np.generic | np.ndarray) and v.ndim == 0 for v in culprits):
-            _warn_of_promotion(what)
-    return xs
+def operands(what: str, *values: object, quiet: bool = False) -> tuple[Tensor, ...]:
+    """Lift operands to one dtype (NEP 50); ``quiet`` as for ``lift_all``."""
+    return lift_all(values, what=what, quiet=quiet)
 
 
 def shown_as(name: str | Callable[..., str]) -> Callable[[F], F]:
@@ -93,36 +87,13 @@ def shown_as(name: str | Callable[..., str]) -> Callable[[F], F]:
     return decorate
 
 
-def _is_float32_tensor(value: object) -> bool:
-    if isinstance(value, Node) and len(value.outputs) == 1:
-        value = value.outputs[0]
-    return isinstance(value, Tensor) and value.dtype == float32
-
-
-def _strong_float64(value: object) -> bool:
-    return not is_weak(value) and getattr(value, "dtype", None) == float64
-
-
-_warned: dict[str | tuple[str, type[Warning], int], int] = {}  # the lines that have been warned of
-
-
-def _warn_of_promotion(what: str) -> None:
-    source = user_source()
-    message = (
-        f"{what}: a float32 tensor is raised to float64 by a NumPy scalar"
-        f" (a Python float, or np.float32(...), keeps it float32){'' if source is None else f'; declared at {source}'}"
-    )
-    file, line = ("staticgrad", 1) if source is None else (source.file, source.line)
-    warnings.warn_explicit(message, PromotionWarning, file, line, registry=_warned)
-
-
-def accepted(what: str, accepts: Accepts, *values: object) -> tuple[Tensor, ...]:
-    """Operands of one dtype that the op takes.
+def accepted(what: str, accepts: Accepts, *values: object, quiet: bool = False) -> tuple[Tensor, ...]:
+    """Operands of one dtype that the op takes; ``quiet`` as for ``lift_all``.
 
     Raises:
         GraphError: the op is not defined for their dtype.
     """
-    xs = operands(what, *values)
+    xs = operands(what, *values, quiet=quiet)
     dtype = xs[0].dtype
     if takes(accepts, dtype):
         return xs

@@ -288,7 +288,7 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
         array([0, 2, 3])
     """
     o = FUNCTIONS
-    bounds, values = operands("searchsorted", x1, x2)
+    bounds, values = operands("searchsorted", x1, x2, quiet=True)
     if bounds.ndim != 1 or side not in ("left", "right"):
         raise GraphError(f'searchsorted: expected (n,) and side "left" or "right", actual {bounds.type} and {side!r}')
     if sorter is not None:
@@ -320,7 +320,7 @@ def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
         array([False,  True, False,  True])
     """
     o = FUNCTIONS
-    values, wanted = operands("isin", x1, x2)
+    values, wanted = operands("isin", x1, x2, quiet=True)
     pairs = o.equal(o.expand_dims(values, -1), o.reshape(wanted, (*(1 for _ in values.shape), wanted.size)))
     found = o.any(pairs, axis=-1)
     return o.logical_not(found) if invert else found

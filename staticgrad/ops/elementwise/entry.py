@@ -310,7 +310,7 @@ def binary(
     )  # fmt: skip
 
     def function(x1: TensorLike, x2: TensorLike) -> Tensor:
-        return declare(op, accepted(name, accepts, x1, x2))
+        return declare(op, accepted(name, accepts, x1, x2, quiet=result is not None))
 
     notes = f"Elementwise, with NumPy's broadcasting and promotion. {_NOTES[accepts]}"
     return publish(function, name, doc, notes.rstrip(), example)

@@ -7,8 +7,8 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
-from staticgrad.lifting import TensorLike, lift_all
-from staticgrad.ops.declare import FLOAT, floating, shown_as
+from staticgrad.lifting import TensorLike
+from staticgrad.ops.declare import FLOAT, shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.elementwise.entry import binary_cases, elementwise, scaled
 from staticgrad.ops.losses.reduction import (
@@ -18,6 +18,7 @@ from staticgrad.ops.losses.reduction import (
     declare_loss,
     elementwise_loss,
     elementwise_type,
+    loss_operands,
     reduced,
     reduced_reference,
     weighted,
@@ -161,7 +162,7 @@ def binary_cross_entropy_with_logits(
     what = "binary_cross_entropy_with_logits"
     attrs = BinaryLossAttributes(check_reduction(reduction, what), weight is not None, pos_weight is not None)
     extra = [w for w in (weight, pos_weight) if w is not None]
-    return declare_loss(BINARY_CROSS_ENTROPY_WITH_LOGITS, attrs, input, target, *extra)
+    return declare_loss(BINARY_CROSS_ENTROPY_WITH_LOGITS, attrs, loss_operands(what, input, target, *extra))
 
 
 @public
@@ -184,8 +185,7 @@ def binary_cross_entropy(
     """
     o, what = FUNCTIONS, "binary_cross_entropy"
     check_reduction(reduction, what)
-    operands = lift_all((input, target) if weight is None else (input, target, weight), what=what)
-    floating(operands[0], what)
+    operands = loss_operands(what, input, target, *([] if weight is None else [weight]))
 
     def compose(x: Tensor, t: Tensor, *weight: Tensor) -> Tensor:
         rows = x.graph.add(PROBABILITY_CROSS_ENTROPY, (x, t)).outputs[0]
@@ -256,14 +256,14 @@ def kl_div(input: TensorLike, target: TensorLike, reduction: str = "mean", log_t
     what = "kl_div"
     check_reduction(reduction, what, (*REDUCTIONS, "batchmean"))
     attrs = DivergenceAttributes("sum" if reduction == "batchmean" else reduction, bool(log_target))
+    operands = loss_operands(what, input, target)
     if reduction != "batchmean":
-        return declare_loss(KL_DIV, attrs, input, target)
-    operands = lift_all((input, target), what=what)
+        return declare_loss(KL_DIV, attrs, operands)
     if operands[0].ndim == 0:
         raise GraphError(f"{what}: reduction='batchmean' needs a batch axis, actual {operands[0].type}")
 
     def compose(x: Tensor, t: Tensor) -> Tensor:
         with x.graph:
-            return FUNCTIONS.divide(declare_loss(KL_DIV, attrs, x, t), count(FUNCTIONS, x, (0,)))
+            return FUNCTIONS.divide(declare_loss(KL_DIV, attrs, (x, t)), count(FUNCTIONS, x, (0,)))
 
     return rounded_once(compose, *operands)

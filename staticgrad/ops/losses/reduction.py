@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from staticgrad.errors import GraphError
+from staticgrad.errors import BroadcastWarning, GraphError, warn
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import floating
@@ -104,7 +104,28 @@ def elementwise_loss(
     )
 
 
-def declare_loss(op: Op, attrs: Reduced, *values: TensorLike) -> Tensor:
-    operands = lift_all(values, what=op.name)
-    floating(operands[0], op.name)
+def loss_operands(what: str, input: TensorLike, target: TensorLike, *weights: TensorLike) -> tuple[Tensor, ...]:
+    """The operands of a loss, lifted to one floating dtype. Warns where input and target are broadcast to another shape
+    than both have, unless one is a single number of shape (), and so is meant for every element.
+
+    Raises:
+        GraphError: the operands are not floating, or their shapes do not broadcast.
+    """
+    operands = lift_all((input, target, *weights), what=what)
+    x, t = operands[:2]
+    floating(x, what)
+    shape = broadcast_shapes([x.shape, t.shape], what)
+    sizes = [(*[1] * (len(shape) - y.ndim), *y.shape) for y in (x, t)]
+    if x.ndim and t.ndim and any((m == 1) != (n == 1) for m, n in zip(*sizes, strict=True)):
+        warn(
+            BroadcastWarning,
+            f"{what}: the input of shape {x.shape} and the target of shape {t.shape} are broadcast to {shape}, so that"
+            " elements are compared that do not belong together: reshape one to the shape of the other"
+            " (target.reshape(input.shape)), or if it is meant, say sg.broadcast_to(target, shape)",
+        )
+    return operands
+
+
+def declare_loss(op: Op, attrs: Reduced, operands: Sequence[Tensor]) -> Tensor:
+    """Declare the node of a loss."""
     return operands[0].graph.add(op, operands, attrs).outputs[0]

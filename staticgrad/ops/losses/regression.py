@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
-from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss, reduced
-from staticgrad.optable import FUNCTIONS, Array, Namespace, Range, public
+from staticgrad.ops.losses.reduction import check_reduction, declare_loss, elementwise_loss, loss_operands, reduced
+from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Range, public
 from staticgrad.types import number
 
 
@@ -77,28 +76,37 @@ HUBER_LOSS = elementwise_loss(
 
 
 def _weighted(
-    what: str,
-    loss: Callable[..., Tensor],
-    input: TensorLike,
-    target: TensorLike,
-    weight: TensorLike,
+    op: Op,
+    rows: LossAttributes | ThresholdLossAttributes,
+    operands: Sequence[Tensor],
     reduction: str,
     *,
     of_weights: bool,
 ) -> Tensor:
-    """Rows times their weights, reduced; the mean is over the weights' sum or the rows' number."""
-    o, operands = FUNCTIONS, lift_all((input, target, weight), what=what)
-    check_reduction(reduction, what)
+    """Rows, which the attributes ``rows`` leave as they are, times their weights, reduced; the mean is over the
+    weights' sum or the rows' number."""
+    o, what = FUNCTIONS, op.name
     if operands[2].shape != operands[0].shape:
         raise GraphError(f"{what}: expected weights of the input's type {operands[0].type}, actual {operands[2].type}")
 
     def compose(x: Tensor, t: Tensor, w: Tensor) -> Tensor:
-        rows = o.multiply(loss(x, t, "none"), w)
+        each = o.multiply(declare_loss(op, rows, (x, t)), w)
         if of_weights and reduction == "mean":
-            return o.divide(o.sum(rows), o.sum(w))
-        return reduced(o, rows, reduction)
+            return o.divide(o.sum(each), o.sum(w))
+        return reduced(o, each, reduction)
 
     return rounded_once(compose, *operands)
+
+
+def _loss_of_differences(
+    op: Op, input: TensorLike, target: TensorLike, reduction: str, weight: TensorLike | None
+) -> Tensor:
+    """A loss without further attributes."""
+    attrs = LossAttributes(check_reduction(reduction, op.name))
+    if weight is None:
+        return declare_loss(op, attrs, loss_operands(op.name, input, target))
+    operands = loss_operands(op.name, input, target, weight)
+    return _weighted(op, LossAttributes("none"), operands, reduction, of_weights=True)
 
 
 @public
@@ -119,9 +127,7 @@ def mse_loss(
         >>> sg.Session().run(sg.nn.mse_loss(x, [1.0, 2.0, 1.0], reduction="none"))
         array([0., 0., 9.], dtype=float32)
     """
-    if weight is not None:
-        return _weighted("mse_loss", mse_loss, input, target, weight, reduction, of_weights=True)
-    return declare_loss(MSE_LOSS, LossAttributes(check_reduction(reduction, "mse_loss")), input, target)
+    return _loss_of_differences(MSE_LOSS, input, target, reduction, weight)
 
 
 @public
@@ -138,9 +144,7 @@ def l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean", weig
         >>> sg.Session().run(sg.nn.l1_loss(x, [1.0, 2.0, 1.0], reduction="sum"))
         array(3., dtype=float32)
     """
-    if weight is not None:
-        return _weighted("l1_loss", l1_loss, input, target, weight, reduction, of_weights=True)
-    return declare_loss(L1_LOSS, LossAttributes(check_reduction(reduction, "l1_loss")), input, target)
+    return _loss_of_differences(L1_LOSS, input, target, reduction, weight)
 
 
 @public
@@ -167,10 +171,10 @@ def huber_loss(
     if not delta > 0:
         raise GraphError(f"huber_loss: delta={delta}: expected a positive number")
     attrs = ThresholdLossAttributes(check_reduction(reduction, "huber_loss"), delta)
-    if weight is not None:
-        rows = functools.partial(huber_loss, delta=delta)
-        return _weighted("huber_loss", rows, input, target, weight, reduction, of_weights=False)
-    return declare_loss(HUBER_LOSS, attrs, input, target)
+    if weight is None:
+        return declare_loss(HUBER_LOSS, attrs, loss_operands("huber_loss", input, target))
+    operands = loss_operands("huber_loss", input, target, weight)
+    return _weighted(HUBER_LOSS, ThresholdLossAttributes("none", delta), operands, reduction, of_weights=False)
 
 
 @public
@@ -190,5 +194,5 @@ def smooth_l1_loss(input: TensorLike, target: TensorLike, reduction: str = "mean
     check_reduction(reduction, "smooth_l1_loss")
     if beta == 0:
         return l1_loss(input, target, reduction)
-    operands = lift_all((input, target), what="smooth_l1_loss")
-    return rounded_once(lambda x, t: FUNCTIONS.divide(huber_loss(x, t, reduction, beta), beta), *operands)
+    attrs, operands = ThresholdLossAttributes(reduction, beta), loss_operands("smooth_l1_loss", input, target)
+    return rounded_once(lambda *xs: FUNCTIONS.divide(declare_loss(HUBER_LOSS, attrs, xs), beta), *operands)

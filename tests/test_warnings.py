@@ -1,0 +1,171 @@
+"""Warnings where something silent goes wrong: each fires once for the user's line, with the remedy, and nowhere else."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import staticgrad as sg
+from staticgrad.graph import Tensor
+
+
+@pytest.fixture(autouse=True)
+def own_graph() -> Iterator[None]:
+    with sg.Graph():
+        yield
+
+
+def caught(category: type[Warning], make: Callable[[], object]) -> list[warnings.WarningMessage]:
+    """The warnings of a class that a function causes where the user has set no filter."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        make()
+    return [w for w in found if issubclass(w.category, category)]
+
+
+def is_at(warning: warnings.WarningMessage, text: str) -> bool:
+    """Whether a warning's location is a line of this file that contains ``text``."""
+    with open(__file__, encoding="utf-8") as lines:
+        return warning.filename == __file__ and text in lines.read().splitlines()[warning.lineno - 1]
+
+
+def test_every_warning_is_exported_and_has_one_base() -> None:
+    import staticgrad.errors
+
+    classes = [c for c in vars(staticgrad.errors).values() if inspect.isclass(c) and issubclass(c, Warning)]
+    assert {c.__name__ for c in classes} <= {*sg.__all__}
+    assert all(issubclass(c, sg.StaticGradWarning) and issubclass(c, UserWarning) for c in classes)
+
+
+def test_a_filter_by_module_finds_the_user_s_module() -> None:
+    x = sg.placeholder((3,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=sg.PromotionWarning, module=__name__)
+        x * np.ones(3)
+
+
+# -- promotion --------------------------------------------------------------------------------------------------------
+
+
+def of(dtype: Any, shape: tuple[int, ...] = (3,)) -> Tensor:
+    return sg.placeholder(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: of(sg.float32) * np.ones(3), "multiply: float32 (tensor) and float64 (NumPy array)"),
+        (lambda: np.ones(3) + of(sg.float32), "add: float32 (tensor) and float64 (NumPy array)"),
+        (lambda: of(sg.float32) @ np.ones((3, 2)), "matmul: float32 (tensor) and float64 (NumPy array)"),
+        (lambda: sg.nn.linear(of(sg.float32), np.ones((2, 3))), "linear: float32 (tensor) and float64 (NumPy array)"),
+        (lambda: of(sg.float32) + of(sg.float64), ".astype(sg.float32) of the tensor keeps float32"),
+        (lambda: of(sg.float16) + of(sg.float64), "float16 (tensor) and float64 (tensor)"),
+        (lambda: of(sg.float32) + np.float64(1), "a Python float keeps float32"),
+        (lambda: of(sg.float32) / of(sg.int64), "divide: float32 (tensor) and int64 (tensor)"),
+        (lambda: of(sg.float32) * np.arange(3, dtype=np.int32), "float32 (tensor) and int32 (NumPy array)"),
+        (lambda: of(sg.int64) * np.ones(3, np.float32), "float32 (NumPy array) and int64 (tensor)"),
+        (lambda: sg.where(of(sg.bool), of(sg.float32), np.zeros(3)), "where: float32 (tensor)"),
+        (lambda: sg.concat([of(sg.float32), of(sg.float64)]), "concat: float32 (tensor)"),
+        (lambda: sg.nn.mse_loss(of(sg.float32), np.zeros(3)), "mse_loss: float32 (tensor)"),
+    ],
+)  # fmt: skip
+def test_raising_a_short_float_to_float64_warns(make: Callable[[], Tensor], text: str) -> None:
+    found = caught(sg.PromotionWarning, make)
+    assert [text in str(w.message) and ".astype(sg.float64)" in str(w.message) for w in found] == [True]
+    assert found[0].filename == __file__
+
+
+def test_promotion_warns_once_for_a_line() -> None:
+    def declare() -> None:
+        x = of(sg.float32)
+        for _ in range(3):
+            x * np.ones(3)  # a line of its own
+
+    found = caught(sg.PromotionWarning, declare)
+    assert len(found) == 1
+    assert is_at(found[0], "a line of its own")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: of(sg.float32) * 2.0 + 1,
+        lambda: of(sg.float32) * np.float32(2) + np.ones(3, np.float32),
+        lambda: of(sg.float32) * [0.5, 1.0, 2.0],
+        lambda: of(sg.float32).astype(sg.float64) * np.ones(3),
+        lambda: of(sg.float32) * of(sg.int64).astype(sg.float64),
+        lambda: of(sg.float32) * of(sg.int16),
+        lambda: of(sg.float32) < np.ones(3),
+        lambda: sg.isin(of(sg.float32), np.ones(3)),
+        lambda: of(sg.float64) * np.ones(3, np.float32) + np.float32(2),
+        lambda: of(sg.int64) * np.ones(3) / 2,
+        lambda: of(sg.int64) / of(sg.int32),
+        lambda: sg.sum(sg.placeholder((None,))) / sg.placeholder((None,)).shape[0],
+    ],
+)
+def test_promotion_that_is_meant_or_none_does_not_warn(make: Callable[[], Tensor]) -> None:
+    assert not caught(sg.PromotionWarning, make)
+
+
+def test_what_is_derived_or_updated_does_not_warn_of_promotion() -> None:
+    def declare() -> None:
+        w = sg.Variable(np.ones(3, np.float32))
+        for optimizer in (sg.optim.Adam(), sg.optim.SGD(0.1, momentum=0.9), sg.optim.RMSprop(), sg.optim.Lion()):
+            optimizer.minimize(sg.sum((w.astype(sg.float64) * np.ones(3)).astype(sg.float32)))
+        mixed = sg.sum(w.astype(sg.float64) * np.arange(3) + w.astype(sg.float64))
+        sg.hessian(mixed, w)
+
+    assert len(caught(sg.PromotionWarning, declare)) == 0
+
+
+# -- broadcasting -----------------------------------------------------------------------------------------------------
+
+LOSSES = (
+    sg.nn.mse_loss, sg.nn.l1_loss, sg.nn.huber_loss, sg.nn.smooth_l1_loss, sg.nn.kl_div, sg.nn.binary_cross_entropy,
+    sg.nn.binary_cross_entropy_with_logits,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+@pytest.mark.parametrize("shapes", [((4, 1), (4,)), ((4,), (4, 1)), ((5, 4), (4,)), ((5, 4), (5, 1))])
+def test_a_loss_of_two_shapes_warns(loss: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...]) -> None:
+    x, t = (sg.placeholder(shape) for shape in shapes)
+
+    def declare() -> None:
+        for _ in range(2):
+            loss(x, t)  # once
+
+    (found,) = caught(sg.BroadcastWarning, declare)
+    assert is_at(found, "loss(x, t)  # once")
+    assert f"{loss.__name__}: the input of shape {x.shape} and the target of shape {t.shape}" in str(found.message)
+    assert "target.reshape(input.shape)" in str(found.message)
+
+
+def test_a_loss_of_two_shapes_with_a_weight_or_a_free_size_warns() -> None:
+    n = sg.dim("n")
+    x, t, w = of("f4", (4, 1)), of("f4", (4,)), of("f4", (4, 1))
+    assert len(caught(sg.BroadcastWarning, lambda: sg.nn.huber_loss(x, t, weight=w))) == 1
+    x, t = sg.placeholder((n, 1)), sg.placeholder((n,))
+    assert len(caught(sg.BroadcastWarning, lambda: sg.nn.mse_loss(x, t))) == 1
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_a_loss_of_equal_shapes_or_against_a_number_does_not_warn(loss: Callable[..., Tensor]) -> None:
+    def declare() -> None:
+        n = sg.dim("n")
+        for shape in ((), (4,), (4, 1), (1, 4), (n, 3), (n, 1), (None,)):
+            x = sg.placeholder(shape)
+            loss(x, sg.placeholder(shape))
+            loss(x, 0.5)
+            loss(x, sg.constant(0.5))
+        loss(sg.placeholder((1, 4)), sg.placeholder((4,)))
+        loss(sg.placeholder((4, 4)), sg.broadcast_to(sg.placeholder((4,)), (4, 4)))
+
+    assert not caught(sg.BroadcastWarning, declare)
