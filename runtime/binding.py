@@ -35,6 +35,8 @@ def as_array(x: Tensor, value: Any) -> Array:
         array = _cast(x, value)
     elif is_weak(value) or isinstance(value, (list, tuple)):
         array = _from_python(x, value)
+    elif isinstance(value, np.generic):
+        array = _from_python(x, value.item())  # np.mean gives one where a Python program has a float
     else:
         array = _cast(x, _import(x, value))
     _check_shape(x, array)
@@ -105,12 +107,23 @@ def _from_python(x: Tensor, value: Any) -> Array:
             raise FeedError(
                 f"feed of {x.name!r}: expected {x.dtype}, actual {raw.dtype if known else repr(value)}", source=x.source
             )
+        if raw.ndim == 0 and wanted == "f" and known:
+            return _as_float(x, raw)
         same = raw.dtype == x.dtype or kind == wanted == "f"
         return raw.astype(x.dtype, copy=False) if same else np.asarray(value, x.dtype)
     except (ValueError, OverflowError, TypeError) as error:
         if isinstance(error, FeedError):
             raise
         raise FeedError(f"feed of {x.name!r}: {error}", source=x.source) from error
+
+
+def _as_float(x: Tensor, number: Array) -> Array:
+    """One number in a floating dtype, which may be shorter than its own."""
+    with np.errstate(over="ignore"):
+        array = number.astype(x.dtype, copy=False)
+    if np.isfinite(number) and not np.isfinite(array):
+        raise FeedError(f"feed of {x.name!r}: {number} is out of range for {x.dtype}", source=x.source)
+    return array
 
 
 def _check_shape(x: Tensor, array: Array) -> None:

@@ -548,3 +548,70 @@ def test_one_session_in_many_threads(g: sg.Graph) -> None:
 def test_options_that_are_no_numbers_of_theirs_are_refused(g: sg.Graph, options: dict[str, Any]) -> None:
     with pytest.raises(sg.StaticGradError, match="int of"):
         sg.Session(g, **options)
+
+
+# -- NumPy scalars ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (sg.float32, np.mean([0.1, 0.3]), np.float32(0.2)),
+        (sg.float32, np.float64(0.1), np.float32(0.1)),
+        (sg.float64, np.float32(0.1), np.float64(np.float32(0.1))),
+        (sg.float32, np.float64("inf"), np.inf),
+        (sg.float32, np.int64(3), 3.0),
+        (sg.float16, np.float64(0.5), 0.5),
+        (sg.int32, np.int64(7), 7),
+        (sg.uint8, np.int64(200), 200),
+        (sg.int32, np.bool_(True), 1),
+        (sg.bool, np.bool_(True), True),
+    ],
+)
+def test_numpy_scalars_are_fed_as_python_numbers(dtype: Any, value: Any, expected: Any) -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((), dtype)
+        y = sg.identity(x)
+    sess = sg.Session(g)
+    exe = sess.compile(y, [x])
+    for result in (sess.run(y, {x: value}), exe(value), exe(value)):
+        assert result.dtype == dtype
+        assert result == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "text"),
+    [
+        (sg.int32, np.float64(1.0), "expected int32"),
+        (sg.int32, np.int64(2**40), "out of bounds"),
+        (sg.uint8, np.int32(-1), "out of bounds"),
+        (sg.bool, np.int64(1), "expected bool"),
+        (sg.float32, np.complex64(1), "expected float32"),
+        (sg.float32, np.float64(1e300), "out of range for float32"),
+        (sg.float32, 1e300, "out of range for float32"),
+        (sg.float32, np.str_("1"), "expected float32"),
+        (sg.float32, np.array(0.1), "does not cast to it safely"),
+    ],
+)
+def test_numpy_scalars_of_another_kind_or_out_of_range_are_refused(dtype: Any, value: Any, text: str) -> None:
+    with sg.Graph() as g:
+        x = sg.placeholder((), dtype)
+        y = sg.identity(x)
+    sess = sg.Session(g)
+    exe = sess.compile(y, [x])
+    for call in (lambda: sess.run(y, {x: value}), lambda: exe(value)):
+        with pytest.raises(sg.FeedError, match=text):
+            call()
+
+
+def test_variables_tapes_and_gradients_take_numpy_scalars() -> None:
+    with sg.Graph() as g:
+        w = sg.Variable(0.0)
+        x = sg.placeholder(())
+        y = w * x
+    sess = sg.Session(g)
+    sess.set(w, np.float64(0.5))
+    with sess.forward(y, {x: np.float64(3.0)}) as tape:
+        assert tape[y] == 1.5
+        tape.backward(y, np.float64(2.0))
+    assert sess.grad(w) == 6.0
