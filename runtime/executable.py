@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad import config, hints, nest
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import FeedError, StaticGradError
+from staticgrad.errors import FeedError, StaticGradError, refuse_copies
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
@@ -70,6 +70,10 @@ class Executable(vectorcall.Forwarding):
         "__call__", "__weakref__", "_autotune", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places",
         "_plain", "_planning_seconds", "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
     )  # fmt: skip
+
+    __reduce_ex__ = refuse_copies(
+        "an executable", "compile it again: compiled programs are kept on disk (sess.compile)"
+    )
 
     def __init__(
         self,

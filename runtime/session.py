@@ -16,7 +16,7 @@ import numpy as np
 from staticgrad import config, hints
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.collection import importing
-from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError
+from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError, refuse_copies
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
@@ -75,6 +75,12 @@ class Session:
         ...     sess.run(sg.sum(w * x), {x: [10.0, 100.0]})
         array(210., dtype=float32)
     """
+
+    __reduce_ex__ = refuse_copies(
+        "a session",
+        "make another one on the graph, and take the variables over by sess.save and sess.restore, or with"
+        " module.state_dict(sess)",
+    )
 
     @boundary
     def __init__(

@@ -26,7 +26,7 @@ from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
-from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError
+from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.optable import Array
@@ -243,6 +243,8 @@ class Tape:
         "_values",
         "_writes",
     )  # fmt: skip
+
+    __reduce_ex__ = refuse_copies("a tape", "run sess.forward again, or keep the values of its outputs (tape[output])")
 
     def __init__(
         self, session: Session, programs: TapePrograms, arrays: Sequence[Array], order: Order | None = None

@@ -13,8 +13,9 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any, NoReturn
 
 from staticgrad.frozen import frozen
 
@@ -129,6 +130,26 @@ class StaticGradError(Exception):
         self.message = message
         self.source = source
         super().__init__(message if source is None else f"{message}\n  declared at {source}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, vars(self).copy())
+
+
+def _restored(kind: type[StaticGradError], args: tuple[object, ...], state: dict[str, Any]) -> StaticGradError:
+    """An error that was pickled, as it was: no line is added to its message."""
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+def refuse_copies(what: str, instead: str) -> Callable[[Any, Any], NoReturn]:
+    """A method ``__reduce_ex__`` for what can be neither copied nor pickled; ``instead`` says what to do."""
+
+    def __reduce_ex__(self: object, _: object) -> NoReturn:
+        raise TypeError(f"{what} can be neither copied nor pickled: {instead}")
+
+    return __reduce_ex__
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ import numpy as np
 
 from staticgrad import hints, numpy_calls
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import GraphError, SourceLine, at_source, called_for, user_source
+from staticgrad.errors import GraphError, SourceLine, at_source, called_for, refuse_copies, user_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from staticgrad.naming import Origin, Place, Unnamed
 
 Hook = Callable[["Tensor"], "Tensor | None"]
+COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
 _NUMBERED = re.compile(r"_\d+$")
 
 
@@ -88,6 +89,8 @@ class Node:
         if self.graph.unsettled:
             _ = self.graph.variables  # works their names out
         return self._name
+
+    __reduce_ex__ = refuse_copies("an op of a graph", "str(graph) is the graph as text, and sg.parse makes one of it")
 
     @property
     def before(self) -> list[Node]:
@@ -285,6 +288,16 @@ class Tensor:
         self._requires = False  # set by requires_grad_, which makes the tensor a leaf
         self._hooks: dict[int, Hook] = {}
         self._accumulation_hooks: dict[int, AccumulationHook] | None = None  # few tensors have one
+
+    __reduce_ex__ = refuse_copies(
+        "a tensor",
+        "it stands for a value that a session computes; keep values (sess.run, sess.save, module.state_dict(sess)), or"
+        " the graph as text (str(graph), sg.parse)",
+    )
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
+        copier: Callable[[Tensor], Tensor] | None = memo.get(COPIER)  # of the module that holds this tensor
+        return self.__reduce_ex__(4) if copier is None else copier(self)
 
     # -- what it is ---------------------------------------------------------------------------------------------
 
@@ -855,6 +868,7 @@ class Graph:
         array([10., 20.], dtype=float32)
     """
 
+    __reduce_ex__ = refuse_copies("a graph", "str(graph) is its text, and sg.parse makes another graph of that")
     keeps_gradients = True  # whether the gradients that its tensors retain can be read
 
     def __init__(self) -> None:

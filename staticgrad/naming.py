@@ -84,8 +84,10 @@ class Holder:
         super().__delattr__(name)
         self._release(before, name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self).copy()  # what holds it does not hold its copy
+    def __copy__(self) -> Self:
+        new = type(self).__new__(type(self))
+        vars(new).update(vars(self))  # what holds it does not hold its copy
+        return new
 
     def _release(self, value: object, name: str) -> None:
         homes = _homes_of(value)

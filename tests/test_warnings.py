@@ -1,9 +1,8 @@
-"""Warnings where something silent goes wrong: each fires once for the user's line, with the remedy, and nowhere else."""
+"""Warnings where something silent goes wrong: each once for the user's line, with the remedy, and nowhere else."""
 
 from __future__ import annotations
 
 import inspect
-import pickle
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -8,6 +8,7 @@ buffer; an optimizer trains those that require a gradient when it is asked. Name
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, Self
 
@@ -15,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import FormatError
-from staticgrad.graph import Tensor, in_module
+from staticgrad.errors import FormatError, refuse_copies
+from staticgrad.graph import COPIER, Tensor, in_module
 from staticgrad.naming import Holder, Unmatched, match
 from staticgrad.ops.neural.batch_norm import is_variable
-from staticgrad.ops.variables import Variable
+from staticgrad.ops.variables import Variable, another
 from staticgrad.optable import Array
 from staticgrad.types import DTypeLike
 
@@ -58,6 +59,30 @@ class Module(Holder):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Declare the module's ops."""
         raise TypeError(f"{type(self).__name__} does not define forward")
+
+    __reduce_ex__ = refuse_copies(
+        "a module",
+        "copy.deepcopy(module) makes another one in its graph; keep values by module.state_dict(sess) or sess.save",
+    )
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
+        """An independent module with variables of its own in the same graph, also of the modules that it holds.
+
+        What it holds more than once, it holds once in the copy, too. Variables have the types and initializers of
+        the original's, and names of their own; values that a session has are not copied:
+        ``new.load_state_dict(sess, module.state_dict(sess))`` does that. Tensors that are no variables are shared.
+        """
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        is_outermost = COPIER not in memo
+        memo[COPIER] = _copied
+        try:
+            for name, value in vars(self).items():
+                setattr(new, name, copy.deepcopy(value, memo))
+        finally:
+            if is_outermost:
+                del memo[COPIER]
+        return new
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -266,6 +291,11 @@ class Module(Holder):
         lines = [f"({name}): {child!r}".replace("\n", "\n  ") for name, child in self.named_children()]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
+
+
+def _copied(x: Tensor) -> Tensor:
+    """What a copy of a module holds where the module holds ``x``."""
+    return another(x) if is_variable(x) else x
 
 
 def parameter(initial: Any, shape: tuple[int, ...], dtype: DTypeLike, *, trainable: bool = True) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -94,6 +94,19 @@ def Variable(
     if trains:
         x.requires_grad_()
     return x
+
+
+def another(variable: Tensor) -> Tensor:
+    """A new variable like ``variable``, in its graph: same type and first value, and no name of its own."""
+    attrs: VariableAttributes = variable.op.attrs
+    value: Any = attrs.initial.value if isinstance(attrs.initial, Fixed) else attrs.initial
+    with variable.graph:
+        new = Variable(
+            getattr(value, "initializer", value), shape=attrs.shape, dtype=attrs.dtype, trainable=attrs.trainable
+        )
+    if new.requires_grad != variable.requires_grad:
+        new.requires_grad_(variable.requires_grad)
+    return new
 
 
 def _attributes(

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from staticgrad import init
 from staticgrad.boundary import boundary
 from staticgrad.collection import importing
-from staticgrad.errors import GraphError, called_for
+from staticgrad.errors import GraphError, called_for, refuse_copies
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
 from staticgrad.hints import answer
 from staticgrad.lifting import lift
@@ -126,6 +126,7 @@ class Optimizer:
     """
 
     name: ClassVar[str] = "optimizer"
+    __reduce_ex__ = refuse_copies("an optimizer", "make another one; its state is kept by sess.save")
 
     def __init__(self, lr: LearningRate, groups: Sequence[Mapping[str, Any]] = (), **options: Any) -> None:
         if not isinstance(lr, Tensor) and not callable(lr):
