@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.tape import Tape, TapePrograms
+    from staticgrad.warned import Growth
 
 PRECISIONS = ("highest",)
 
@@ -116,6 +117,8 @@ class Session:
         self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
+        self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
+        self.graph.looked_up.add(self._executables)
 
     @property
     def seed(self) -> int:
@@ -205,6 +208,7 @@ class Session:
             if executable is None:
                 self.check_open()
                 tensors = tuple(self._check_feeds(feeds))
+                self._look_at(leaves_of(fetches), tensors)
                 executable = Executable(self, fetches, leaves_of(fetches), tensors)
                 self._executables.put(key, executable)
             return executable(*fed.values())
@@ -277,6 +281,7 @@ class Session:
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
+        self._look_at(leaves, tensors)
         executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget, autotune)
         executable.prepare(shapes)
         return executable
@@ -293,6 +298,13 @@ class Session:
         if not fits:
             raise FeedError(f"{x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {sizes}", source=x.source)
         return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
+
+    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> None:
+        """Warn of what a program that is new would silently do."""
+        from staticgrad.warned import check_growth, check_program
+
+        check_growth(self.graph, self._growths)
+        check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -477,6 +489,7 @@ class Session:
         key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
+            self._look_at(leaves, tuple(fed))
 
             def planned() -> TapePrograms:
                 known = self._tapes.get(key)

@@ -165,6 +165,10 @@ class Store:
         """The number of the last write that changed the variable; 0 where there was none."""
         return int(self.version_word(key)[0])
 
+    def is_written(self, key: str) -> bool:
+        """Whether a variable was written; one that was not used yet is not made for that."""
+        return key in self._versions and self.version(key) > 0
+
     def version_word(self, key: str) -> Array:
         """The version's own memory."""
         self.array(key)

@@ -326,6 +326,18 @@ class BroadcastWarning(StaticGradWarning):
     """
 
 
+class ModeWarning(StaticGradWarning):
+    """A program is made of what a module declared in one mode, though the module has been switched to the other."""
+
+
+class GrowthWarning(StaticGradWarning):
+    """The same ops are declared anew before each run, so that each compiles another program."""
+
+
+class DuplicateLayerWarning(StaticGradWarning):
+    """A program reads the weights of a layer that nothing trains, and those of an equal one are trained."""
+
+
 def warn(category: type[StaticGradWarning], message: str) -> None:
     """Warn at the user's line that is running, unless what is declared there is derived from another declaration."""
     frame = _user_frame()

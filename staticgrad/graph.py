@@ -15,6 +15,7 @@ import functools
 import inspect
 import re
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
 
@@ -31,6 +32,7 @@ from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floatin
 
 if TYPE_CHECKING:
     from staticgrad.naming import Origin, Place, Unnamed
+    from staticgrad.warned import Call
 
 Hook = Callable[["Tensor"], "Tensor | None"]
 COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
@@ -884,6 +886,8 @@ class Graph:
         # What optimizers declare once for all their updates: learning rates that follow the runs, and their count. A
         # backward in which hooks update declares it again, once: it is of that run, not of the forward's.
         self.shared_by_updates: set[Node] = set()
+        self.calls: list[Call] = []  # of modules
+        self.looked_up: weakref.WeakSet[Lookup] = weakref.WeakSet()  # by which sessions know a program at once
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
         self._lock = reentrant_lock()
@@ -1130,6 +1134,14 @@ class Derivation(Graph):
         """Whether what is declared for ``graph`` goes here."""
         base = self.base
         return base is graph or (isinstance(base, Derivation) and base.continues(graph))
+
+
+class Lookup(Protocol):
+    """What is known of calls, to be forgotten when they have to be looked at anew."""
+
+    def clear(self) -> None: ...
+
+    def __hash__(self) -> int: ...
 
 
 class Computation(Protocol):

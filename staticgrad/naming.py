@@ -100,7 +100,7 @@ class Place:
     """What is known of a holder, also when it is gone: its kind, the user's line that made it, and what holds it. What
     it holds keeps this, not the holder itself."""
 
-    __slots__ = ("holder", "homes", "kind", "source")
+    __slots__ = ("__weakref__", "holder", "homes", "kind", "source")
 
     def __init__(self, holder: Holder) -> None:
         self.holder = weakref.ref(holder, _note_end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
@@ -168,3 +169,209 @@ def test_a_loss_of_equal_shapes_or_against_a_number_does_not_warn(loss: Callable
         loss(sg.placeholder((4, 4)), sg.broadcast_to(sg.placeholder((4,)), (4, 4)))
 
     assert not caught(sg.BroadcastWarning, declare)
+
+
+# -- modes ------------------------------------------------------------------------------------------------------------
+
+
+def dropping() -> sg.nn.Sequential:
+    return sg.nn.Sequential(sg.nn.Linear(4, 4), sg.nn.Dropout(0.5), sg.nn.Linear(4, 1))
+
+
+ROWS = np.ones((2, 4), np.float32)
+
+
+def training_ops(net: sg.nn.Module) -> tuple[Tensor, Tensor, Any]:
+    x = sg.placeholder((2, 4))
+    y = net(x)
+    return x, y, sg.optim.SGD(0.1).minimize(sg.sum(y))
+
+
+@pytest.mark.parametrize("call", ["run", "compile", "forward"])
+@pytest.mark.parametrize("known", [False, True], ids=["new", "run before"])
+def test_running_training_ops_after_eval_warns(call: str, known: bool) -> None:
+    net = dropping()
+    x, y, train = training_ops(net)
+    sess = sg.Session()
+
+    def run() -> None:
+        sess.run(train, {x: ROWS})
+        if known:
+            sess.run(y, {x: ROWS})
+        net.eval()
+        for _ in range(2):
+            if call == "run":
+                sess.run(y, {x: ROWS})  # too late
+            elif call == "compile":
+                sess.compile(y, [x])  # too late
+            else:
+                sess.forward(y, {x: ROWS})  # too late
+
+    (found,) = caught(sg.ModeWarning, run)
+    assert is_at(found, "# too late")
+    text = str(found.message)
+    assert "Sequential (Dropout in it), made at" in text
+    assert "declared in training mode, and is in evaluation mode now" in text
+    assert "Call the module once more after eval()" in text
+
+
+def test_training_what_was_declared_in_eval_mode_warns_after_train() -> None:
+    net = dropping().eval()
+    x, _, train = training_ops(net)
+    (found,) = caught(sg.ModeWarning, lambda: (net.train(), sg.Session().run(train, {x: ROWS})))
+    assert "declared in evaluation mode, and is in training mode now" in str(found.message)
+
+
+def test_a_module_of_the_user_s_that_looks_at_its_mode_warns_too() -> None:
+    class Noisy(sg.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + sg.random.normal((2, 4)) if self.training else x * 1.0
+
+    net = Noisy()
+    x = sg.placeholder((2, 4))
+    y = net(x)
+    (found,) = caught(sg.ModeWarning, lambda: (net.eval(), sg.Session().run(y, {x: ROWS})))
+    assert str(found.message).startswith("Noisy, made at")
+
+
+def test_both_modes_declared_run_in_any_order_do_not_warn() -> None:
+    def run() -> None:
+        net = sg.nn.Sequential(dropping(), sg.nn.BatchNorm1d(1))
+        x, y, train = training_ops(net)
+        sess = sg.Session()
+        sess.run(train, {x: ROWS})
+        net.eval()
+        z = net(x)
+        for mode in (True, False):
+            net.train(mode)
+            sess.run([y, train], {x: ROWS})
+            sess.run(z, {x: ROWS})
+            sess.run([y, z], {x: ROWS})
+
+    assert not caught(sg.ModeWarning, run)
+
+
+def test_a_mode_that_is_put_back_or_changes_nothing_does_not_warn() -> None:
+    def run() -> None:
+        x, sess = sg.placeholder((2, 4)), sg.Session()
+        net = dropping().eval()
+        y = net(x)
+        net.train()  # as a function that predicts puts it back
+        sess.run(y, {x: ROWS})
+        net = dropping().eval().train()
+        y = net(x)
+        net.eval()
+        sess.run(y, {x: ROWS})
+        plain = sg.nn.Sequential(sg.nn.Linear(4, 4), sg.nn.Dropout(0.0), sg.nn.LSTM(4, 4), sg.nn.ReLU())
+        y = plain[3](plain[1](plain[0](x)))
+        plain.eval()
+        sess.run(y, {x: ROWS})
+        frozen = sg.nn.Sequential(sg.nn.BatchNorm1d(4), sg.nn.Dropout(0.1))
+        frozen[0].eval()
+        sess.run(frozen(x), {x: ROWS})
+        other = dropping()
+        other(x)
+        other.eval()
+        sess.run(frozen(x), {x: ROWS})  # which reads nothing of the other
+
+    assert not caught(sg.ModeWarning, run)
+
+
+# -- growth -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["run", "compile", "forward"])
+def test_ops_declared_in_a_loop_of_runs_warn_at_the_third_growth(call: str) -> None:
+    x = sg.placeholder((2,), requires_grad=True)
+    sess = sg.Session()
+
+    def run(times: int) -> None:
+        for number in range(times):
+            y = x + float(number)  # the newest
+            if call == "run":
+                sess.run(y, {x: [0.0, 1.0]})  # again
+            elif call == "compile":
+                sess.compile(y, [x])  # again
+            else:
+                sess.forward(y, {x: [0.0, 1.0]})  # again
+
+    assert not caught(sg.GrowthWarning, lambda: run(3))
+    (found,) = caught(sg.GrowthWarning, lambda: run(9))
+    assert is_at(found, "# again")
+    text = str(found.message)
+    assert "y = x + float(number)  # the newest" in text
+    assert "before the loop" in text
+    assert "graph.finalize()" in text
+
+
+def test_declaring_between_runs_does_not_warn_of_growth() -> None:
+    x = sg.placeholder((2,))
+
+    def show(sess: sg.Session, y: Tensor) -> None:
+        sess.run(y, {x: [0.0, 1.0]})
+
+    def run() -> None:
+        sess = sg.Session()
+        show(sess, x + 1)
+        show(sess, x + 1)
+        show(sess, x + 1)
+        show(sess, x + 1)
+        show(sess, x + 1)
+        for size in range(1, 9):
+            show(sess, sg.sum(sg.Variable(np.zeros((size, 2), np.float32)) + x))
+        for _ in range(9):
+            show(sg.Session(), x + 1)
+        y = x * 2
+        for size in (1, 2, 3, 4, 5, 6):
+            sess.run([y] * size, {x: [0.0, 1.0]})
+
+    assert not caught(sg.GrowthWarning, run)
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_layer_made_again_for_evaluation_warns() -> None:
+    def net(x: Tensor) -> Tensor:
+        h = sg.nn.relu(sg.nn.Linear(4, 3)(x))
+        return sg.nn.Linear(3, 1)(h)  # made here
+
+    def run() -> None:
+        x = sg.placeholder((2, 4))
+        train = sg.optim.SGD(0.1).minimize(sg.sum(net(x)))
+        y = net(x)
+        sess = sg.Session()
+        sess.run(train, {x: ROWS})
+        sess.run(y, {x: ROWS})  # the other weights
+
+    found = caught(sg.DuplicateLayerWarning, run)
+    assert len(found) == 2  # one for each layer
+    assert all(is_at(w, "# the other weights") for w in found)
+    assert any("# made here" in str(w.message) and "call it twice" in str(w.message) for w in found)
+
+
+def test_layers_that_are_meant_to_be_several_do_not_warn() -> None:
+    def tower(x: Tensor) -> Tensor:
+        return sg.nn.Linear(4, 4)(x)
+
+    def run() -> None:
+        x, sess = sg.placeholder((2, 4)), sg.Session()
+        h = x
+        for _ in range(3):
+            h = tower(h)
+        heads = [sg.nn.Linear(4, 1)(tower(tower(h))) for _ in range(2)]
+        train = sg.optim.SGD(0.1).minimize(sg.sum(sg.concat(heads)))
+        sess.run(train, {x: ROWS})
+        for head in heads:
+            sess.run(head, {x: ROWS})
+        first, second = tower(x), tower(x)  # trained each by its own op
+        for y in (first, second):
+            sess.run(sg.optim.SGD(0.1).minimize(sg.sum(y)), {x: ROWS})
+        sess.run(second, {x: ROWS})
+        layer = sg.nn.Linear(4, 1)
+        target = copy.deepcopy(layer)
+        sess.run(sg.optim.SGD(0.1).minimize(sg.sum(layer(x))), {x: ROWS})
+        target.load_state_dict(sess, layer.state_dict(sess))
+        sess.run(target(x), {x: ROWS})
+
+    assert not caught(sg.DuplicateLayerWarning, run)

@@ -19,6 +19,7 @@ from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FormatError, refuse_copies
 from staticgrad.graph import COPIER, Tensor, in_module
 from staticgrad.naming import Holder, Unmatched, match
+from staticgrad.nn import calls
 from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable, another
 from staticgrad.optable import Array
@@ -54,7 +55,18 @@ class Module(Holder):
         ['scale', 'inner.weight', 'inner.bias']
     """
 
-    training: bool = True
+    @property
+    def training(self) -> bool:
+        """Whether what is declared next is for training: dropout drops, batch norm uses the batch's statistics."""
+        mode = bool(vars(self).get("training", True))
+        calls.note_read(self, mode)
+        return mode
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        before, vars(self)["training"] = vars(self).get("training", True), bool(mode)
+        if before != bool(mode):
+            calls.note_switch(self, bool(mode))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Declare the module's ops."""
@@ -87,7 +99,7 @@ class Module(Holder):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             with in_module(self._holder_place):
-                return self.forward(*args, **kwargs)
+                return calls.call(self, args, kwargs)
         except Exception as error:
             end_at_user(error, self.forward)
             raise

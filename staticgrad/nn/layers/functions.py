@@ -31,7 +31,7 @@ class Dropout(Module):
         self.p = probability(p, "Dropout: p")
 
     def forward(self, input: TensorLike) -> Tensor:
-        return F.dropout(input, self.p, self.training)
+        return F.dropout(input, self.p, self.p > 0 and self.training)
 
     def extra_repr(self) -> str:
         return repr_of(p=self.p)

@@ -47,9 +47,9 @@ class _BatchNorm(Module):
         x = lift(input)
         if x.ndim not in self.ranks:
             raise GraphError(f"{type(self).__name__}: expected an input of {self.ranks} dimensions, actual {x.type}")
-        if self.training and self.num_batches_tracked is not None:
+        if self.num_batches_tracked is not None and self.training:
             return self._train(x, self.num_batches_tracked)
-        own = self.training or self.running_mean is None  # without running statistics the batch's own always serve
+        own = self.running_mean is None or self.training  # without running statistics the batch's own always serve
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, own, 0.0, self.eps)
 
     def _train(self, x: Tensor, counter: Tensor) -> Tensor:

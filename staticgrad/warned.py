@@ -1,0 +1,211 @@
+"""What is warned of when a program is made: it would run, and silently do something else than was meant.
+
+    mode       a module was declared in training mode, then switched, and not declared again
+    layer      a program reads weights that nothing trains, while those of an equal layer, made by the same line, are
+    growth     the same call of the program declares the same ops anew and runs them, again and again
+
+All of it is looked for where a session makes a program, and costs nothing where it has one.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning, SourceLine, warn
+from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.reach import reach
+
+GROWTHS = 3  # how often a call may declare the same ops once more and run them
+
+
+class History:
+    """The modes of one module: in which it has declared ops, in which it is, and how often it was switched."""
+
+    __slots__ = ("__weakref__", "current", "declared", "graphs", "kind", "switches")
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.current = True
+        self.declared: set[bool] = set()
+        self.graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+        self.switches = 0
+
+    def switch(self, training: bool) -> None:
+        """Take note of another mode. Programs are looked up anew where nothing is declared in it yet."""
+        self.current = training
+        self.switches += 1
+        if training not in self.declared:
+            for graph in self.graphs:
+                for known in graph.looked_up:
+                    known.clear()
+
+
+class Call:
+    """A call of a module that is inside no other call: its kind and the line that made it, which nodes it declared,
+    in which mode each module was that looked at its mode, and the variables by name of a module that no other holds."""
+
+    __slots__ = ("first", "kind", "last", "modes", "source", "switched", "variables")
+
+    def __init__(
+        self,
+        kind: str,
+        source: SourceLine | None,
+        first: int,
+        last: int,
+        modes: Mapping[History, bool],
+        variables: Sequence[tuple[str, Tensor]],
+    ) -> None:
+        self.kind = kind
+        self.source = source
+        self.first, self.last = first, last
+        self.modes = dict(modes)
+        self.switched = frozenset(history for history in modes if history.switches)
+        self.variables = tuple(variables)
+
+    @property
+    def alike(self) -> object:
+        """What calls of layers have in common that were made by the same line, of the same kind and sizes."""
+        return self.kind, self.source, tuple((name, x.type) for name, x in self.variables)
+
+
+def check_program(
+    graph: Graph, fetches: Iterable[Tensor | Node], fed: Iterable[Tensor], is_written: Callable[[Tensor], bool]
+) -> None:
+    """Warn of what a program of these fetches would silently do.
+
+    Args:
+        is_written: whether the session has written a variable.
+    """
+    late = [call for call in graph.calls if any(_is_late(call, h) for h in call.modes)]
+    groups = _repeated(graph.calls)
+    if not (late or groups):
+        return
+    cut = {x.op for x in fed}
+    starts = [x.op if isinstance(x, Tensor) else x for x in fetches]
+    needed = reach(starts, lambda node: () if node in cut else node.before)
+    _warn_of_mode(late, needed)
+    for group in groups:
+        _warn_of_layer(graph, group, needed, is_written)
+
+
+# -- modes ------------------------------------------------------------------------------------------------------------
+
+
+def _is_late(call: Call, history: History) -> bool:
+    """Whether a module has left the mode in which the call declared it, and was never declared in its mode of now. A
+    switch to training before the call says that the mode was chosen for it."""
+    mode, now = call.modes[history], history.current
+    return now != mode and now not in history.declared and not (mode and history in call.switched)
+
+
+def _warn_of_mode(calls: Sequence[Call], needed: set[Node]) -> None:
+    trains = any(node.op.name == "assign" for node in needed)
+    serials = {node.serial for node in needed}
+    for call in calls:
+        history = next(h for h in call.modes if _is_late(call, h))
+        if not call.modes[history] and not trains:
+            continue  # as where a function switches, declares and switches back
+        if serials.isdisjoint(range(call.first, call.last)):
+            continue
+        modes = ("evaluation", "training")
+        before, now = modes[call.modes[history]], modes[history.current]
+        part = "" if history.kind == call.kind else f" ({history.kind} in it)"
+        warn(
+            ModeWarning,
+            f"{call.kind}{part}, made at {call.source}, was declared in {before} mode, and is in {now} mode now: what"
+            f" was declared stays as it is, so this runs in {before} mode. Call the module once more after"
+            f" {'train()' if history.current else 'eval()'}, and run what that declares",
+        )
+
+
+# -- layers -----------------------------------------------------------------------------------------------------------
+
+
+def _repeated(calls: Iterable[Call]) -> list[list[Call]]:
+    """First calls of different layers that are alike, where there are several."""
+    groups: dict[object, dict[Tensor, Call]] = {}
+    for call in calls:
+        if call.variables:
+            groups.setdefault(call.alike, {}).setdefault(call.variables[0][1], call)
+    return [[*group.values()] for group in groups.values() if len(group) > 1]
+
+
+def _warn_of_layer(
+    graph: Graph, group: Sequence[Call], needed: set[Node], is_written: Callable[[Tensor], bool]
+) -> None:
+    assigned = {node.attrs.key for node in graph.nodes if node.op.name == "assign"}
+
+    def is_trained(call: Call) -> bool:
+        trainable = [x for _, x in call.variables if x.requires_grad]
+        return any(x.op.attrs.key in assigned or is_written(x) for x in trainable)
+
+    read = [call for call in group if any(x.op in needed for _, x in call.variables)]
+    others = [call for call in group if call not in read and is_trained(call)]
+    if others and any(not is_trained(call) for call in read):
+        call = read[0]
+        warn(
+            DuplicateLayerWarning,
+            f"{call.kind}, made at {call.source}, was made {len(group)} times, each with weights of its own: this reads"
+            " weights that nothing has trained or loaded, while those of another are. Make the layer once,"
+            " outside of the function that declares it (as an attribute of a sg.nn.Module), and call it twice",
+        )
+
+
+# -- growth -----------------------------------------------------------------------------------------------------------
+
+
+class Growth:
+    """What a call of the program had declared when it made a program the last time, and how often it was the same."""
+
+    __slots__ = ("nodes", "repeats", "signature")
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.repeats = 0
+        self.signature: object = None
+
+
+def call_chain() -> object:
+    """The lines that are running, from the innermost to the program's first."""
+    lines: list[tuple[str, int]] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        lines.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(lines)
+
+
+def check_growth(graph: Graph, known: Any) -> None:
+    """Warn where the same call makes a program for the third time of what it has just declared once more.
+
+    Args:
+        known: what a session keeps of such calls, by their lines.
+    """
+    chain, count = call_chain(), len(graph.nodes)
+    growth = known.get(chain)
+    if growth is None:
+        known.put(chain, Growth(count))
+        return
+    new, growth.nodes = graph.nodes[growth.nodes :], count
+    if not new:
+        return
+    signature = tuple([_signature(node) for node in new])
+    growth.repeats = growth.repeats + 1 if growth.signature in (None, signature) else 1
+    growth.signature = signature
+    if growth.repeats == GROWTHS:
+        warn(
+            GrowthWarning,
+            f"each time this line runs the graph has grown by the same {len(new)} ops, the newest declared at"
+            f" {new[-1].source}, and another program is compiled. Declare what is run before the loop, and feed what"
+            " changes; graph.finalize() refuses every further op",
+        )
+
+
+def _signature(node: Node) -> object:
+    """What a node has in common with one that the same line declares once more."""
+    initial = node.attrs.initial if node.op.name == "variable" else None
+    return node.op.name, node.source, tuple([y.type for y in node.outputs]), getattr(initial, "fill", type(initial))
