@@ -327,15 +327,57 @@ class BroadcastWarning(StaticGradWarning):
 
 
 class ModeWarning(StaticGradWarning):
-    """A program is made of what a module declared in one mode, though the module has been switched to the other."""
+    """A program is made of what a module declared in one mode, though the module has been switched to the other.
+
+    Example:
+        >>> import warnings
+        >>> net, x = sg.nn.Dropout(0.5), sg.ones((3,))
+        >>> y = net(x)
+        >>> net = net.eval()
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     value = sg.Session().run(y)  # as declared: some elements are dropped
+        >>> caught[0].category.__name__
+        'ModeWarning'
+        >>> sg.Session().run(net(x))
+        array([1., 1., 1.], dtype=float32)
+    """
 
 
 class GrowthWarning(StaticGradWarning):
-    """The same ops are declared anew before each run, so that each compiles another program."""
+    """The same ops are declared anew before each run, so that each compiles another program.
+
+    Example:
+        >>> import warnings
+        >>> x, sess = sg.placeholder(()), sg.Session()
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     for value in range(5):
+        ...         y = sess.run(x * 2, {x: value})
+        >>> caught[0].category.__name__
+        'GrowthWarning'
+        >>> y = x * 2
+        >>> [float(sess.run(y, {x: value})) for value in range(3)]
+        [0.0, 2.0, 4.0]
+    """
 
 
 class DuplicateLayerWarning(StaticGradWarning):
-    """A program reads the weights of a layer that nothing trains, and those of an equal one are trained."""
+    """A program reads the weights of a layer that nothing trains, and those of an equal one are trained.
+
+    Example:
+        >>> import warnings
+        >>> def net(x):
+        ...     return sg.nn.Linear(2, 1)(x)
+        >>> x, sess = sg.ones((1, 2)), sg.Session()
+        >>> train = sg.optim.SGD(0.1).minimize(sg.sum(net(x)))
+        >>> sess.run(train)
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     y = sess.run(net(x))  # of other weights
+        >>> caught[0].category.__name__
+        'DuplicateLayerWarning'
+    """
 
 
 def warn(category: type[StaticGradWarning], message: str) -> None:
