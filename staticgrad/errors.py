@@ -104,13 +104,14 @@ def user_source() -> SourceLine | None:
 def _user_frame() -> FrameType | None:
     """The innermost call outside this package and its decorators."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_inside(frame.f_code.co_filename):
+    while frame is not None and is_inside(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
 
 @functools.cache
-def _is_inside(file: str) -> bool:
+def is_inside(file: str) -> bool:
+    """Whether a file of code belongs to this package, or is what its decorators are made of."""
     return file.startswith(_ROOTS) or file == contextlib.__file__
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning, SourceLine, warn
+from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning, SourceLine, is_inside, warn
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.reach import reach
 
@@ -183,8 +183,11 @@ def check_growth(graph: Graph, known: Any) -> None:
     """Warn where the same call makes a program for the third time of what it has just declared once more.
 
     Args:
-        known: what a session keeps of such calls, by their lines.
+        known: what a session keeps of such calls, by their lines. The session's method that the user has called is
+            two calls up.
     """
+    if is_inside(sys._getframe(3).f_code.co_filename):
+        return  # a function of this package that declares and runs, as check_gradients
     chain, count = call_chain(), len(graph.nodes)
     growth = known.get(chain)
     if growth is None:
