@@ -1102,9 +1102,9 @@ class Graph:
 hints.answer(
     Graph,
     (
-        "add", "adopt", "clone", "holds", "hook_calls", "keeps_gradients", "loop_indices", "named", "origins",
-        "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unsettled",
-        "version",
+        "add", "adopt", "calls", "clone", "holds", "hook_calls", "keeps_gradients", "looked_up", "loop_indices",
+        "named", "origins", "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place", "touch",
+        "unique_name", "unsettled", "version",
     ),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from types import FrameType, TracebackType
 
 from staticgrad import hints
 from staticgrad.config import PREFIX
-from staticgrad.errors import StaticGradError, _is_inside
+from staticgrad.errors import StaticGradError, is_inside
 
 _RAISE = opmap["RAISE_VARARGS"]
 _MEANT = "_meant_for_users"  # set on a builtin error that was found to be
@@ -51,7 +51,7 @@ def _of_user(entries: list[TracebackType]) -> TracebackType | None:
 def is_ours(frame: FrameType) -> bool:
     """A frame of this package, of the decorators of the standard library that it uses, or of code that it made."""
     code = frame.f_code
-    return _is_inside(code.co_filename) or str(frame.f_globals.get("__name__")).partition(".")[0] == "staticgrad"
+    return is_inside(code.co_filename) or str(frame.f_globals.get("__name__")).partition(".")[0] == "staticgrad"
 
 
 def _is_debugged() -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from staticgrad import boundary
 from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning, SourceLine, is_inside, warn
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.reach import reach
@@ -186,7 +187,10 @@ def check_growth(graph: Graph, known: Any) -> None:
         known: what a session keeps of such calls, by their lines. The session's method that the user has called is
             two calls up.
     """
-    if is_inside(sys._getframe(3).f_code.co_filename):
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None and frame.f_code.co_filename == boundary.__file__:
+        frame = frame.f_back
+    if frame is not None and is_inside(frame.f_code.co_filename):
         return  # a function of this package that declares and runs, as check_gradients
     chain, count = call_chain(), len(graph.nodes)
     growth = known.get(chain)
