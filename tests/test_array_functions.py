@@ -369,6 +369,7 @@ def test_kinds_of_dtypes(kind: Any, members: set[str]) -> None:
         sg.isdtype("int32", "no such kind")
 
 
+@pytest.mark.filterwarnings("ignore::staticgrad.PromotionWarning")
 def test_result_type_is_the_dtype_that_an_op_has() -> None:
     tensors = [sg.constant(np.ones(2, dtype)) for dtype in ("bool", "uint8", "int32", "int64", "float32", "float64")]
     for x in tensors:

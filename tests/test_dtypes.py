@@ -339,6 +339,7 @@ def test_python_numbers_are_fed_as_short_floats() -> None:
         run(x, {x: ["1", "2"]})
 
 
+@pytest.mark.filterwarnings("ignore::staticgrad.PromotionWarning")
 def test_promotion_is_numpys() -> None:
     kinds = [*INTEGERS, *FLOATS, np.dtype("float16"), np.dtype(bool)]
     for a in kinds:

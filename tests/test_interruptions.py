@@ -154,6 +154,7 @@ def test_an_exception_at_any_bytecode_spends_a_tape_with_its_gradients_or_not_at
             break
 
 
+@pytest.mark.filterwarnings("ignore::staticgrad.GrowthWarning")
 def test_an_exception_during_the_compilation_of_a_program_leaves_the_session_able_to_compile_it() -> None:
     c = Counting()
     c.session.run(c.y, {c.x: c.ones})

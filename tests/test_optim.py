@@ -110,6 +110,7 @@ def test_the_learning_rate_follows_the_runs_and_compiles_nothing(g: sg.Graph, ba
     assert sess.run(opt.lr) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore::staticgrad.PromotionWarning")
 def test_a_function_of_the_user_s_is_a_schedule(g: sg.Graph) -> None:
     w, boost = sg.Variable(np.zeros(2), name="w"), sg.Variable(1.0, trainable=False)
     seen: list[sg.Tensor] = []
@@ -209,7 +210,7 @@ def test_training_with_a_schedule_resumes_bit_for_bit(tmp_path: Path) -> None:
             w = sg.Variable(sg.init.normal(), shape=(5,), name="w")
             opt = sg.optim.Adam(
                 lr=schedules.warmup(schedules.cosine(0.1, 20), 3),
-                groups=[{"params": sg.Variable(np.ones(2), name="b"), "lr": schedules.step(0.1, 2)}],
+                groups=[{"params": sg.Variable(np.ones(2, np.float32), name="b"), "lr": schedules.step(0.1, 2)}],
             )
             train = opt.minimize(sg.sum(w**4) + sg.sum(graph.variables["b"] ** 2))
         return sg.Session(graph), train
