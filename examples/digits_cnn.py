@@ -38,7 +38,7 @@ class Block(sg.nn.Module):
         self.norm = sg.nn.BatchNorm2d(width)
         self.pool = sg.nn.MaxPool2d(2)
 
-    def forward(self, x: sg.Tensor) -> sg.Tensor:
+    def forward(self, x: sg.Tensor) -> Any:
         return self.pool(sg.nn.relu(self.norm(self.conv(x))))
 
 
@@ -86,7 +86,8 @@ def main() -> None:
     images, labels = digits()
     unseen, wanted = images[TRAINED:], labels[TRAINED:]
     first = declare(seed=0, tested=len(unseen))
-    losses, rates = [], []
+    losses: list[float] = []
+    rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "half.safetensors"
         for number in range(EPOCHS):
