@@ -16,7 +16,7 @@ import numpy as np
 
 import staticgrad as sg
 
-BATCH, NOISE, STEPS, DRAWN, PENALTY = 256, 4, 3000, 20000, 1.0
+BATCH, NOISE, STEPS, DRAWN, PENALTY = 512, 4, 3000, 20000, 2.0
 MEAN = np.array([2.0, -1.0])
 MIX = np.array([[1.0, 0.0], [0.6, 0.5]])  # the covariance is MIX @ MIX.T
 
@@ -61,7 +61,7 @@ def main() -> None:
     with sg.Graph() as graph:
         game = Game()
         drawn = game.draw(DRAWN)
-    with sg.Session(graph, seed=1) as session:
+    with sg.Session(graph, seed=0) as session:
         judge_step = session.compile([game.judged, game.judge_step], [game.real])
         generator_step = session.compile([game.fooled, game.generator_step])
         draw = session.compile(drawn)
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"mean: data {MEAN}, drawn {means[1].round(2)}")
     print(f"covariance: data {wanted.round(2).tolist()}, drawn {spreads[1].round(2).tolist()}")
     assert np.abs(means[1] - MEAN).max() < 0.15 < np.abs(means[0] - MEAN).max()
-    assert np.abs(spreads[1] - wanted).max() < 0.4 < np.abs(spreads[0] - wanted).max()
+    assert np.abs(spreads[1] - wanted).max() < 0.3 < np.abs(spreads[0] - wanted).max()
     assert abs(judged - 2 * np.log(2)) < 0.05  # the judge can't tell: it gives both kinds one half
 
 
