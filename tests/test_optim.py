@@ -426,3 +426,13 @@ def test_what_averages_refuse(g: sg.Graph) -> None:
     ]:
         with pytest.raises(sg.GraphError, match=words):
             wrong()  # type: ignore[no-untyped-call]
+
+
+def test_a_list_of_variables_that_the_loss_does_not_depend_on_is_refused() -> None:
+    """The mistake of adversarial nets: each loss with the other net's variables would train nothing, silently."""
+    with sg.Graph():
+        a, b = sg.nn.Linear(2, 2), sg.nn.Linear(2, 2)
+        loss = sg.mean(a(sg.ones((3, 2))) ** 2)
+        with pytest.raises(sg.GraphError, match=r"depends on none of the variables that it shall update"):
+            sg.optim.SGD(lr=0.1).minimize(loss, var_list=b.parameters())
+        sg.optim.SGD(lr=0.1).minimize(loss, var_list=[*a.parameters(), *b.parameters()])

@@ -332,7 +332,14 @@ class Optimizer:
         variables = depends_on(loss) if var_list is None else self._trained(var_list)
         if not variables:
             raise GraphError(f"{self.name}: {loss.name!r} depends on no trainable variable", source=loss.source)
-        return self.apply_gradients(list(zip(gradients(loss, variables), variables, strict=True)))
+        found = gradients(loss, variables)
+        if all(gradient is None for gradient in found):
+            raise GraphError(
+                f"{self.name}: {loss.name!r} depends on none of the variables that it shall update,"
+                f" {', '.join(repr(v.name) for v in variables[:3])}{', …' if len(variables) > 3 else ''}",
+                source=loss.source,
+            )
+        return self.apply_gradients(list(zip(found, variables, strict=True)))
 
     @boundary
     def apply_gradients(self, grads_and_vars: Iterable[GradAndVar]) -> Node:
