@@ -5,7 +5,7 @@
 Each sequence is turns and steps straight on in any order; its class is the direction that is looked at in the end, of
 four. Sequences are padded to the longest of their batch, and the head reads the state of a ``sg.nn.GRU`` at each one's
 own last step: what stands in the padding changes neither scores nor gradients. Training has one padded length, so one
-program; scoring leaves the number of sequences and of steps open, and each sequence may be scored by itself.
+program; scoring leaves the number of sequences and of steps open, and compiles a program for each pair it meets.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 import staticgrad as sg
 
 TURNS = np.array([0, 1, -1])  # straight on, left, right
-DIRECTIONS, WIDTH, BATCH, LONGEST = 4, 32, 64, 20
+DIRECTIONS, WIDTH, BATCH, TRAINED, LONGEST = 4, 32, 64, 20, 40
 
 
-def sequences(count: int, lengths: tuple[int, int], seed: int) -> tuple[Any, Any, Any]:
-    """Tokens (steps, count), padded with zeros; each one's length and class, (count,)."""
+def sequences(count: int, lengths: tuple[int, int], padded: int, seed: int) -> tuple[Any, Any, Any]:
+    """Tokens (padded, count), zero where a sequence is over; each one's length and class, (count,)."""
     rng = np.random.default_rng(seed)
     length = rng.integers(lengths[0], lengths[1] + 1, count)
-    tokens = rng.integers(0, len(TURNS), (lengths[1], count))
-    tokens[np.arange(lengths[1])[:, None] >= length] = 0
+    tokens = rng.integers(0, len(TURNS), (padded, count))
+    tokens[np.arange(padded)[:, None] >= length] = 0
     return tokens, length, TURNS[tokens].sum(axis=0) % DIRECTIONS
 
 
@@ -38,7 +38,11 @@ class Reader(sg.nn.Module):
     def forward(self, tokens: sg.Tensor, length: sg.Tensor) -> sg.Tensor:
         """Tokens (steps, n) and lengths (n,) of at least 1 to scores (n, DIRECTIONS)."""
         states, _ = self.rnn(self.letters(tokens))
-        return self.head(states[length - 1, sg.arange(length.shape[0])])
+        full = sg.assert_(length > 0, "a sequence is empty")  # index -1 would be that of the padding
+        with sg.control_dependencies([full]):
+            last = states[length - 1, sg.arange(length.shape[0])]
+        scores: sg.Tensor = self.head(last)
+        return scores
 
 
 class Model:
@@ -47,7 +51,7 @@ class Model:
     def __init__(self, seed: int = 0) -> None:
         with sg.Graph() as graph:
             net = Reader()
-            tokens = sg.placeholder((LONGEST, BATCH), sg.int64, name="tokens")
+            tokens = sg.placeholder((TRAINED, BATCH), sg.int64, name="tokens")
             length = sg.placeholder((BATCH,), sg.int64, name="length")
             labels = sg.placeholder((BATCH,), sg.int64, name="labels")
             loss = sg.nn.cross_entropy(net(tokens, length), labels)
@@ -64,12 +68,20 @@ class Model:
 
     def learn(self, steps: int = 600) -> list[float]:
         """The loss before each step."""
-        return [float(self.step(*sequences(BATCH, (1, LONGEST), seed))[0]) for seed in range(steps)]
+        return [float(self.step(*sequences(BATCH, (1, TRAINED), TRAINED, seed))[0]) for seed in range(steps)]
 
     def accuracy(self, lengths: tuple[int, int]) -> float:
         """The share of right answers on new sequences of these lengths."""
-        tokens, length, labels = sequences(500, lengths, seed=1_000_000)
+        tokens, length, labels = sequences(500, lengths, LONGEST, seed=1_000_000)
         return float(np.mean(self.scores(tokens, length).argmax(axis=1) == labels))
+
+    def padding_matters(self) -> tuple[float, float]:
+        """By how much scores change with what stands in the padding, and without any: one sequence by itself."""
+        tokens, length, _ = sequences(500, (1, LONGEST), LONGEST, seed=1_000_001)
+        scores = self.scores(tokens, length)
+        filled = np.where(np.arange(LONGEST)[:, None] < length, tokens, 1)
+        alone = self.scores(tokens[: length[0], :1], length[:1])
+        return float(np.abs(self.scores(filled, length) - scores).max()), float(np.abs(alone - scores[:1]).max())
 
 
 def main() -> None:
@@ -77,8 +89,18 @@ def main() -> None:
     losses = model.learn()
     for number in [*range(0, len(losses), 100), len(losses) - 1]:
         print(f"step {number:3}: loss {losses[number]:.3f}")
-    for lengths in [(1, 5), (6, 10), (11, 15), (16, 20), (21, 40)]:
-        print(f"lengths {lengths[0]:2} to {lengths[1]}: {model.accuracy(lengths):6.1%} right")
+    for shortest in range(1, LONGEST, 10):
+        right = model.accuracy((shortest, shortest + 9))
+        seen = "" if shortest < TRAINED else ", longer than any trained on"
+        print(f"lengths {shortest:2} to {shortest + 9}: {right:6.1%} right{seen}")
+        assert right > 0.95
+    filled, alone = model.padding_matters()
+    assert filled == 0
+    assert alone < 1e-4
+    print(f"scores differ by {filled} with other padding and by {alone:.0e} without any")
+    again = Model().learn(20)
+    assert again == losses[:20]
+    print(f"a second training repeats the first one's {len(again)} losses to the bit")
 
 
 if __name__ == "__main__":
