@@ -21,6 +21,8 @@ EVERY = 8  # steps from one observation to the next
 PLACES = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.7]])
 MASSES = np.array([1.0, 0.03, 0.06])  # in units where the constant of gravitation is 1
 VELOCITIES = np.array([[0.04, -0.03], [0.0, 1.0], [-0.8, 0.0]])
+GUESSED_MASSES = np.array([0.8, 0.01, 0.01])
+GUESSED_VELOCITIES = np.array([[0.06, 0.0], [0.05, 0.95], [-0.85, 0.05]])
 OTHERS = 1 - np.eye(len(MASSES))
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -83,8 +85,8 @@ def observations(places: Array, seed: int = 0) -> Array:
 def fit(seen: Array, iterations: int = 6000) -> Fit:
     """The loss before each iteration, 1 where errors are as large as the noise, and what was found in the end."""
     with sg.Graph() as graph:
-        logs = sg.Variable(np.log([0.8, 0.01, 0.01]), name="log_masses")
-        velocities = sg.Variable(VELOCITIES + [[0.02, 0.03], [0.05, -0.05], [-0.05, 0.05]], name="velocities")
+        logs = sg.Variable(np.log(GUESSED_MASSES), name="log_masses")
+        velocities = sg.Variable(GUESSED_VELOCITIES, name="velocities")
         masses = sg.exp(logs)
         errors = simulate(masses, velocities).places[EVERY - 1 :: EVERY] - seen
         loss = sg.mean((errors / NOISE) ** 2)
