@@ -311,7 +311,7 @@ class Optimizer:
                 gradient when this is called (``trainable=False``, ``requires_grad_(False)``) are left alone.
 
         Raises:
-            GraphError: there is nothing to update.
+            GraphError: there is nothing to update: no variable, or none that the loss depends on.
 
         Example:
             >>> x, t = sg.placeholder((4,)), sg.placeholder((4,))

@@ -170,7 +170,8 @@ def batch_norm(
     """Batch normalisation (Ioffe and Szegedy 2015).
 
     With ``training`` the statistics are the batch's own. Where ``running_mean`` and ``running_var`` are variables, a
-    run that computes the result also updates them, once: (1 - momentum)·old + momentum·new, the variance unbiased.
+    run that computes the result also updates them, once for each call of this function in it: (1 - momentum)·old +
+    momentum·new, the variance unbiased.
 
     Args:
         input: (N, C, \\*).
