@@ -25,6 +25,7 @@ from staticgrad.graph import Graph, Tensor
 from support.large_draws import Array, Maker
 from support.large_families import FAMILIES, STARTS, WEIGHTS
 from support.large_networks import ACTIVATIONS, layer
+from support.random_graphs import depends_on_any
 
 NAMES = tuple(FAMILIES)
 ODDS = np.array([WEIGHTS[name] for name in NAMES], float) / sum(WEIGHTS.values())
@@ -116,7 +117,7 @@ def _results(maker: Maker, x: Tensor) -> tuple[list[Tensor], bool]:
         return fetches, False
     loss = _loss(maker, x)
     variables = [v for v in maker.variables if v.size]
-    if variables and maker.chance(0.7):
+    if variables and maker.chance(0.7) and depends_on_any(loss, variables):
         optimizer = maker.choose((sg.optim.SGD(lr=0.1), sg.optim.SGD(lr=0.1, momentum=0.9), sg.optim.Adam(lr=0.01)))
         train = optimizer.minimize(loss, variables)
         with sg.control_dependencies([train]):

@@ -318,6 +318,11 @@ class Maker:
         self.pool += [y for y in made if y is not None and y.size and y.size <= 1500]
 
 
+def depends_on_any(loss: Tensor, variables: list[Tensor]) -> bool:
+    """True if some variable has a gradient: an optimizer refuses a loss that none of its variables reaches."""
+    return any(gradient is not None for gradient in sg.gradients(loss, variables))
+
+
 def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.dtype = sg.float64) -> RandomGraph:
     """A graph of about ``ops`` random ops over fed leaves and variables of ``dtype``, with a loss and an update.
 
@@ -336,7 +341,6 @@ def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.
         for y in chosen[1:]:
             loss = loss + sg.mean(y * y) * 0.5
         variables = [x for x in leaves if x.op.op.name == "variable"]
-        train = (
-            sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if variables and rng.random() < 0.7 else None
-        )
+        updates = bool(variables) and rng.random() < 0.7 and depends_on_any(loss, variables)
+        train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if updates else None
     return RandomGraph(graph, feeds, [*chosen, loss], loss, leaves, train, maker.pool)
