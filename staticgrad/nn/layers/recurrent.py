@@ -153,6 +153,10 @@ class LSTM(_Recurrent):
     batch, and optionally the first ``(h, c)``, each (layers · directions, batch, hidden_size), h of ``proj_size``
     where it is projected. Gives the last layer's h at each step and the last ``(h, c)``.
 
+    Padding of shorter sequences is read like any other step, so the last ``(h, c)`` is the one after it; the h after a
+    sequence's own last step is ``output[lengths - 1, sg.arange(n)]``, with ``batch_first`` ``output[sg.arange(n),
+    lengths - 1]``. The direction back begins in the padding. See the guide "Sequences of different lengths".
+
     Args:
         input_size: the features of each step of the input.
         hidden_size: the features of h and c.
@@ -225,7 +229,9 @@ class GRU(_Recurrent):
     """Gated recurrent unit (Cho et al., 2014), as ``torch.nn.GRU``.
 
     With a = ``x W_ihᵀ + b_ih`` and b = ``h W_hhᵀ + b_hh`` in three blocks r, z, n: r, z = σ(a + b),
-    ``n = tanh(a_n + r·b_n)``, ``h' = (1 - z)·n + z·h``. Called and answering as ``LSTM``, with h alone as its state.
+    ``n = tanh(a_n + r·b_n)``, ``h' = (1 - z)·n + z·h``. Called and answering as ``LSTM``, with h alone as its state,
+    and with padding treated as there: the last h is the one after it, ``output[lengths - 1, sg.arange(n)]`` the one
+    after a sequence's own last step, and the direction back begins in the padding.
 
     Args:
         input_size: the features of each step of the input.
