@@ -30,7 +30,18 @@ _NO_INIT = "variables are initialised when a session first uses them: leave it o
 _CAST = "write x.astype(sg.float32), or another dtype of sg"
 _JIT = "programs are always compiled: step = sess.compile(fetches, feeds) is called with arrays"
 _SAVE = "the state of a session is written by sess.save(path) and read by sess.restore(path)"
-_SCHEDULE = "a learning rate is state: sess.set(opt.lr, value) changes it, or give lr a scalar tensor"
+_SCHEDULE = (
+    "a schedule is given as the learning rate: sg.optim.Adam(lr=sg.optim.schedules.cosine(1e-3, steps=1000));"
+    " a number is state that sess.set(opt.lr, value) changes"
+)
+_GROUPS = (
+    'groups are given when an optimizer is made: sg.optim.Adam(lr=1e-3, groups=[{"params": biases, "lr": 1e-4}]);'
+    " sess.set(opt.lr, value) changes a learning rate"
+)
+_PADDED = (
+    "sequences are padded and their lengths fed beside them: states[lengths - 1, sg.arange(n)] are the last states of a"
+    " recurrent layer (guide: Sequences of different lengths)"
+)
 _CLIP = "write sg.optim.clip_by_global_norm(grads, max_norm) between sg.gradients and opt.apply_gradients"
 _LAYERS = "write a sg.nn.Module of sg.nn.MultiheadAttention, sg.nn.LayerNorm and sg.nn.Linear"
 _PARALLEL = "a program uses the session's threads by itself, sg.Session(num_threads=4): leave it out"
@@ -78,7 +89,7 @@ TABLE: dict[str, dict[str, str]] = {
         "zero_grad": "the session keeps the gradients: sess.zero_grad(); those of sg.gradients and opt.minimize do not"
         " add up",
         "compute_gradients": "write sg.gradients(loss, xs)",
-        "param_groups": _SCHEDULE,
+        "param_groups add_param_group": _GROUPS,
         "state_dict load_state_dict": f"what an optimizer keeps are variables: {_SAVE}",
         "init": "what an optimizer keeps is made when a session first uses it: leave it out",
     },
@@ -137,6 +148,8 @@ TABLE: dict[str, dict[str, str]] = {
         "InteractiveSession": "write sg.Session()",
         "losses": "losses are in sg.nn: sg.nn.cross_entropy(logits, labels), sg.nn.mse_loss(x, y)",
         "utils": "batches are slices of arrays that are fed; gradients are clipped by sg.optim.clip_by_global_norm",
+        "distributions": "a log density is written with ops, a normal one as -0.5 * ((x - mean) / std)**2 - sg.log(std)"
+        " - 0.919; values are drawn by sg.random.normal(shape, mean, std) and its like",
     },
     "staticgrad.nn": {
         "CrossEntropyLoss": f"{_LOSS}sg.nn.cross_entropy(logits, labels)",
@@ -154,7 +167,13 @@ TABLE: dict[str, dict[str, str]] = {
         "ParameterList ParameterDict ModuleDict": "set variables and modules as attributes of a sg.nn.Module, or hold"
         " modules in a sg.nn.ModuleList",
         "init": "first values are in sg.init: sg.Variable(sg.init.kaiming_uniform(), shape=shape)",
-        "utils": _CLIP,
+        "utils": "sg.optim.clip_by_global_norm(grads, max_norm) clips gradients; for utils.rnn pad in NumPy and take"
+        " states[lengths - 1, sg.arange(n)] (guide: Sequences of different lengths)",
+        "clip_grad_norm_ clip_grad_value_": _CLIP,
+        "pack_padded_sequence pad_packed_sequence pad_sequence pack_sequence PackedSequence": _PADDED,
+        "gaussian_nll_loss GaussianNLLLoss": f"{_LOSS}0.5 * sg.mean(sg.log(var) + (x - y)**2 / var), with"
+        " var = sg.maximum(var, 1e-6)",
+        "poisson_nll_loss PoissonNLLLoss": f"{_LOSS}sg.mean(sg.exp(x) - y * x) for x, the logarithm of the rate",
         "DataParallel parallel": _PARALLEL,
         "Transformer TransformerEncoder TransformerEncoderLayer TransformerDecoder TransformerDecoderLayer": _LAYERS,
         "RNN LSTMCell GRUCell": "write sg.nn.LSTM or sg.nn.GRU, or a step of your own in sg.scan(fn, init, xs)",
@@ -216,6 +235,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 # Names of arguments that nothing stands for.
 REFUSED = {
+    "lengths": _PADDED,
     "device": _DEVICE,
     "out": "a result is a new tensor; exe(*arrays, out=array) of a compiled program writes into arrays",
     "requires_grad": "ask for it afterwards: x.requires_grad_(); a sg.Variable(value) requires a gradient by itself",

@@ -29,13 +29,20 @@ def cut(error: BaseException, function: Callable[..., object] | None = None) -> 
         function: the public function that is left; if the call of it failed, the error may get a sentence.
     """
     entries = [*_entries(error.__traceback__)]
-    if function is not None and len(entries) == 1 and type(error) is TypeError and not _is_raised(entries[0]):
+    if function is not None and type(error) is TypeError and _is_refused(entries, function):
         error.args = (hints.of_call(function, str(error)),)
         setattr(error, _MEANT, True)
     if _is_debugged() or not _is_meant(error, entries):
         return
     error.__traceback__ = _of_user(entries)
     _forget_handled(error)
+
+
+def _is_refused(entries: list[TracebackType], function: Callable[..., object]) -> bool:
+    """Python has refused the arguments of a call of ``function`` by this package: nothing of it has run."""
+    code = getattr(function, "__code__", None)
+    frames = [entry.tb_frame for entry in entries]
+    return not _is_raised(entries[-1]) and all(is_ours(frame) and frame.f_code is not code for frame in frames)
 
 
 def _of_user(entries: list[TracebackType]) -> TracebackType | None:

@@ -114,6 +114,10 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "learning_rate": (lambda x: sg.optim.Adam(learning_rate=1e-3), "'learning_rate': write lr="),
     "parameters first": (lambda x: sg.optim.Adam([x], lr=1e-3), r"variables are not given here: opt = sg\.optim\.Adam"),
     "feed_dict": (lambda x: sg.Session().run(x, feed_dict={x: X}), r"write sess\.run\(fetches, feeds\)"),
+    "lengths of a recurrent layer": (
+        lambda x: sg.nn.GRU(3, 4)(x, lengths=[1]),
+        r"'lengths': sequences are padded.* states\[lengths - 1, sg\.arange\(n\)\]",
+    ),
     "neither here nor there": (lambda x: sg.exp(x, no_such_name=1), "'no_such_name'$"),
 }
 
