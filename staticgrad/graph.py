@@ -1373,6 +1373,17 @@ def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def uncontrolled() -> Iterator[None]:
+    """Declare what is there whatever runs: a variable, or an array that all its readers share. Those outside of the
+    surrounding ``control_dependencies`` must not run these."""
+    before, _state.control = _state.control, ()
+    try:
+        yield
+    finally:
+        _state.control = before
+
+
+@contextlib.contextmanager
 def checkpointed() -> Iterator[Checkpoint]:
     """What is declared inside is computed again for a backward instead of being kept."""
     outer = _state.checkpoint

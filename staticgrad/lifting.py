@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, warn
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, uncontrolled, writable
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import Dim, dtype_of, float64, int64, is_floating, is_integer, is_weak, scalar_dtype
 
@@ -52,7 +52,7 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
         graph = writable(graph or get_default_graph())
         known = graph._lifted.get(id(value))
         if known is None or known[0] is not value:
-            with graph:
+            with graph, uncontrolled():
                 known = (value, FUNCTIONS.constant(value))
             graph._lifted[id(value)] = known
         return known[1]

@@ -385,6 +385,22 @@ def test_averages_are_swapped_in_and_out_copied_and_fed(g: sg.Graph) -> None:
     assert (sess.run(loss), sess.get(ema[w])[0]) == (4.5, 2.25)
 
 
+def test_swapping_averages_makes_no_step(g: sg.Graph) -> None:
+    x = sg.placeholder((2,), name="x")
+    w = sg.Variable(np.zeros(2, np.float32), name="w")
+    train = sg.optim.SGD(1.0, momentum=0.5).minimize(sg.sum(w * x))
+    ema = sg.optim.EMA(0.5)
+    with sg.control_dependencies([train]):
+        update = ema.update()
+    swap = ema.swap()
+    sess = sg.Session(g)
+    sess.run(update, {x: [1.0, 1.0]})
+    before = {key: sess.get(v) for key, v in g.variables.items()}
+    for _ in range(2):
+        sess.run(swap)  # without x
+    assert {key: sess.get(v).tolist() for key, v in g.variables.items()} == {k: v.tolist() for k, v in before.items()}
+
+
 def test_averages_are_saved_with_the_session(g: sg.Graph, tmp_path: Path) -> None:
     ema = sg.optim.EMA(0.5)
     w, update = averaged(g, ema)

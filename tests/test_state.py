@@ -109,6 +109,19 @@ def test_reads_see_the_start_of_the_run(g: sg.Graph) -> None:
     assert sess.get(w).tolist() == [2, 4]
 
 
+def test_what_is_declared_after_a_write_runs_it_only_where_that_is_meant(g: sg.Graph) -> None:
+    """A variable, and an array that is used outside as well, do not bring the write with them."""
+    w, ones = sg.Variable(f32(1, 2), name="w"), f32(1, 1)
+    with sg.control_dependencies([sg.assign(w, w * 2)]):
+        v = sg.Variable(f32(3, 3), name="v")
+        after = sg.identity(w) + ones
+    sess = sg.Session(g)
+    assert sess.run(v * 2).tolist() == [6, 6]
+    assert sess.run(w + ones).tolist() == [2, 3]
+    assert sess.get(w).tolist() == [1, 2]
+    assert sess.run(after).tolist() == [3, 5]
+
+
 def test_two_unordered_writes_are_refused(g: sg.Graph) -> None:
     w = sg.Variable(f32(1), name="w")
     first, second = sg.assign(w, w + 1), sg.assign(w, w * 3)

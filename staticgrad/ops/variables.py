@@ -8,7 +8,7 @@ import numpy as np
 
 from staticgrad import naming
 from staticgrad.errors import GraphError, again_hint, user_source
-from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.graph import Tensor, get_default_graph, uncontrolled
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
@@ -85,7 +85,8 @@ def Variable(
     trains = is_floating(attrs.dtype) if trainable is None else bool(trainable)
     key = f"{BASE} {len(graph.nodes)}" if name is None else name  # no name for long: it is worked out
     attrs = VariableAttributes(key, attrs.shape, attrs.dtype, attrs.initial, trains)
-    x = graph.add(VARIABLE, (), attrs, name=key).outputs[0]
+    with uncontrolled():
+        x = graph.add(VARIABLE, (), attrs, name=key).outputs[0]
     if name is None:
         naming.register(graph, x, BASE)
     else:
