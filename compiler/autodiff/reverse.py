@@ -45,7 +45,8 @@ def gradients(
     """The gradient of the sum of ``ys`` by each of ``xs``, as tensors of the same graph.
 
     Args:
-        ys: a floating tensor or a list of them, of any shapes.
+        ys: a floating tensor or a list of them, of any shapes. Where element i of a y depends on row i of an x alone,
+            row i of the gradient is that of element i by itself.
         xs: a floating tensor or a list of them; they need not require a gradient.
         grad_ys: weights parallel to ``ys``, each of its y's shape: what is derived is the sum of ``weight * y``.
         unconnected_gradients: what an x gets that no y depends on: ``"none"`` (None), ``"zero"`` or ``"error"``.
