@@ -586,7 +586,10 @@ class Session:
 
     @boundary
     def get(self, variable: Tensor) -> Array:
-        """A copy of a variable's value.
+        """A copy of a variable's value, as the runs so far have left it.
+
+        Nothing is compiled for it. ``run(variable)`` gives the same array by a program, in which it is fetched together
+        with other things; beside an op that writes the variable that is its value at the start of the run.
 
         Raises:
             FetchError: it is no variable of this graph.
@@ -652,6 +655,9 @@ class Session:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
         at all. A file that is there keeps its mode and owner; of a link, the file that it names is replaced.
+
+        ``restore`` reads it, matching variables by name: hold the modules of a program in one module, whose attributes
+        then name them. (``sg.checkpoint`` is not about files: it lets a backward compute again what it would keep.)
 
         Raises:
             FormatError: the path is empty or names what is no regular file.

@@ -1,7 +1,9 @@
 """First values of variables: small frozen values that make an array from a shape, a dtype and a generator.
 
 ``sg.Variable(sg.init.kaiming_uniform(), shape=(64, 32))`` keeps no array: each session makes its own when the
-variable is first used, from a generator that belongs to the variable alone.
+variable is first used, from a generator that belongs to the variable alone: the value follows from the variable's name
+and the session's seed (``sg.Session(seed=0)``), whatever else is declared and in whatever order variables are used. So
+a variable that gets another name, as by a module that becomes an attribute of another one, begins with another value.
 """
 
 from __future__ import annotations

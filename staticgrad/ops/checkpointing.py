@@ -25,6 +25,8 @@ def checkpoint(fn: Callable[..., T], *inputs: Any) -> T:
     ``fn`` twice. Random numbers are the same again; effects (``sg.print``, ``sg.assign``, running statistics) happen
     once. It holds for runs and for tapes, in any order of differentiation and within each other.
 
+    Nothing is written to a file: that is ``Session.save``, which keeps variables, and ``Session.restore``.
+
     Args:
         fn: declares ops, a function or a layer; what it returns may be any nest.
         inputs: what it is called with; any nests.
