@@ -3,9 +3,10 @@
 The facade: the names that users see. What graphs are made of is imported at once; ops, layers, sessions and derivatives
 when one of them is first used, since most of the cost of an import is theirs.
 
-Functions, layers and classes have docstrings with examples: ``help(sg.scan)``, ``help(sg.nn.GRU)``, ``help(sg.Session)``.
-Tutorials and guides are in ``docs`` of a checkout. ``make docs`` builds the site ``build/docs/index.html`` of them and of
-the reference, which is made from the docstrings; the files in ``docs/reference`` only list what goes into it.
+Functions, layers and classes have docstrings with examples: ``help(sg.scan)``, ``help(sg.nn.GRU)``,
+``help(sg.Session)``. Tutorials and guides are in ``docs`` of a checkout. ``make docs`` builds the site
+``build/docs/index.html`` of them and of the reference, which is made from the docstrings; the files in
+``docs/reference`` only list what goes into it.
 
 ``dir(staticgrad)`` has all public names. ``from staticgrad import *`` imports those that are not names of Python's own
 functions and types (``print``, ``sum``, ``map``, ``bool``, …), which stay what they are.
