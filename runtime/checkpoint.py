@@ -5,7 +5,8 @@ random numbers, so that training resumes bit for bit, and a digest of all that. 
 way back everything is checked before anything changes.
 
 Of variables whose names follow the order of declaration the metadata also say what line declared them, so that values
-are not taken for those of another variable where the order differs.
+are not taken for those of another variable where lines change their order. What one line declares several times has
+but its order.
 """
 
 from __future__ import annotations

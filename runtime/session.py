@@ -686,6 +686,12 @@ class Session:
     ) -> Unmatched:
         """Take variables and the random state from a file that ``save`` wrote.
 
+        Compared are names, shapes and dtypes. A name with a number follows the order of declaration: that of the second
+        unnamed ``Linear`` is ``linear_1``. Where such variables have equal shapes and dtypes, the text of the line that
+        declared each is compared, too. What one line declares several times, in a loop or in a function that is called
+        twice, nothing in the file tells apart: declared in another order, those variables get each other's values. So
+        hold several nets in one ``sg.nn.Module``, whose attributes name them, or give variables names.
+
         Args:
             strict: refuse variables that the file does not have and, where ``variables`` does not choose among them,
                 variables of the file that the graph does not have. Otherwise they are passed over.
@@ -698,7 +704,7 @@ class Session:
 
         Raises:
             FormatError: the file is damaged or foreign, names are refused or none agrees, shapes or dtypes differ, or
-                variables are named by an order of declaration that differs: nothing has changed.
+                other lines declared variables that are named by their order: nothing has changed.
             FetchError: what is no variable of this graph.
 
         Example:
