@@ -46,9 +46,11 @@ from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Step
+from staticgrad.graph import unscoped
 from staticgrad.text import print_nodes
 
 
+@unscoped()
 @collection_held()
 def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:
     """Compile: see the module's docstring for the stages. ``held`` lies in the arena before the program runs."""

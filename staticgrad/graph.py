@@ -1450,6 +1450,18 @@ def isolated() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def unscoped() -> Iterator[None]:
+    """Declare as if no block of the user's were open in this thread: what a compilation makes is in none of them."""
+    module, primal = _state.module, _state.primal
+    _state.module = _state.primal = None
+    try:
+        with in_body(), at_source(None):
+            yield
+    finally:
+        _state.module, _state.primal = module, primal
+
+
+@contextlib.contextmanager
 def in_body() -> Iterator[None]:
     """Declare the body of a loop or branch: isolated, and in no checkpoint around, which repeats the op as a whole."""
     checkpoint, _state.checkpoint = _state.checkpoint, None

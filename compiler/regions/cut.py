@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from staticgrad.collection import collection_held
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.graph import Graph, Node, Tensor, unscoped
 from staticgrad.ops.control.bodies import CARRIED_OUT, bodies_of, is_ordered
 from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from staticgrad.compiler.regions.interventions import Intervention
 
 
+@unscoped()
 @collection_held()
 @phase("cut")
 def cut(

@@ -47,7 +47,7 @@ from staticgrad.compiler.tapes.store import REMADE, Store
 from staticgrad.errors import GradientError, SourceLine, at_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
-from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated
+from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated, unscoped
 from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, SourceAttributes, accumulated_grad
 from staticgrad.optable import FUNCTIONS
@@ -112,6 +112,7 @@ class BackwardPlan:
     variables: tuple[str, ...]
 
 
+@unscoped()
 def plan_tape(
     graph: Graph,
     outputs: Sequence[Tensor],
@@ -207,6 +208,7 @@ class TapePlan:
         held = {s: s.readers for s in self.saved}
         return Retention(self.outputs, held, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
 
+    @unscoped()
     def backward(
         self,
         outputs: Sequence[Tensor],
