@@ -229,7 +229,8 @@ class Session:
         if not isinstance(x, Tensor):
             raise FeedError(f"feeds go by tensor, not by {x!r}")
         if x.op.graph is not self.graph:
-            raise FeedError(f"{x.name!r} is fed but belongs to another graph", source=x.source)
+            where = x.graph.whereabouts(x, "the session's")
+            raise FeedError(f"cannot feed: {where}", source=x.source if x.graph.keeps_gradients else None)
 
     @boundary
     def compile(

@@ -937,8 +937,24 @@ class Graph:
             GraphError: it belongs to another graph.
         """
         if not self.holds(x):
-            raise GraphError(f"{what}: operand {x.name!r} belongs to another graph than the one it is used in")
+            raise GraphError(f"{what}: operand {x.graph.whereabouts(x, 'the one it is used in')}")
         return x
+
+    def whereabouts(self, item: Tensor | Node, other: str) -> str:
+        """For messages: the name of ``item``, which this graph holds, and why ``other`` cannot use it."""
+        return f"{item.name!r} belongs to another graph than {other}"
+
+    def why_final(self, operands: Sequence[Tensor]) -> str:
+        """For messages: why no op of ``operands`` can be added to this graph, which is final."""
+        return "the graph is finalized, no op can be added"
+
+    def check_readable(self, x: Tensor) -> None:
+        """Refuse a tensor of this graph, which is final, if nothing that is declared from now on can read it: that of
+        a body.
+
+        Raises:
+            GraphError: it is one of a body.
+        """
 
     def take_place(self) -> int:
         """The number of a new random op."""
@@ -994,7 +1010,7 @@ class Graph:
         if graph is not self:
             return graph.add(op, inputs, attrs, name=name, types=types, control=control)
         if self.finalized:
-            raise GraphError(f"{op.name}: the graph is finalized, no op can be added")
+            raise GraphError(f"{op.name}: {self.why_final(inputs)}")
         inputs = tuple([x if x.op.graph is self else self.adopt(x, op.name) for x in inputs])
         if types is None:
             types = result_types(op.infer, attrs, [x.type for x in inputs])
@@ -1102,9 +1118,9 @@ class Graph:
 hints.answer(
     Graph,
     (
-        "add", "adopt", "calls", "clone", "holds", "hook_calls", "keeps_gradients", "looked_up", "loop_indices",
-        "named", "origins", "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place", "touch",
-        "unique_name", "unsettled", "version",
+        "add", "adopt", "calls", "check_readable", "clone", "holds", "hook_calls", "keeps_gradients", "looked_up",
+        "loop_indices", "named", "origins", "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place",
+        "touch", "unique_name", "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 

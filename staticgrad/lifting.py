@@ -19,10 +19,17 @@ TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any]
 
 
 def graph_of(values: Sequence[object]) -> Graph:
-    """The graph of the first tensor among ``values``, else the current one."""
+    """The graph of the first tensor among ``values``, else the current one.
+
+    Raises:
+        GraphError: that tensor belongs to a body that is complete.
+    """
     for value in values:
         if isinstance(value, Tensor):
-            return writable(value.op.graph)
+            graph = writable(value.op.graph)
+            if graph.finalized:
+                graph.check_readable(value)
+            return graph
         if isinstance(value, Node):
             return writable(value.graph)
     return get_default_graph()

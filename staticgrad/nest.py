@@ -66,6 +66,26 @@ def flatten(nest: Any) -> list[Any]:
     return [leaf for part in parts for leaf in flatten(part)]
 
 
+def paths(nest: Any) -> list[str]:
+    """Where each leaf stands, in the order of ``flatten``, as Python writes it behind the name of the nest.
+
+    Example:
+        >>> sg.nest.paths({"a": 1, "b": (2, [3, None])})
+        ["['a']", "['b'][0]", "['b'][1][0]"]
+    """
+    parts = children(nest)
+    if parts is None:
+        return [""]
+    if isinstance(nest, (dict, Mapping)):
+        places = [f"[{key!r}]" for key in nest]
+    elif nest is None or (isinstance(nest, (tuple, list)) and not hasattr(nest, "_fields")):
+        places = [f"[{i}]" for i in range(len(parts))]
+    else:
+        names = getattr(nest, "_fields", None) or [f.name for f in fields(nest) if f.init]
+        places = [f".{name}" for name in names]
+    return [place + inner for place, part in zip(places, parts, strict=True) for inner in paths(part)]
+
+
 @boundary
 def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """``function`` of the leaves that stand in the same place of each nest, in the nest of the first.

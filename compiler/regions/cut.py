@@ -54,9 +54,7 @@ def cut(
         GraphError: two writes of one variable without an order.
     """
     graph.settle_names()
-    for fetch in fetches:
-        if not graph.holds(fetch):
-            raise _foreign(fetch)
+    check_fetches(graph, fetches)
     bindings = bind_feeds(graph, feeds, known)
     if without is not None:
         fetches = [f if isinstance(f, Node) else without.standing_for(f) for f in fetches if f not in without.nodes]
@@ -89,11 +87,16 @@ def cut(
     return region
 
 
-def _foreign(fetch: Tensor | Node) -> FetchError:
-    where = "another graph than the session's"
-    if not fetch.graph.keeps_gradients:
-        where = "the body of a loop or a branch: make it a result of the body"
-    return FetchError(f"cannot fetch {fetch!r}: it belongs to {where}", source=fetch.source)
+def check_fetches(graph: Graph, fetches: Sequence[Tensor | Node]) -> None:
+    """Refuse what a graph does not hold.
+
+    Raises:
+        FetchError: something belongs to another graph, or to the body of a loop or a branch.
+    """
+    for fetch in fetches:
+        if not graph.holds(fetch):
+            where = fetch.graph.whereabouts(fetch, "the session's")
+            raise FetchError(f"cannot fetch: {where}", source=fetch.source if fetch.graph.keeps_gradients else None)
 
 
 def _order_effects(region: Region) -> None:
@@ -114,7 +117,7 @@ def bind_feeds(
     for _ in range(2):  # the second round checks derived sizes with everything bound
         for x, fed in feeds.items():
             if not graph.holds(x):
-                raise FeedError(f"{x!r} is fed but belongs to another graph")
+                raise FeedError(f"cannot feed: {x.graph.whereabouts(x, 'the one that is cut')}")
             what = f"feed of {x.name!r}"
             if len(fed.shape) != x.ndim:
                 raise FeedError(f"{what}: expected shape {x.shape}, actual {fed.shape}\n  declared at {x.source}")

@@ -39,7 +39,7 @@ from typing import Literal
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
 from staticgrad.compiler.autodiff.saves import saves
-from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
+from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
@@ -133,6 +133,7 @@ def plan_tape(
     Raises:
         FetchError, FeedError, GraphError: as ``cut``.
     """
+    check_fetches(graph, outputs)
     return TapePlan(graph, outputs, feeds, check_numerics, memory_budget, without)
 
 

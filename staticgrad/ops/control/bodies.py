@@ -15,27 +15,47 @@ from typing import Any, Self
 
 import numpy as np
 
-from staticgrad.errors import GraphError, at_source
+from staticgrad.errors import GraphError, SourceLine, at_source, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
 from staticgrad.lifting import lift
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array
-from staticgrad.types import Symbol, TensorType, bind, bool_, infer_again, is_weak, require_number
+from staticgrad.types import (
+    Symbol,
+    TensorType,
+    bind,
+    bool_,
+    float64,
+    infer_again,
+    is_integer,
+    is_weak,
+    require_number,
+)
 
 LOOPS = frozenset({"scan", "effectful_scan", "while_loop", "effectful_while_loop"})
 CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # in order, and in a body once a turn, used or not
+# How the body of each function hands out a tensor.
+HANDED_OUT = {
+    "scan": "as a part of the carry, or as y, which is stacked over the turns",
+    "map": "results are stacked over the rows",
+    "while_loop": "as a part of the state",
+    "cond": "both branches return as much",
+}
 STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
 
 
 class BodyGraph(Derivation):
-    """The graph of a body while it is written: what it reads of the graphs around it becomes a parameter."""
+    """The graph of a body while it is written: what it reads of the graphs around it becomes a parameter. ``what`` is
+    the function whose body it is, ``source`` the user's line that calls it."""
 
     keeps_gradients = False
 
-    def __init__(self, outer: Graph, base: Graph | None = None) -> None:
+    def __init__(self, outer: Graph, base: Graph | None = None, what: str = "") -> None:
         super().__init__(Graph() if base is None else base)
         self.outer = outer
+        self.what: str = base.what if isinstance(base, BodyGraph) else what
+        self.source: SourceLine | None = base.source if isinstance(base, BodyGraph) else user_source()
         known = isinstance(base, BodyGraph)
         self.captured: dict[Tensor, Tensor] = dict(base.captured) if isinstance(base, BodyGraph) else {}
         self.turn: Tensor | None = base.turn if isinstance(base, BodyGraph) else None
@@ -64,6 +84,24 @@ class BodyGraph(Derivation):
                 known.requires_grad = outside.requires_grad
                 self.captured[outside] = known
         return known
+
+    def whereabouts(self, item: Tensor | Node, other: str) -> str:
+        function = self.what or "loop or branch"
+        made = f"\n  made at {item.source}" if item.source is not None else ""
+        how = f": {HANDED_OUT[self.what]}" if self.what else ""
+        return (
+            f"{item.name!r} belongs to the body of a {function}, and has a value only there{made}"
+            f"\n  in the {function} at {self.source}\n  return it from the body{how}"
+        )
+
+    def why_final(self, operands: Sequence[Tensor]) -> str:
+        for x in operands:
+            if self.holds(x):
+                return self.whereabouts(x, "")
+        return f"the body of the {self.what or 'loop or branch'} at {self.source} is complete, no op can be added"
+
+    def check_readable(self, x: Tensor) -> None:
+        raise GraphError(self.whereabouts(x, ""))
 
     def take_place(self) -> int:
         return self.outer.take_place()
@@ -219,16 +257,43 @@ def require_function(what: str, fn: Any, *arguments: str) -> None:
         raise GraphError(f"{expected} one of {signature}{where}") from None
 
 
-def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType) -> Tensor:
-    """A leaf of the next carry; numbers and arrays take the dtype of their place."""
+def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType, path: str) -> Tensor:
+    """A leaf of the next carry, at ``path`` in its nest; numbers and arrays take the dtype of their place."""
     if isinstance(value, (Tensor, Node)):
         x = graph.adopt(lift(value, graph), what)
     elif is_weak(value) or isinstance(value, (np.ndarray, np.generic)):
-        x = literal(f"{what}: the carry", value, type_.dtype)
+        x = literal(f"{what}: carry{path}", value, type_.dtype)
     else:
-        raise GraphError(f"{what}: {value!r} in the carry cannot be used as a tensor")
-    require_type(x.type, type_, f"{what}: the carry keeps its types")
+        raise GraphError(f"{what}: {value!r} as carry{path} cannot be used as a tensor")
+    if not same_type(x.type, type_):
+        raise GraphError(
+            f"{what}: the carry keeps its types, which carry{path} does not"
+            f"\n  expected {type_}, as init{path}\n  actual   {x.type}, {x.name!r} that the body returns"
+            f"\n  {_remedy(x.type, type_, path)}"
+        )
     return x
+
+
+def _remedy(actual: TensorType, expected: TensorType, path: str) -> str:
+    """How a carry gets the type that a body returns, or the body that of the carry."""
+    if actual.dtype != expected.dtype:
+        old, new, why = expected.dtype.name, actual.dtype.name, ""
+        if is_integer(expected.dtype) and actual.dtype == float64:
+            new, why = "float32", " or dtype=sg.float64, that of what it meets (integers and float32 make float64)"
+        return f"give init{path} dtype=sg.{new}{why}: sg.astype(init{path}, sg.{new}); or return .astype(sg.{old})"
+    return f"give init{path} the shape {actual.shape}, or let the body return {expected.shape}"
+
+
+def same_type(actual: TensorType, expected: TensorType) -> bool:
+    """Whether types are equal where their sizes are known."""
+    return (
+        actual.dtype == expected.dtype
+        and len(actual.shape) == len(expected.shape)
+        and all(
+            m == n or not (isinstance(m, int) and isinstance(n, int))
+            for m, n in zip(actual.shape, expected.shape, strict=True)
+        )
+    )
 
 
 def require_type(actual: TensorType, expected: TensorType, rule: str) -> None:
@@ -237,11 +302,7 @@ def require_type(actual: TensorType, expected: TensorType, rule: str) -> None:
     Raises:
         GraphError: they are not.
     """
-    same = len(actual.shape) == len(expected.shape) and all(
-        m == n or not (isinstance(m, int) and isinstance(n, int))
-        for m, n in zip(actual.shape, expected.shape, strict=True)
-    )
-    if not same or actual.dtype != expected.dtype:
+    if not same_type(actual, expected):
         raise GraphError(f"{rule}\n  expected {expected}\n  actual   {actual}")
 
 

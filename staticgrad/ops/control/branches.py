@@ -105,7 +105,7 @@ def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> A
     outer = graph_of((pred,)) if isinstance(pred, (Tensor, Node)) else get_default_graph()
     with outer:
         predicate = predicate_of("cond", outer, lift(bool(pred) if isinstance(pred, np.bool_) else pred, outer))
-    graphs = (BodyGraph(outer), BodyGraph(outer))
+    graphs = (BodyGraph(outer, what="cond"), BodyGraph(outer, what="cond"))
     answers = []
     for graph, fn in zip(graphs, (then_fn, else_fn), strict=True):
         with graph, in_body():

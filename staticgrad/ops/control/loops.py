@@ -161,13 +161,20 @@ def scan(
         array([ 1,  1,  2,  3,  5,  8, 13, 21])
     """
     require_function("scan: fn", fn, "carry", "x")
+    return _scan("scan", fn, init, xs, length, reverse)
+
+
+def _scan(
+    what: str, fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: Size | None, reverse: bool
+) -> tuple[Any, Any]:
+    """The loop of ``scan``, for the function ``what``."""
     leaves, rows = nest.flatten(init), nest.flatten(xs)
     outer = graph_of([*leaves, *rows])
     with outer:
         carries = [lift(x, outer) for x in leaves]
         sequences = [lift(x, outer) for x in rows]
-    turns = _length(sequences, length)
-    graph = BodyGraph(outer)
+    turns = _length(what, sequences, length)
+    graph = BodyGraph(outer, what=what)
     with graph, in_body():
         turn = _turn(graph)
         old = [_carried(graph, x) for x in carries]
@@ -175,9 +182,9 @@ def scan(
         answer = fn(nest.pack(init, old), nest.pack(xs, row))
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise GraphError(f"scan: expected the function to return (carry, y), actual {answer!r}")
-        new = next_carry("scan", graph, init, answer[0], carries)
-        ys = [graph.adopt(lift(y, graph), "scan") for y in nest.flatten(answer[1])]
-    body = close(graph, [turn, *old, *row, *graph.captured.values()], [*new, *ys], "scan")
+        new = next_carry(what, graph, init, answer[0], carries)
+        ys = [graph.adopt(lift(y, graph), what) for y in nest.flatten(answer[1])]
+    body = close(graph, [turn, *old, *row, *graph.captured.values()], [*new, *ys], what)
     attrs = LoopAttributes(body, None, len(carries), len(sequences), turns, bool(reverse))
     op = EFFECTFUL_SCAN if body.effects else SCAN
     node = outer.add(op, [*carries, *sequences, *graph.captured], attrs)
@@ -197,7 +204,7 @@ def map_(fn: Callable[[Any], Any], xs: Any) -> Any:
         array([3., 7.], dtype=float32)
     """
     require_function("map: fn", fn, "x")
-    _, ys = scan(lambda carry, x: (carry, fn(x)), (), xs)
+    _, ys = _scan("map", lambda carry, x: (carry, fn(x)), (), xs, None, False)
     return ys
 
 
@@ -239,7 +246,7 @@ def while_loop(
     outer = graph_of(leaves)
     with outer:
         carries = [lift(x, outer) for x in leaves]
-    graphs = (BodyGraph(outer), BodyGraph(outer))
+    graphs = (BodyGraph(outer, what="while_loop"), BodyGraph(outer, what="while_loop"))
     parts: list[tuple[list[Tensor], list[Tensor]]] = []
     for graph in graphs:
         with graph, in_body():
@@ -262,16 +269,18 @@ def while_loop(
     return nest.pack(init, node.outputs[: len(carries)])
 
 
-def _length(sequences: Sequence[Tensor], length: Size | None) -> Size:
+def _length(what: str, sequences: Sequence[Tensor], length: Size | None) -> Size:
     for x in sequences:
         if x.ndim == 0:
-            raise GraphError(f"scan: xs are read row by row, but {x.name!r} has no axis", source=x.source)
-    found = [x.shape[0] for x in sequences] + ([] if length is None else list(as_shape(length, "scan")))
+            raise GraphError(f"{what}: xs are read row by row, but {x.name!r} has no axis", source=x.source)
+    found = [x.shape[0] for x in sequences] + ([] if length is None else list(as_shape(length, what)))
+    if not found and what == "map":
+        raise GraphError("map: expected xs with a tensor of rows, actual a nest without any")
     if not found:
         raise GraphError("scan: without xs, length= says how many turns there are")
     known = [size for size in found if isinstance(size, int)]
     if len(set(known)) > 1:
-        raise GraphError(f"scan: expected one length, actual {', '.join(map(str, found))}")
+        raise GraphError(f"{what}: expected one length, actual {', '.join(map(str, found))}")
     return known[0] if known else found[0]
 
 
@@ -300,4 +309,5 @@ def next_carry(what: str, graph: BodyGraph, init: Any, answer: Any, carries: Seq
             raise GraphError(f"expected the structure of {init!r}, actual {answer!r}")
     except GraphError as error:
         raise GraphError(f"{what}: the carry changes its structure: {error.message}") from None
-    return [fitted(what, graph, new, x.type) for new, x in zip(leaves, carries, strict=True)]
+    places = zip(leaves, carries, nest.paths(init), strict=True)
+    return [fitted(what, graph, new, x.type, path) for new, x, path in places]

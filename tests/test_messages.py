@@ -1,0 +1,199 @@
+"""What new users stumble over: each refusal names what is at fault and says what to write."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from support.declaring import f32
+
+import staticgrad as sg
+from staticgrad.graph import checkpointed, in_module
+
+
+@pytest.fixture(autouse=True)
+def graph() -> Iterator[sg.Graph]:
+    with sg.Graph() as graph:
+        yield graph
+
+
+# -- checkpoints of nets without a common module ----------------------------------------------------------------------
+
+
+def saved_and_restored(declare: Callable[[str], dict[str, sg.nn.Linear]], path: Path) -> tuple[Any, Any]:
+    """The weights of net "a", saved by a program that declares a and b, restored by one that declares b and a."""
+    weights = []
+    for number, order in enumerate(("ab", "ba")):
+        with sg.Graph() as graph:
+            nets = declare(order)
+        sess = sg.Session(graph, seed=number)
+        if number == 0:
+            sess.save(path)
+        else:
+            sess.restore(path)
+        weights.append(sess.get(nets["a"].weight))
+    return weights[0], weights[1]
+
+
+def test_restoring_nets_that_one_line_declares_follows_their_order_as_its_help_says(tmp_path: Path) -> None:
+    before, after = saved_and_restored(lambda order: {n: sg.nn.Linear(2, 2) for n in order}, tmp_path / "state")
+    assert not np.array_equal(before, after)
+    text = " ".join(inspect.getdoc(sg.Session.restore).split())  # type: ignore[union-attr]
+    assert "declared in another order, those variables get each other's values" in text
+    assert "hold several nets in one ``sg.nn.Module``" in text
+
+
+def test_restoring_nets_that_one_module_holds_follows_their_names(tmp_path: Path) -> None:
+    nets: list[sg.nn.Module] = []  # a module that is gone names nothing that another one holds
+
+    def declare(order: str) -> dict[str, sg.nn.Linear]:
+        both = sg.nn.Module()
+        for name in order:
+            setattr(both, name, sg.nn.Linear(2, 2))
+        nets.append(both)
+        return {"a": both.a, "b": both.b}
+
+    before, after = saved_and_restored(declare, tmp_path / "state")
+    np.testing.assert_array_equal(before, after)
+
+
+# -- loops and branches -----------------------------------------------------------------------------------------------
+
+
+def leaked(kind: str) -> sg.Tensor:
+    """A tensor of a body, kept by a list."""
+    kept: list[sg.Tensor] = []
+
+    def double(x: sg.Tensor) -> sg.Tensor:
+        kept.append(x * 2)
+        return kept[0]
+
+    if kind == "scan":
+        sg.scan(lambda c, x: (double(x), None), 0.0, sg.ones(3))
+    if kind == "map":
+        sg.map(double, sg.ones(3))
+    if kind == "while_loop":
+        sg.while_loop(lambda s: s < 10.0, double, 1.0)
+    if kind == "cond":
+        sg.cond(sg.placeholder((), sg.bool), lambda: double(sg.ones(())), lambda: 0.0)
+    return kept[0]
+
+
+@pytest.mark.parametrize("kind", ["scan", "map", "while_loop", "cond"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x + 1,
+        lambda x: sg.exp(x),
+        lambda x: sg.ones(()) * x,
+        lambda x: sg.gradients(x, sg.Variable(1.0)),
+        lambda x: sg.scan(lambda c, _: (c + x, None), 0.0, length=2),
+        lambda x: sg.Session().run(x),
+        lambda x: sg.Session().forward(x),
+        lambda x: sg.Session().run(sg.ones(()), {x: 1.0}),
+    ],
+    ids=["number", "function", "tensor", "gradients", "scan", "run", "forward", "feed"],
+)
+def test_using_a_tensor_of_a_body_outside_names_it_and_its_loop(kind: str, use: Callable[[sg.Tensor], Any]) -> None:
+    x = leaked(kind)
+    with pytest.raises(sg.StaticGradError) as caught:
+        use(x)
+    text = str(caught.value)
+    assert f"'multiply' belongs to the body of a {kind}, and has a value only there\n  made at {x.source}" in text
+    assert f"in the {kind} at {__file__}" in text
+    assert "return it from the body: " in text
+
+
+def test_a_branch_cannot_use_a_tensor_of_the_other_branch() -> None:
+    kept: list[sg.Tensor] = []
+
+    def then() -> sg.Tensor:
+        kept.append(sg.exp(x))
+        return kept[0]
+
+    x = sg.placeholder(())
+    with pytest.raises(sg.GraphError, match="'exp' belongs to the body of a cond"):
+        sg.cond(x > 0, then, lambda: kept[0])
+
+
+def test_errors_of_map_speak_of_map() -> None:
+    for xs, text in (((), "map: expected xs with a tensor of rows"), (1.0, "map: xs are read row by row")):
+        with pytest.raises(sg.GraphError, match=text):
+            sg.map(lambda x: x, xs)
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_a_carry_of_another_dtype_names_its_leaf_and_the_dtype_to_begin_with() -> None:
+    init = {"w": Pair(0.0, (1, sg.zeros((), dtype=sg.int32)))}
+
+    def body(c: Any, x: sg.Tensor) -> Any:
+        first, (number, total) = c["w"]
+        return {"w": Pair(first, (number, total + x))}, None
+
+    with pytest.raises(sg.GraphError) as caught:
+        sg.scan(body, init, sg.ones(3, dtype=sg.int64))
+    lines = str(caught.value).splitlines()
+    assert lines[:4] == [
+        "scan: the carry keeps its types, which carry['w'].second[1] does not",
+        "  expected int32[], as init['w'].second[1]",
+        "  actual   int64[], 'add' that the body returns",
+        "  give init['w'].second[1] dtype=sg.int64: sg.astype(init['w'].second[1], sg.int64); or return"
+        " .astype(sg.int32)",
+    ]
+
+
+def test_a_count_that_becomes_a_sum_is_told_to_begin_with_a_float() -> None:
+    with pytest.raises(sg.GraphError, match=r"give init\[1\] dtype=sg.float32 or dtype=sg.float64"):
+        sg.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] / 2), (0, 1))
+
+
+def test_a_carry_of_another_shape_names_its_leaf_and_the_shape_to_begin_with() -> None:
+    with pytest.raises(sg.GraphError) as caught:
+        sg.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] + sg.ones(3)), (0, 0.0))
+    assert "while_loop: the carry keeps its types, which carry[1] does not" in str(caught.value)
+    assert "give init[1] the shape (3,), or let the body return ()" in str(caught.value)
+
+
+def test_a_number_that_is_none_of_the_carry_names_its_leaf() -> None:
+    with pytest.raises(sg.GraphError, match=r"while_loop: carry\[1\]: 1.5 is no int64"):
+        sg.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, 1.5), (0, 1))
+
+
+# -- running inside of a block that declares --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", ["control_dependencies", "no_grad", "module", "checkpoint"])
+def test_a_block_around_a_run_changes_nothing_of_it(graph: sg.Graph, block: str) -> None:
+    w, x = sg.Variable(f32(1, 2, 3), name="w"), sg.placeholder((2, 3))
+    loss = sg.sum(sg.nn.softmax(x * w) ** 2)
+    total, _ = sg.scan(lambda c, row: (c + sg.sum(row * w), None), 0.0, x)
+    write = sg.assign(w, w * 2)
+    blocks: dict[str, Callable[[], Any]] = {
+        "control_dependencies": lambda: sg.control_dependencies([write]),
+        "no_grad": sg.no_grad,
+        "module": lambda: in_module(sg.nn.Linear(2, 2)._holder_place),
+        "checkpoint": checkpointed,
+    }
+    feeds = {x: np.arange(6, dtype=np.float32).reshape(2, 3)}
+
+    def results() -> list[Any]:
+        sess = sg.Session(graph, seed=1)
+        with sess.forward(loss, feeds) as tape:
+            tape.backward(loss)
+        exe = sess.compile([loss, total], [x])
+        exe.profile(*feeds.values())
+        return [*sess.run([loss, total], feeds), *exe(*feeds.values()), sess.grad(w), sess.get(w), exe.text("graph")]
+
+    expected = results()
+    with blocks[block]():
+        found = results()
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
