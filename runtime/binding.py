@@ -14,7 +14,7 @@ import numpy as np
 from staticgrad.errors import FeedError, GradientError
 from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
-from staticgrad.types import Shape, Symbol, TensorType, is_floating, is_weak, unify
+from staticgrad.types import Shape, Symbol, TensorType, as_declared, is_floating, is_weak, unify
 
 _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may become counts upwards
 
@@ -132,9 +132,20 @@ def _check_shape(x: Tensor, array: Array) -> None:
         and all(not isinstance(size, int) or size == actual for size, actual in zip(x.shape, array.shape, strict=True))
     )
     if not fits:
-        raise FeedError(
-            f"feed of {x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {array.shape}", source=x.source
-        )
+        raise wrong_shape(x, array.shape, f"feed of {x.name!r}")
+
+
+def wrong_shape(x: Tensor, shape: tuple[int | None, ...], what: str) -> FeedError:
+    """The error of a value of another shape than that of ``x``; of one example in the place of a batch it says so."""
+    is_example = len(shape) == x.ndim - 1 > 0 and all(
+        not isinstance(size, int) or size == actual for size, actual in zip(x.shape[1:], shape, strict=True)
+    )
+    hint = (
+        "\n  the first axis is missing: give the input a batch axis (x[None] is a batch of one)" if is_example else ""
+    )
+    return FeedError(
+        f"{what}: wrong shape\n  expected {as_declared(x.shape)}\n  actual   {shape}{hint}", source=x.source
+    )
 
 
 def bind_sizes(tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> dict[Symbol, int]:

@@ -20,7 +20,7 @@ from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, 
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
-from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of
+from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.locks import Lock
@@ -297,7 +297,7 @@ class Session:
             for size, given in zip(x.shape, sizes, strict=True)
         )
         if not fits:
-            raise FeedError(f"{x.name!r}: wrong shape\n  expected {x.shape}\n  actual   {sizes}", source=x.source)
+            raise wrong_shape(x, sizes, f"{x.name!r}")
         return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
 
     def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> None:

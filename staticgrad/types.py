@@ -174,6 +174,18 @@ class Quotient:
 Atom = Symbol | Quotient
 
 
+def as_declared(shape: Shape) -> tuple[Size | None, ...]:
+    """A shape for messages: None where a size was declared as None, whose symbol is named after its axis."""
+
+    def declared(size: Size, axis: int) -> Size | None:
+        match size:
+            case Dim(terms=(((Symbol(name=name),), 1),)) if name.endswith(f".{axis}"):
+                return None
+        return size
+
+    return tuple(declared(size, axis) for axis, size in enumerate(shape))
+
+
 def size_text(size: Size, name: Callable[[Symbol], str]) -> str:
     """A size as Python reads it; terms of a higher degree come first, else in the order of their letters."""
     if not isinstance(size, Dim):

@@ -197,3 +197,41 @@ def test_a_block_around_a_run_changes_nothing_of_it(graph: sg.Graph, block: str)
         found = results()
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+# -- losses and layers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", [sg.nn.cross_entropy, sg.nn.nll_loss])
+def test_labels_that_are_floats_are_told_to_be_declared_as_integers(loss: Callable[..., sg.Tensor]) -> None:
+    x, t = sg.placeholder((None, 3), name="x"), sg.placeholder((None,), name="t")
+    with pytest.raises(sg.GraphError) as caught:
+        loss(x, t)
+    text = str(caught.value)
+    assert "class indices are integers: declare them by sg.placeholder((None,), sg.int64)" in text
+    assert "expected integers (None,)" in text
+    assert "actual   float32 (None,), 't'" in text
+
+
+def test_probabilities_as_targets_are_still_taken() -> None:
+    loss = sg.nn.cross_entropy(sg.zeros((2, 4)), sg.ones((2, 4)) / 4)
+    np.testing.assert_allclose(sg.Session().run(loss), np.log(4), rtol=1e-6)
+
+
+def test_one_example_in_the_place_of_a_batch_is_told_that_its_batch_axis_is_missing() -> None:
+    x = sg.placeholder((None, 1, 8, 8), name="x")
+    y = sg.nn.MaxPool2d(2)(sg.nn.Conv2d(1, 4, 3)(x))
+    image = np.zeros((1, 8, 8), np.float32)
+    calls: list[Callable[[], Any]] = [
+        lambda: sg.Session().run(y, {x: image}),
+        lambda: sg.Session().compile(y, [x])(image),
+        lambda: sg.Session().compile(y, {x: image.shape}),
+    ]
+    for call in calls:
+        with pytest.raises(sg.FeedError) as caught:
+            call()
+        assert "'x': wrong shape\n  expected (None, 1, 8, 8)\n  actual   (1, 8, 8)\n" in str(caught.value)
+        assert "the first axis is missing: give the input a batch axis" in str(caught.value)
+    with pytest.raises(sg.FeedError) as caught:
+        sg.Session().run(y, {x: np.zeros((2, 1, 7, 8), np.float32)})
+    assert "batch axis" not in str(caught.value)

@@ -24,7 +24,7 @@ from staticgrad.ops.effects import LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
-from staticgrad.types import Symbol, TensorType, bind, bind_size, infer_again, unify
+from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, unify
 
 if TYPE_CHECKING:
     from staticgrad.compiler.regions.interventions import Intervention
@@ -120,7 +120,7 @@ def bind_feeds(
                 raise FeedError(f"cannot feed: {x.graph.whereabouts(x, 'the one that is cut')}")
             what = f"feed of {x.name!r}"
             if len(fed.shape) != x.ndim:
-                raise FeedError(f"{what}: expected shape {x.shape}, actual {fed.shape}\n  declared at {x.source}")
+                raise FeedError(f"{what}: expected shape {as_declared(x.shape)}, actual {fed.shape}", source=x.source)
             for axis, (size, actual) in enumerate(zip(x.shape, fed.shape, strict=True)):
                 unify(size, bind_size(actual, bindings), bindings, f"{what}, axis {axis}")
     return bindings

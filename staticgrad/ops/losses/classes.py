@@ -21,7 +21,7 @@ from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduce
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
-from staticgrad.types import FLOATS, Shape, TensorType, int32, int64, integer, is_floating, number
+from staticgrad.types import FLOATS, Shape, TensorType, as_declared, int32, int64, integer, is_floating, number
 
 _CLASSES = Range(0, 3)
 
@@ -320,6 +320,8 @@ def _class_operands(
     o = FUNCTIONS
     with x.graph:
         labels = lift(target, x.graph)
+        if is_floating(labels.dtype) and (what == "nll_loss" or labels.ndim == x.ndim - 1):
+            raise _no_labels(what, x, axis, labels)
         if is_floating(labels.dtype):
             probabilities = labels if labels.dtype == x.dtype else o.astype(labels, x.dtype)
             return (x, probabilities, *by_class), axis, []
@@ -329,6 +331,18 @@ def _class_operands(
             expected = (*x.shape[:axis], *x.shape[axis + 1 :])
             raise GraphError(f"{what}: expected labels of shape {expected} for an input {x.type}, actual {index.type}")
         return (x, index, *by_class), axis, checked(index, x.shape[axis], f"{what}: label", ignore_index)
+
+
+def _no_labels(what: str, x: Tensor, axis: int, labels: Tensor) -> GraphError:
+    """The error of floats in the place of labels."""
+    rows = as_declared((*x.shape[:axis], *x.shape[axis + 1 :]))
+    probabilities = f", or probabilities {as_declared(x.shape)}" if what == "cross_entropy" else ""
+    return GraphError(
+        f"{what}: floats as labels\n  expected integers {rows}{probabilities}"
+        f"\n  actual   {labels.dtype.name} {as_declared(labels.shape)}, {labels.name!r}"
+        f"\n  class indices are integers: declare them by sg.placeholder({rows}, sg.int64), or cast them by"
+        " .astype(sg.int64)"
+    )
 
 
 @public
@@ -395,7 +409,5 @@ def nll_loss(
     what = "nll_loss"
     check_reduction(reduction, what)
     operands, axis, checks = _class_operands(what, input, target, weight, ignore_index)
-    if is_floating(operands[1].dtype):
-        raise GraphError(f"{what}: expected integer labels, actual {operands[1].type}")
     attrs = ClassLossAttributes(axis, integer(ignore_index, f"{what}: ignore_index"), reduction)
     return operands[0].graph.add(NLL_LOSS, operands, attrs, control=checks).outputs[0]
