@@ -18,6 +18,7 @@ from staticgrad.boundary import boundary, end_at_user
 from staticgrad.collection import importing
 from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError, refuse_copies
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
+from staticgrad.naming import Holder, Unmatched, variables_of
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from staticgrad.compiler.options import Options
     from staticgrad.compiler.program import Program
     from staticgrad.compiler.regions.region import Region
-    from staticgrad.naming import Unmatched
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.tape import Tape, TapePrograms
@@ -643,14 +643,25 @@ class Session:
         self.check_open()
         self.store.write({self._variable(x): as_array(x, value) for x, value in values.items()})
 
-    def _variable(self, variable: Tensor) -> str:
+    def _variable(self, variable: object) -> str:
         key = variable_key(self.graph, variable) if isinstance(variable, Tensor) else None
         if key is None:
-            computed = isinstance(variable, Tensor) and self.graph.holds(variable)
-            why = ", each run computes it: feed it for one run" if computed else ""
             source = getattr(variable, "source", None)
-            raise FetchError(f"{variable!r} is no variable of this graph{why}", source=source)
+            what = f"the module {type(variable).__name__}" if isinstance(variable, Holder) else repr(variable)
+            raise FetchError(f"{what} is no variable of this graph{self._instead(variable)}", source=source)
         return key
+
+    def _instead(self, other: object) -> str:
+        """What to write in the place of what is no variable."""
+        if isinstance(other, Tensor):
+            return ", each run computes it: feed it for one run" if self.graph.holds(other) else ""
+        if isinstance(other, Holder):
+            return ": it has several, net.parameters() and net.buffers(), and net.state_dict(sess) gives their values"
+        if isinstance(other, str) and other in self.graph.variables:
+            return f": variables go by tensor, that of this name is sess.graph.variables[{other!r}]"
+        if isinstance(other, str):
+            return ": variables go by tensor, and sess.graph.variables has those that there are by name"
+        return ""
 
     @boundary
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -683,7 +694,7 @@ class Session:
         path: str | os.PathLike[str],
         *,
         strict: bool = True,
-        variables: Iterable[Tensor] | Mapping[str, Tensor] | None = None,
+        variables: Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor] | None = None,
     ) -> Unmatched:
         """Take variables and the random state from a file that ``save`` wrote.
 
@@ -696,8 +707,8 @@ class Session:
         Args:
             strict: refuse variables that the file does not have and, where ``variables`` does not choose among them,
                 variables of the file that the graph does not have. Otherwise they are passed over.
-            variables: which variables to take; by a dict also from under other names in the file. The random state
-                then stays as it is.
+            variables: which variables to take, or a module for all of its own; by a dict also from under other names in
+                the file. The random state then stays as it is.
 
         Returns:
             ``(missing_keys, unexpected_keys)``: names of wanted variables that the file does not have, and names in the
@@ -725,7 +736,9 @@ class Session:
             return restore(self.store, path, strict)
         if isinstance(variables, Mapping):
             return restore(self.store, path, strict, {n: self._variable(v) for n, v in variables.items()}, True)
-        several = [variables] if isinstance(variables, Tensor) else variables
+        if isinstance(variables, Holder):
+            variables = variables_of(variables)
+        several = [variables] if isinstance(variables, Tensor | str) else variables
         return restore(self.store, path, strict, {key: key for key in map(self._variable, several)})
 
     def __repr__(self) -> str:

@@ -96,6 +96,17 @@ class Holder:
             note_change()
 
 
+def variables_of(holder: Holder) -> list[Tensor]:
+    """The variables of a holder and of all that it holds, each once."""
+    found: dict[Tensor, None] = {}
+    for value in vars(holder).values():
+        if isinstance(value, Holder):
+            found.update(dict.fromkeys(variables_of(value)))
+        elif isinstance(value, Tensor) and value.op.op.name == "variable":
+            found[value] = None
+    return list(found)
+
+
 class Place:
     """What is known of a holder, also when it is gone: its kind, the user's line that made it, and what holds it. What
     it holds keeps this, not the holder itself."""

@@ -320,7 +320,7 @@ def test_what_groups_refuse(g: sg.Graph) -> None:
         ([{"params": [w], "betas": 0.9}], "betas=0.9"),
         ([{"weight_decay": 0.1}], r'groups\[0\]: expected a dict with "params"'),
         ([[w]], r'groups\[0\]: expected a dict with "params"'),
-        ([{"params": sg.nn.Linear(2, 2)}], "expected variables as params"),
+        ([{"params": 3}], "expected variables as params"),
         ([{"params": [w], "lr": "fast"}], "lr='fast'"),
     ]
     for groups, words in wrong:

@@ -26,7 +26,7 @@ from staticgrad.errors import GraphError, called_for, refuse_copies
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
 from staticgrad.hints import answer
 from staticgrad.lifting import lift
-from staticgrad.naming import Origin
+from staticgrad.naming import Holder, Origin, variables_of
 from staticgrad.ops.sources import accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
@@ -36,6 +36,7 @@ from staticgrad.types import computed, float64, int64, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]
 LearningRate = float | Tensor | Schedule
+Variables = Tensor | Holder | Iterable[Tensor]  # a module stands for its parameters
 
 
 def check(condition: bool, what: str, name: str, value: object, expected: str) -> None:
@@ -57,6 +58,17 @@ def variable(x: object, what: str = "an optimizer updates variables") -> Tensor:
     if isinstance(x, Tensor) and x.op.op.name == "variable":
         return x
     raise GraphError(f"{what}: {x!r} is none", source=getattr(x, "source", None))
+
+
+def listed(variables: Variables, what: str = "an optimizer updates variables") -> list[Tensor]:
+    """The variables that an argument names.
+
+    Raises:
+        GraphError: something in it is no variable.
+    """
+    if isinstance(variables, Holder):
+        return [x for x in variables_of(variables) if x.op.attrs.trainable]
+    return [variable(x, what) for x in ([variables] if isinstance(variables, Tensor) else variables)]
 
 
 def depends_on(loss: Tensor) -> list[Tensor]:
@@ -103,8 +115,8 @@ class Optimizer:
         lr: the learning rate: a number of at least 0, which becomes state that ``sess.set(opt.lr, v)`` changes; a
             floating scalar tensor; or a schedule (``sg.optim.schedules``), a function that is given how many runs have
             updated before, a float64 scalar tensor that counts from 0, and gives a scalar.
-        groups: variables with options of their own: dicts of "params", the variables, and arguments of the optimizer
-            that differ for them. What is in no group has the optimizer's.
+        groups: variables with options of their own: dicts of "params", the variables (or a module, for its parameters),
+            and arguments of the optimizer that differ for them. What is in no group has the optimizer's.
         options: the other arguments of the subclass by name, for groups to take over.
 
     Raises:
@@ -164,11 +176,11 @@ class Optimizer:
         for name in own:
             check(name in known, what, "option", name, f"one of {', '.join(known)}")
         params = given["params"]
-        if not isinstance(params, Tensor) and not isinstance(params, Iterable):
+        if not isinstance(params, Tensor | Holder | Iterable):
             raise GraphError(f"{what}: expected variables as params, actual {params!r}")
         rule = type(self)(**{"lr": 0.0, **options, **own})
         rule._home, rule._place = self, f"groups/{number}/lr" if "lr" in own else "lr"
-        variables = tuple([variable(x, f"{what}: params are variables") for x in _listed(params)])
+        variables = tuple(listed(params, f"{what}: params are variables"))
         for x in variables:
             if x in self._rules:
                 raise GraphError(f"{what}: variable {x.name!r} is in a group already", source=x.source)
@@ -302,13 +314,14 @@ class Optimizer:
     # -- what users call ----------------------------------------------------------------------------------------
 
     @boundary
-    def minimize(self, loss: Tensor, var_list: Sequence[Tensor] | None = None) -> Node:
+    def minimize(self, loss: Tensor, var_list: Variables | None = None) -> Node:
         """An op that makes one step down the gradient of ``loss``.
 
         Args:
             loss: a floating tensor.
-            var_list: what to update; default: the variables that the loss depends on. Those that do not require a
-                gradient when this is called (``trainable=False``, ``requires_grad_(False)``) are left alone.
+            var_list: what to update, variables or a module with its parameters; default: the variables that the loss
+                depends on. Those that do not require a gradient when this is called (``trainable=False``,
+                ``requires_grad_(False)``) are left alone.
 
         Raises:
             GraphError: there is nothing to update: no variable, or none that the loss depends on.
@@ -375,14 +388,14 @@ class Optimizer:
             return _op(o.group(*updates, *self._counting(get_default_graph())))
 
     @boundary
-    def step(self, var_list: Sequence[Tensor] | None = None) -> Node:
+    def step(self, var_list: Variables | None = None) -> Node:
         """An op that updates from the gradients that backwards of tapes have accumulated in the session.
 
         A variable without an accumulated gradient is left alone.
 
         Args:
-            var_list: what to update; default: all variables of the current graph. Those that do not require a gradient
-                when this is called are left alone.
+            var_list: what to update, variables or a module with its parameters; default: all variables of the current
+                graph. Those that do not require a gradient when this is called are left alone.
 
         Raises:
             GraphError: there is nothing to update.
@@ -406,14 +419,14 @@ class Optimizer:
             found = self._trained(var_list)
         return self.apply_gradients([(accumulated_grad(v), v) for v in found])
 
-    def _trained(self, variables: Sequence[Tensor]) -> list[Tensor]:
+    def _trained(self, variables: Variables) -> list[Tensor]:
         """Those of some variables that require a gradient now."""
-        if not isinstance(variables, Iterable):
+        if not isinstance(variables, Tensor | Holder | Iterable):
             raise GraphError(
                 f"{self.name}: expected a list of variables, actual {variables!r}; a step is an op, which takes no"
                 " closure: train = opt.minimize(loss), and each sess.run(train, feeds) makes one"
             )
-        found = [variable(v) for v in variables]
+        found = listed(variables)
         trained = [v for v in found if v.requires_grad]
         if found and not trained:
             raise GraphError(
@@ -458,10 +471,6 @@ def _shared(graph: Graph) -> Iterator[None]:
     with graph, isolated(), no_grad():
         yield
     graph.shared_by_updates.update(graph.nodes[start:])
-
-
-def _listed(params: Tensor | Iterable[Tensor]) -> list[Tensor]:
-    return [params] if isinstance(params, Tensor) else list(params)
 
 
 def _free_prefix(graph: Graph, name: str) -> str:

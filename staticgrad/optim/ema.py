@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from staticgrad import init
 from staticgrad.errors import GraphError
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
-from staticgrad.optim.base import assign, variable
+from staticgrad.optim.base import Variables, assign, listed
 from staticgrad.types import computed, float64, int64, is_floating, is_short_float, number
 
 
@@ -63,7 +61,7 @@ class EMA:
         """The variables that are averaged."""
         return list(self._averages)
 
-    def update(self, var_list: Iterable[Tensor] | None = None) -> Node:
+    def update(self, var_list: Variables | None = None) -> Node:
         """An op that moves the averages towards the variables.
 
         It reads the variables as they are at the start of a run, or with the writes that it is declared after::
@@ -72,7 +70,8 @@ class EMA:
                 update = ema.update()
 
         Args:
-            var_list: what to average; default: the variables of the current graph that require a gradient now.
+            var_list: what to average, variables or a module with its parameters; default: the variables of the current
+                graph that require a gradient now.
 
         Raises:
             GraphError: there is nothing to average, or what is no floating variable.
@@ -80,7 +79,7 @@ class EMA:
         if var_list is None:
             found = [x for x in get_default_graph().variables.values() if x.requires_grad]
         else:
-            found = [self._averaged(x) for x in var_list]
+            found = [self._averaged(x) for x in listed(var_list, "EMA averages variables")]
         if not found:
             raise GraphError("EMA.update: there is no variable to average")
         graph = found[0].graph
@@ -159,11 +158,10 @@ class EMA:
             self._averages[var] = average, count
         return self._averages[var]
 
-    def _averaged(self, x: object) -> Tensor:
-        found = variable(x, "EMA averages variables")
-        if not is_floating(found.dtype):
-            raise GraphError(f"EMA averages floating variables: {found.name!r} is {found.dtype.name}")
-        return found
+    def _averaged(self, x: Tensor) -> Tensor:
+        if not is_floating(x.dtype):
+            raise GraphError(f"EMA averages floating variables: {x.name!r} is {x.dtype.name}")
+        return x
 
 
 def _free_prefix(graph: Graph, name: str) -> str:
