@@ -64,7 +64,10 @@ class Holder:
     __slots__ = ("__weakref__", "_holder_place")
     _holder_place: Place
 
-    def __new__(cls, *_: Any, **__: Any) -> Self:
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        if (args or options) and cls.__init__ is object.__init__:
+            given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())])
+            raise TypeError(f"{cls.__name__}() takes no arguments, actual {given}")
         holder = super().__new__(cls)
         object.__setattr__(holder, "_holder_place", Place(holder))
         return holder

@@ -11,6 +11,7 @@ from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, repr_of
 from staticgrad.ops.convolution import Pair, Sizes, pair
 from staticgrad.ops.declare import refuse_in_place
+from staticgrad.ops.elementwise.activations import check_approximate
 from staticgrad.ops.randoms import probability
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import number
@@ -38,13 +39,16 @@ class Dropout(Module):
 
 
 class Identity(Module):
-    """The input.
+    """The input. It takes any arguments and uses none, so that it can stand in the place of any layer.
 
     Example:
         >>> net = sg.nn.Sequential(sg.nn.Linear(4, 4), sg.nn.Identity())
         >>> net(sg.zeros((2, 4))).shape
         (2, 4)
     """
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
 
     def forward(self, input: TensorLike) -> Any:
         return input
@@ -106,6 +110,7 @@ class GELU(Module):
     """
 
     def __init__(self, approximate: str = "none") -> None:
+        check_approximate(approximate, "GELU")
         self.approximate = approximate
 
     def forward(self, input: TensorLike) -> Tensor:

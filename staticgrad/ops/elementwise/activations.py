@@ -250,6 +250,16 @@ GELU = elementwise(
 )
 
 
+def check_approximate(approximate: str, what: str) -> None:
+    """Refuse an approximation that there is none of.
+
+    Raises:
+        GraphError: it is neither ``"none"`` nor ``"tanh"``.
+    """
+    if approximate not in ("none", "tanh"):
+        raise GraphError(f"{what}: approximate={approximate!r}: expected 'none' or 'tanh'")
+
+
 @public
 def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
     """``input`` times the standard normal distribution function of it (Hendrycks and Gimpel, arXiv:1606.08415).
@@ -266,8 +276,7 @@ def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
         >>> sg.Session().run(sg.nn.gelu([-1.0, 0.0, 1.0], approximate="tanh")).round(4)
         array([-0.1588,  0.    ,  0.8412], dtype=float32)
     """
-    if approximate not in ("none", "tanh"):
-        raise GraphError(f"gelu: approximate is 'none' or 'tanh', not {approximate!r}")
+    check_approximate(approximate, "gelu")
     return declare(GELU, accepted("gelu", FLOAT, input), GeluAttributes(approximate))
 
 
