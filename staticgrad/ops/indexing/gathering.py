@@ -9,6 +9,7 @@ gradient without the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,9 +37,16 @@ from staticgrad.types import (
 
 @frozen
 class GatherAttributes:
-    """The indexed axes of the tensor, one for each index tensor."""
+    """The indexed axes of the tensor, one for each index tensor, and the user's function where errors shall name one
+    that is not called as the op."""
 
     axes: tuple[int, ...]
+    what: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of another read or write at the same indices."""
+        return {"axes": self.axes} | ({"what": self.what} if self.what else {})
 
 
 def remaining(x: TensorType, axes: Sequence[int]) -> Shape:
@@ -94,7 +102,7 @@ def _vjp_gathered(adder: str) -> Callable[..., Sequence[Tensor | None]]:
     def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         x, *indices = node.inputs
         add = FUNCTIONS.__getattr__(adder)
-        return (add(o.zeros_like(x), ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
+        return (add(o.zeros_like(x), ct, *indices, **node.attrs.arguments), *(None for _ in indices))
 
     return vjp
 
@@ -104,7 +112,7 @@ def _jvp_gathered(reader: str) -> Callable[..., Sequence[Tensor | None]]:
         o: Namespace, node: Primal[GatherAttributes], t: Tensor | None, *_: Tensor | None
     ) -> Sequence[Tensor | None]:
         read = FUNCTIONS.__getattr__(reader)
-        return (None if t is None else read(t, *node.inputs[1:], axes=node.attrs.axes),)
+        return (None if t is None else read(t, *node.inputs[1:], **node.attrs.arguments),)
 
     return jvp
 
@@ -113,7 +121,7 @@ def _vjp_added(reader: str) -> Callable[..., Sequence[Tensor | None]]:
     def vjp(o: Namespace, node: Primal[GatherAttributes], ct: Tensor) -> Sequence[Tensor | None]:
         indices = node.inputs[2:]
         read = FUNCTIONS.__getattr__(reader)
-        return (ct, read(ct, *indices, axes=node.attrs.axes), *(None for _ in indices))
+        return (ct, read(ct, *indices, **node.attrs.arguments), *(None for _ in indices))
 
     return vjp
 
@@ -126,7 +134,7 @@ def _jvp_added(adder: str) -> Callable[..., Sequence[Tensor | None]]:
         if t_updates is None:
             return (t_base,)
         start = o.zeros_like(base) if t_base is None else t_base
-        return (FUNCTIONS.__getattr__(adder)(start, t_updates, *indices, axes=node.attrs.axes),)
+        return (FUNCTIONS.__getattr__(adder)(start, t_updates, *indices, **node.attrs.arguments),)
 
     return jvp
 
@@ -184,8 +192,8 @@ SCATTER_ADD = register(
 )
 
 
-def _axes_for(indices: Sequence[Tensor], axes: tuple[int, ...] | None) -> GatherAttributes:
-    return GatherAttributes(tuple(range(len(indices))) if axes is None else tuple(axes))
+def _axes_for(indices: Sequence[Tensor], axes: tuple[int, ...] | None, what: str = "") -> GatherAttributes:
+    return GatherAttributes(tuple(range(len(indices))) if axes is None else tuple(axes), what)
 
 
 def as_indices(what: str, indices: Sequence[TensorLike], graph: Graph) -> tuple[Tensor, ...]:
@@ -251,11 +259,13 @@ def _wrapped_reference(
 
 
 def _index_reference(attrs: GatherAttributes, x: Array, *indices: Array) -> Array:
-    return _gather_reference(attrs, x, *_wrapped_reference("index", attrs, x.shape, indices))
+    return _gather_reference(attrs, x, *_wrapped_reference(attrs.what or "index", attrs, x.shape, indices))
 
 
 def _index_add_reference(attrs: GatherAttributes, base: Array, updates: Array, *indices: Array) -> Array:
-    return _add_reference(attrs, base, updates, *_wrapped_reference("index_add", attrs, base.shape, indices))
+    return _add_reference(
+        attrs, base, updates, *_wrapped_reference(attrs.what or "index_add", attrs, base.shape, indices)
+    )
 
 
 def _known_values(index: Tensor) -> Array | None:
@@ -316,14 +326,14 @@ def _prepare(
 
 def _expand_index(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tensor]:
     x, *indices = node.inputs
-    wrapped, checks = _prepare(o, "index", x, node.attrs, indices)
+    wrapped, checks = _prepare(o, node.attrs.what or "index", x, node.attrs, indices)
     with control_dependencies(checks):
         return [declare(GATHER, (x, *wrapped), node.attrs)]
 
 
 def _expand_index_add(o: Namespace, node: Primal[GatherAttributes]) -> Sequence[Tensor]:
     base, updates, *indices = node.inputs
-    wrapped, checks = _prepare(o, "index_add", base, node.attrs, indices)
+    wrapped, checks = _prepare(o, node.attrs.what or "index_add", base, node.attrs, indices)
     with control_dependencies(checks):
         return [declare(SCATTER_ADD, (base, updates, *wrapped), node.attrs)]
 
@@ -360,28 +370,32 @@ INDEX_ADD = register(
 
 
 @public
-def index(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
-    """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); the axes of the indices come first.
+def index(x: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None, what: str = "") -> Tensor:
+    """The elements of ``x`` at ``indices`` along ``axes`` (the first ones); the axes of the indices come first. Errors
+    name the function ``what``.
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
     """
-    found = as_indices("index", indices, graph_of((x,)))
-    attrs = _axes_for(found, axes)
+    found = as_indices(what or "index", indices, graph_of((x,)))
+    attrs = _axes_for(found, axes, what)
     for axis, one in zip(attrs.axes, found):
-        in_range("index", one, x.shape[axis])
+        in_range(what or "index", one, x.shape[axis])
     return declare(INDEX, (x, *found), attrs)
 
 
 @public
-def index_add(base: Tensor, updates: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None) -> Tensor:
-    """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones).
+def index_add(
+    base: Tensor, updates: Tensor, *indices: TensorLike, axes: tuple[int, ...] | None = None, what: str = ""
+) -> Tensor:
+    """``base`` with ``updates`` added at ``indices`` along ``axes`` (the first ones). Errors name the function
+    ``what``.
 
     Raises:
         BoundsError: a constant index is out of range; others are checked in the run.
     """
-    found = as_indices("index_add", indices, graph_of((base,)))
-    attrs = _axes_for(found, axes)
+    found = as_indices(what or "index_add", indices, graph_of((base,)))
+    attrs = _axes_for(found, axes, what)
     for axis, one in zip(attrs.axes, found):
-        in_range("index_add", one, base.shape[axis])
+        in_range(what or "index_add", one, base.shape[axis])
     return declare(INDEX_ADD, (base, updates, *found), attrs)

@@ -107,14 +107,15 @@ _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
     o, axes = FUNCTIONS, key.axes
     if mode == "add":
-        return index_add(part, new, *key.indices, axes=axes)
+        return index_add(part, new, *key.indices, axes=axes, what="scatter")
     count, rest = product(key.indices[0].shape), remaining(part.type, axes)
     if count == 0:
         return part
     new = o.reshape(new, (count, *rest))
     indices = [o.reshape(one, (count,)) for one in key.indices]
     sizes = tuple(part.shape[axis] for axis in axes)
-    hit = o.greater(index_add(o.zeros(sizes, dtype=int32), o.ones((count,), dtype=int32), *indices), 0)
+    one_each = o.ones((count,), dtype=int32)
+    hit = o.greater(index_add(o.zeros(sizes, dtype=int32), one_each, *indices, what="scatter"), 0)
     order = [axes.index(axis) for axis in sorted(axes)]
     spread = tuple(size if axis in axes else 1 for axis, size in enumerate(part.shape))
     hit = o.reshape(o.permute_dims(hit, tuple(order)), spread)
@@ -126,7 +127,7 @@ def _write_at(part: Tensor, new: Tensor, key: Subscript, mode: str) -> Tensor:
         if not is_alone:
             chosen = last_of_place(_places(sizes, indices)) if last is None else o.constant(last)
             new = o.where(o.reshape(chosen, (count, *(1 for _ in rest))), new, 0)
-        written = index_add(o.zeros_like(part), new, *indices, axes=axes)
+        written = index_add(o.zeros_like(part), new, *indices, axes=axes, what="scatter")
     else:
         flat = o.reshape(new, (count, product(rest)))
         found = extreme_of_place(flat, _places(sizes, indices), product(sizes), mode)

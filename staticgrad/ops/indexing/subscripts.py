@@ -228,7 +228,7 @@ def take(x: TensorLike, indices: TensorLike, axis: int | None = None) -> Tensor:
     if axis is None:
         x, axis = FUNCTIONS.reshape(x, -1), 0
     place = normalize_axis(axis, x.ndim, "take")
-    y = index(x, indices, axes=(place,))
+    y = index(x, indices, axes=(place,), what="take")
     many = y.ndim - (x.ndim - 1)
     rest = list(range(many, y.ndim))
     order = (*rest[:place], *range(many), *rest[place:])
@@ -269,4 +269,4 @@ def take_along_axis(x: TensorLike, indices: TensorLike, axis: int = -1) -> Tenso
         shape = (*common[:along], places.shape[along], *common[along + 1 :])
         places = FUNCTIONS.broadcast_to(places, shape)
         grid = [places if i == along else FUNCTIONS.iota(shape, i) for i in range(len(shape))]
-        return index(x, *grid)
+        return index(x, *grid, what="take_along_axis")
