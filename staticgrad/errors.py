@@ -182,6 +182,16 @@ class GraphError(StaticGradError, ValueError):
         super().__init__(message, source=source if source is not None else user_source())
 
 
+class AbsentError(GraphError, AttributeError):
+    """An attribute that this tensor cannot have, so that ``hasattr`` gives False.
+
+    Example:
+        >>> x = sg.zeros(3)
+        >>> hasattr(x, "mT"), hasattr(x, "T")
+        (False, True)
+    """
+
+
 class GradientError(StaticGradError, RuntimeError):
     """A gradient was asked for where there is none.
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from staticgrad import hints, numpy_calls
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import GraphError, SourceLine, at_source, called_for, refuse_copies, user_source
+from staticgrad.errors import AbsentError, GraphError, SourceLine, at_source, called_for, refuse_copies, user_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
@@ -639,12 +639,14 @@ class Tensor:
     @property
     @boundary
     def mT(self) -> Tensor:
-        """The last two axes swapped, which is each matrix of a batch transposed.
+        """The last two axes swapped, which is each matrix of a batch transposed. A tensor of fewer axes has no ``mT``.
 
         Example:
             >>> sg.zeros((8, 2, 3)).mT.shape
             (8, 3, 2)
         """
+        if self.ndim < 2:
+            raise AbsentError(f"mT: expected at least two axes, actual {self.name!r} {self.type}")
         return FUNCTIONS.matrix_transpose(self)
 
     @boundary
