@@ -7,7 +7,7 @@ Dicts keep the order of their keys; named tuples and dataclasses come back as wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -91,12 +91,14 @@ def map(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """``function`` of the leaves that stand in the same place of each nest, in the nest of the first.
 
     Raises:
-        GraphError: the nests differ in structure.
+        GraphError: the nests differ in structure, or the function is none.
 
     Example:
         >>> sg.nest.map(lambda x, y: x + y, {"a": 1, "b": (2, 3)}, {"a": 10, "b": (20, 30)})
         {'a': 11, 'b': (22, 33)}
     """
+    if not callable(function):
+        raise GraphError(f"nest.map: expected a function of leaves, then the nests, actual {function!r}")
     return _map(function, nest, others)
 
 
@@ -116,7 +118,7 @@ def _map(function: Callable[..., Any], nest: Any, others: Sequence[Any]) -> Any:
 
 
 @boundary
-def pack(nest: Any, leaves: Sequence[Any]) -> Any:
+def pack(nest: Any, leaves: Collection[Any]) -> Any:
     """The structure of ``nest`` over other leaves, in the order of ``flatten``.
 
     Raises:
@@ -127,6 +129,8 @@ def pack(nest: Any, leaves: Sequence[Any]) -> Any:
         {'a': 'x', 'b': ('y', 'z')}
     """
     expected = len(flatten(nest))
+    if not isinstance(leaves, Collection):
+        raise GraphError(f"nest.pack: expected {expected} leaves in a list, actual {leaves!r}")
     if len(leaves) != expected:
         raise GraphError(f"pack: expected {expected} leaves for {nest!r}, actual {len(leaves)}")
     return _pack(nest, iter(leaves))

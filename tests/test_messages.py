@@ -235,3 +235,187 @@ def test_one_example_in_the_place_of_a_batch_is_told_that_its_batch_axis_is_miss
     with pytest.raises(sg.FeedError) as caught:
         sg.Session().run(y, {x: np.zeros((2, 1, 7, 8), np.float32)})
     assert "batch axis" not in str(caught.value)
+
+
+def layers() -> list[type[sg.nn.Module]]:
+    found = [getattr(sg.nn, name) for name in sg.nn.__all__ if name not in ("Module", "Identity")]
+    return [layer for layer in found if isinstance(layer, type) and issubclass(layer, sg.nn.Module)]
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.__name__)
+def test_layers_refuse_arguments_that_they_do_not_have(layer: type[sg.nn.Module]) -> None:
+    with pytest.raises(TypeError, match="bogus"):
+        layer(bogus=1)
+
+
+@pytest.mark.parametrize("layer", [sg.nn.Sigmoid, sg.nn.Tanh])
+def test_activations_without_arguments_say_so(layer: type[sg.nn.Module]) -> None:
+    with pytest.raises(TypeError, match=rf"{layer.__name__}\(\) takes no arguments, actual 3, inplace=True"):
+        layer(3, inplace=True)
+
+
+def test_a_module_without_an_initializer_takes_no_arguments() -> None:
+    class Net(sg.nn.Module):
+        """A net without variables."""
+
+    with pytest.raises(TypeError, match=r"Net\(\) takes no arguments, actual 3"):
+        Net(3)
+
+
+def test_identity_stands_in_the_place_of_any_layer() -> None:
+    assert sg.nn.Identity(54, unused=0.1)(sg.ones(3)).shape == (3,)
+
+
+def test_an_unknown_approximation_of_gelu_is_refused_where_the_layer_is_made() -> None:
+    with pytest.raises(sg.GraphError, match="GELU: approximate='sigmoid': expected 'none' or 'tanh'"):
+        sg.nn.GELU("sigmoid")
+
+
+# -- modules and names in the place of variables ----------------------------------------------------------------------
+
+
+def net_and_loss() -> tuple[sg.nn.Sequential, sg.Tensor]:
+    net = sg.nn.Sequential(sg.nn.Linear(3, 4), sg.nn.BatchNorm1d(4))
+    other = sg.Variable(1.0, name="other")
+    return net, sg.sum(net(sg.random.normal((2, 3), seed=1)) ** 2) * other
+
+
+def changed(sess: sg.Session, train: Any) -> set[str]:
+    before = {name: sess.get(x) for name, x in sess.graph.variables.items()}
+    sess.run(train)
+    return {name for name, x in before.items() if not np.array_equal(x, sess.get(sess.graph.variables[name]))}
+
+
+def test_minimizing_over_a_module_updates_its_parameters() -> None:
+    net, loss = net_and_loss()
+    net[0].bias.requires_grad_(False)
+    train = sg.optim.SGD(0.1).minimize(loss, net)
+    sess = sg.Session()
+    moved = changed(sess, train)
+    assert {"1.weight", "1.bias"} <= moved
+    assert not {"other", "0.bias"} & moved
+    for update in (sg.optim.SGD(0.1).minimize(loss, net[1].weight), sg.optim.SGD(0.1).minimize(loss, [net[1].weight])):
+        assert "1.weight" in changed(sess, update)
+
+
+def test_steps_groups_and_averages_take_a_module_for_its_parameters() -> None:
+    net, loss = net_and_loss()
+    opt = sg.optim.SGD(0.1, groups=[{"params": net[1], "lr": 0.01}])
+    assert opt.groups[0].params == (net[1].weight, net[1].bias)
+    update, ema = opt.step(net), sg.optim.EMA(0.9)
+    average = ema.update(net)
+    assert set(ema.variables) == set(net.parameters())
+    sess = sg.Session()
+    with sess.forward(loss) as tape:
+        tape.backward(loss)
+    assert "other" not in changed(sess, [update, average])
+
+
+def test_restoring_a_module_takes_its_variables(tmp_path: Path) -> None:
+    net, loss = net_and_loss()
+    sess = sg.Session(seed=1)
+    sess.save(tmp_path / "state")
+    before = net.state_dict(sess)
+    sess.run(sg.optim.SGD(0.1).minimize(loss))
+    missing, unexpected = sess.restore(tmp_path / "state", variables=net)
+    assert (missing, unexpected) == ([], ["other"])
+    for name, value in net.state_dict(sess).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_names_in_the_place_of_variables_are_answered_by_where_the_variable_is(tmp_path: Path) -> None:
+    sg.Variable(1.0, name="w")
+    sess = sg.Session()
+    sess.save(tmp_path / "state")
+    calls: list[Callable[[], Any]] = [
+        lambda: sess.get("w"),  # type: ignore[arg-type]
+        lambda: sess.set("w", 2.0),  # type: ignore[arg-type]
+        lambda: sess.set_all({"w": 2.0}),  # type: ignore[dict-item]
+        lambda: sess.restore(tmp_path / "state", variables="w"),
+        lambda: sess.restore(tmp_path / "state", variables=["w"]),  # type: ignore[list-item]
+    ]
+    for call in calls:
+        with pytest.raises(sg.FetchError) as caught:
+            call()
+        assert "variables go by tensor, that of this name is sess.graph.variables['w']" in str(caught.value)
+    with pytest.raises(sg.FetchError, match=r"sess\.graph\.variables has those that there are"):
+        sess.get("v")  # type: ignore[arg-type]
+    with pytest.raises(sg.FetchError, match=r"the module Linear .* net.state_dict\(sess\) gives their values"):
+        sess.get(sg.nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("take", lambda x, i: sg.take(x, i)),
+        ("take", lambda x, i: x.take(i)),
+        ("take", lambda x, i: sg.gradients(sg.take(x, i), x)),
+        ("take_along_axis", lambda x, i: sg.take_along_axis(x, i)),
+        ("scatter", lambda x, i: sg.scatter(x, i, 1.0)),
+        ("scatter", lambda x, i: sg.scatter(x, i, 1.0, mode="max")),
+    ],
+)
+def test_an_index_out_of_range_names_the_function_that_was_called(name: str, call: Callable[..., Any]) -> None:
+    i = sg.placeholder((1,), sg.int64)
+    y = call(sg.placeholder((3,)) * 2 if name == "x" else sg.ones(3), i)
+    with pytest.raises(sg.BoundsError, match=f"^{name}: axis 0: index 7 is out of range for size 3"):
+        sg.Session().run(y, {i: [7]})
+
+
+def test_indices_that_are_none_name_take() -> None:
+    for indices, text in ((1.5, "expected integer indices"), ([True, False], "a boolean mask")):
+        with pytest.raises(sg.GraphError, match=f"^take: {text}"):
+            sg.take([1.0, 2.0], indices)
+    with pytest.raises(sg.BoundsError, match=r"^take: index 5 is out of range for size 2"):
+        sg.take([1.0, 2.0], 5)
+
+
+def test_the_text_of_a_take_reads_back() -> None:
+    g = sg.take(sg.ones(3), sg.placeholder((1,), sg.int64)).graph
+    assert "what='take'" in str(g)
+    assert str(sg.parse(str(g))) == str(g)
+
+
+def test_a_vector_has_no_matrix_transpose() -> None:
+    x = sg.ones(3)
+    assert not hasattr(x, "mT")
+    assert hasattr(sg.ones((2, 3)), "mT")
+    for error in (sg.GraphError, AttributeError):
+        with pytest.raises(error, match="mT: expected at least two axes, actual 'full' float32"):
+            _ = x.mT
+
+
+X = sg.constant([1.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: sg.optim.clip_by_global_norm(None, 1.0), "clip_by_global_norm: expected a list of tensors or None"),
+        (lambda: sg.optim.clip_by_global_norm(X, 1.0), "clip_by_global_norm: expected a list of tensors or None"),
+        (lambda: sg.optim.clip_by_global_norm([1], 1.0), "clip_by_global_norm: .*actual 1 in it"),
+        (
+            lambda: sg.optim.clip_by_global_norm([X], None),
+            "max_norm: expected a number or a scalar tensor, actual None",
+        ),
+        (
+            lambda: sg.optim.clip_by_global_norm([X], X),
+            "max_norm: expected a number or a scalar tensor, actual <tensor",
+        ),
+        (lambda: sg.optim.global_norm("ab"), "global_norm: expected a list of tensors or None, actual 'ab'"),
+        (lambda: sg.py_call(None, [X], []), "py_call: fn: expected a function of arrays, actual None"),
+        (lambda: sg.py_call(print, X, []), "py_call: inputs: expected a list of tensors, actual <tensor"),
+        (lambda: sg.py_call(print, [None], []), r"py_call: inputs: expected a list of tensors, actual \[None\]"),
+        (lambda: sg.py_call(print, [], 3), r"py_call: dtypes_shapes: expected a list of pairs \(dtype, shape\)"),
+        (lambda: sg.py_call(print, [], [sg.float32]), r"py_call: dtypes_shapes: expected pairs \(dtype, shape\)"),
+        (lambda: sg.nest.map(None, [1]), "nest.map: expected a function of leaves, then the nests, actual None"),
+        (lambda: sg.nest.map("fn", {}), "nest.map: expected a function of leaves, then the nests, actual 'fn'"),
+        (lambda: sg.nest.pack([1, 2], None), "nest.pack: expected 2 leaves in a list, actual None"),
+    ],
+)
+def test_nonsense_arguments_name_the_function_and_what_it_expects(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(sg.GraphError, match=text):
+        call()

@@ -7,7 +7,7 @@ declared after it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -263,6 +263,20 @@ PY_CALL = register(
 )
 
 
+_PAIRS = "pairs (dtype, shape), one for each array that fn returns"
+
+
+def _several(name: str, values: Any, expected: str) -> list[Any]:
+    """The values of an argument of ``py_call`` that is a list.
+
+    Raises:
+        GraphError: it is none.
+    """
+    if isinstance(values, Tensor | str) or not isinstance(values, Iterable):
+        raise GraphError(f"py_call: {name}: expected a list of {expected}, actual {values!r}")
+    return list(values)
+
+
 @public
 def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequence[Any]) -> list[Tensor] | Node:
     """Call a Python function in the middle of a run.
@@ -283,16 +297,26 @@ def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequen
     Returns:
         A tensor for each result; the op itself, to be fetched or ordered, where there is none.
 
+    Raises:
+        GraphError: an argument that is something else.
+
     Example:
         >>> x = sg.constant([3.0, 1.0, 2.0])
         >>> (y,) = sg.py_call(lambda a: np.sort(a)[::-1], [x], [(sg.float32, (3,))])
         >>> sg.Session().run(y)
         array([3., 2., 1.], dtype=float32)
     """
-    graph = graph_of(inputs)
+    if not callable(fn):
+        raise GraphError(f"py_call: fn: expected a function of arrays, actual {fn!r}")
+    operands, results = _several("inputs", inputs, "tensors"), _several("dtypes_shapes", dtypes_shapes, _PAIRS)
+    if any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in results):
+        raise GraphError(f"py_call: dtypes_shapes: expected {_PAIRS}, actual {dtypes_shapes!r}")
+    if any(x is None or isinstance(x, str) for x in operands):
+        raise GraphError(f"py_call: inputs: expected a list of tensors, actual {inputs!r}")
+    graph = graph_of(operands)
     with graph:
-        operands = tuple(lift(x, graph) for x in inputs)
-        types = tuple(TensorType(as_shape(shape, "py_call"), dtype_of(dtype)) for dtype, shape in dtypes_shapes)
+        operands = [lift(x, graph) for x in operands]
+        types = tuple(TensorType(as_shape(shape, "py_call"), dtype_of(dtype)) for dtype, shape in results)
         node = graph.add(PY_CALL, operands, PyCallAttributes(fn, types))
     return list(node.outputs) if node.outputs else node
 

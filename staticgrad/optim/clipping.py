@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Any
+
+import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
+from staticgrad.lifting import lift
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import float64, is_floating, is_short_float
@@ -18,17 +22,32 @@ def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
     where all tensors are of that one dtype.
 
     Raises:
-        GraphError: there is no tensor.
+        GraphError: there is no tensor, or something else.
 
     Example:
         >>> sg.Session().run(sg.optim.global_norm([sg.constant([3.0]), None, sg.constant([4.0])]))
         array(5., dtype=float32)
     """
-    there = [x for x in tensors if x is not None]
+    there = [x for x in _checked(tensors, "global_norm") if x is not None]
     if not there:
         raise GraphError("global_norm: expected at least one tensor")
     norm, kinds = _norm(_wide(there)), {x.dtype for x in there}
     return o.astype(norm, kinds.pop()) if len(kinds) == 1 and is_short_float(there[0].dtype) else norm
+
+
+def _checked(tensors: Any, what: str) -> list[Tensor | None]:
+    """A list of tensors, of arrays the tensors of their values, and None.
+
+    Raises:
+        GraphError: it is none.
+    """
+    if isinstance(tensors, Tensor | str) or not isinstance(tensors, Iterable):
+        raise GraphError(f"{what}: expected a list of tensors or None, actual {tensors!r}")
+    listed = list(tensors)
+    for x in listed:
+        if x is not None and not isinstance(x, Tensor | np.ndarray):
+            raise GraphError(f"{what}: expected a list of tensors or None, actual {x!r} in it")
+    return [x if x is None else lift(x) for x in listed]
 
 
 def _wide(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -50,6 +69,9 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
     Returns:
         A list parallel to ``grads``; None stays None, and integers become float64.
 
+    Raises:
+        GraphError: what is no list of tensors, or no number.
+
     Example:
         >>> grads = [sg.constant([3.0]), None, sg.constant([4.0])]
         >>> clipped = sg.optim.clip_by_global_norm(grads, 1.0)
@@ -57,9 +79,13 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
         >>> first.round(3), last.round(3)
         (array([0.6], dtype=float32), array([0.8], dtype=float32))
     """
+    what = "clip_by_global_norm"
+    grads = _checked(grads, what)
+    if not isinstance(max_norm, Tensor | Real | np.ndarray) or np.ndim(max_norm):
+        raise GraphError(f"{what}: max_norm: expected a number or a scalar tensor, actual {max_norm!r}")
     there = [g for g in grads if g is not None]
     if not there:
-        return list(grads)
+        return grads
     wide = _wide(there)
     factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
     clipped = [o.multiply(g, o.astype(factor, g.dtype)) for g in wide]
