@@ -264,6 +264,9 @@ def check_approximate(approximate: str, what: str) -> None:
 def gelu(input: TensorLike, approximate: str = "none") -> Tensor:
     """``input`` times the standard normal distribution function of it (Hendrycks and Gimpel, arXiv:1606.08415).
 
+    It is x/2·(1 + erf(x/√2)), whose error is small beside x, not beside a tiny result: in float32 it has three digits
+    at -4 and none below -5.4. ``x / 2 * sg.erfc(-x / 2**0.5)`` has all digits and takes about twice the time.
+
     Args:
         approximate: ``"none"``, or ``"tanh"`` for the approximation with a hyperbolic tangent.
 
