@@ -19,13 +19,14 @@ import numpy as np
 import pytest
 from tree import ROOT
 
+import staticgrad as sg
 from staticgrad import cli
 from staticgrad.runtime import machine
 
 HERE = ROOT / "benchmarks"
 TOOLS = (
-    "answers", "catalog", "chart", "kernel_cases", "kernels", "measure", "models", "peers", "report", "run", "systems",
-    "turns", "workloads",
+    "answers", "calls", "catalog", "chart", "compile_time", "convolutions", "gemm", "kernel_cases", "kernels",
+    "measure", "models", "peers", "report", "run", "systems", "turns", "workloads",
 )  # fmt: skip
 
 
@@ -364,3 +365,75 @@ def test_kernels_times_nothing_but_right_answers(tools: Any, gradient: bool, mon
     if not gradient:
         with pytest.raises(SystemExit, match=r"squares .*: staticgrad and numpy differ"):
             tools.kernels.measured("squares", case, ((5, 7),), given, tools.systems.installed())
+
+
+# -- warnings: what the suite makes errors of them ---------------------------------------------------------------------
+
+
+def smallest(tools: Any) -> list[Any]:
+    """A workload of each kind, and each optimizer and dtype, as small as they come."""
+    w, m, r = tools.workloads, tools.models, np.random.default_rng(0)
+    plain, heavy, adam, decayed = m.Momentum(0.01, 0.0), m.Momentum(0.01, 0.9), m.Adam(1e-3), m.Adam(1e-3, 0.01)
+    return [
+        w.squares(r, "squares", 4),
+        *(w.logistic(r, "logistic", 9, 3, dtype) for dtype in ("float32", "float64")),
+        *(w.black_scholes(r, "black_scholes", 5, dtype) for dtype in ("float32", "float64")),
+        *(w.product(r, "product", 3, 4, 5, dtype) for dtype in ("float32", "float64")),
+        w.softmax(r, "softmax", 3, 4),
+        w.layer_norm(r, "layer_norm", 3, 4),
+        w.chain(r, "chain", 7),
+        w.copy(r, "copy", 7),
+        *(w.perceptron(r, "perceptron", (6, 5, 4), 3, adam, kind) for kind in ("relu", "tanh", "sigmoid")),
+        *(w.inference(r, "inference", (6, 5, 4), 1, kind) for kind in ("silu", "gelu")),
+        w.convnet(r, "convnet", (1, 8, 8), (w.Convolution(2, 3, 1),), (5, 3), 2, heavy),
+        w.resnet(r, "resnet", (2, 4, 8), 1, 8, 2, heavy),
+        *(w.transformer(r, "transformer", 2, 4, 8, 2, 5, decayed, causal) for causal in (False, True)),
+        w.lstm(r, "lstm", 2, 3, 4, 5, 3, plain),
+    ]
+
+
+def test_every_workload_of_ours_runs_without_a_warning(tools: Any) -> None:
+    workloads = smallest(tools)
+    program = importlib.import_module("peers.staticgrad_program")
+    assert {type(workload.model) for workload in workloads} == {*program.FUNCTIONS, *program.NETWORKS}
+    for workload in workloads:
+        tools.measure.Measurement("staticgrad", workload, 1, False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_every_kernel_case_of_ours_is_declared_without_a_warning(tools: Any, dtype: str) -> None:
+    system, rng = tools.systems.Own(sg), np.random.default_rng(0)
+    for case in (case for cases in tools.kernel_cases.FAMILIES.values() for case in cases.values()):
+        least = min(case.sizes, key=lambda shapes: sum(map(np.prod, shapes)))
+        with sg.Graph():
+            inputs = [sg.placeholder(x.shape, x.dtype) for x in case.arrays(least, np.dtype(dtype), rng)]
+            result = case.function(system, *inputs)
+            if case.gradient:
+                sg.gradients(
+                    result, [x for x in inputs if x.dtype == dtype], grad_ys=sg.ones(result.shape, dtype=dtype)
+                )
+
+
+@pytest.mark.slow
+def test_every_kernel_case_of_ours_runs_without_a_warning(tools: Any) -> None:
+    systems = {"staticgrad": tools.systems.Own(sg)}
+    for cases in tools.kernel_cases.FAMILIES.values():
+        for name, case in cases.items():
+            least = min(case.sizes, key=lambda shapes: sum(map(np.prod, shapes)))
+            for gradient in {False, case.gradient}:
+                given = argparse.Namespace(dtype="float32", gradient=gradient, threads=1, peer=[], seconds=0.0, seed=0)
+                assert tools.kernels.measured(name, case, least, given, systems).seconds
+
+
+def test_every_other_benchmark_of_ours_runs_without_a_warning(tools: Any) -> None:
+    for case in (*tools.calls.ours(8, small=True), *tools.calls.ours(8, small=False), *tools.calls.our_tapes()):
+        case.timer.timeit(2)
+    for graph in tools.compile_time.GRAPHS:
+        assert tools.compile_time.ours(graph, 30, 0).answer
+    for text in ("4x5x6:tn", "4x1x6", "4x5x6x2:nt"):
+        problem = tools.gemm.problem_of(tools.gemm.named_shape(text, "float32"), fresh=True)
+        tools.gemm.by_staticgrad(problem, 1)()
+    layer = tools.convolutions.Layer(4, 4, 6, 3, 2, 2)
+    data = tools.convolutions.Operands.draw(layer, 2, 0)
+    for direction in ("forward", "input_grad", "weight_grad"):
+        tools.convolutions.Program(layer, 2, direction, 1, data).call()
