@@ -208,9 +208,9 @@ class Session:
             if executable is None:
                 self.check_open()
                 tensors = tuple(self._check_feeds(feeds))
-                self._look_at(leaves_of(fetches), tensors)
+                growth = self._look_at(leaves_of(fetches), tensors)
                 executable = Executable(self, fetches, leaves_of(fetches), tensors)
-                self._executables.put(key, executable)
+                self._executables.put(key, executable, growth and growth.note_use)
             return executable(*fed.values())
         except Exception as error:
             end_at_user(error)
@@ -282,7 +282,9 @@ class Session:
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        self._look_at(leaves, tensors)
+        growth = self._look_at(leaves, tensors)
+        if growth is not None:
+            growth.note_use()  # how often an executable is called, nothing notes
         executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget, autotune)
         executable.prepare(shapes)
         return executable
@@ -300,12 +302,13 @@ class Session:
             raise wrong_shape(x, sizes, f"{x.name!r}")
         return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
 
-    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> None:
-        """Warn of what a program that is new would silently do."""
+    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> Growth | None:
+        """Warn of what a program that is new would silently do. Returns what is known of the call that makes it."""
         from staticgrad.warned import check_growth, check_program
 
-        check_growth(self.graph, self._growths)
+        growth = check_growth(self.graph, self._growths)
         check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
+        return growth
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -490,14 +493,15 @@ class Session:
         key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
-            self._look_at(leaves, tuple(fed))
+            growth = self._look_at(leaves, tuple(fed))
 
             def planned() -> TapePrograms:
                 known = self._tapes.get(key)
                 if known is not None:
                     return known
                 types = types_of(list(fed), shapes)
-                return self._tapes.put(key, self._tape_programs(leaves, types, memory_budget))
+                made = self._tape_programs(leaves, types, memory_budget)
+                return self._tapes.put(key, made, growth and growth.note_use)
 
             programs = self.compiling.exclusive(planned)
         return programs.tape(arrays, backward_order)

@@ -20,7 +20,8 @@ from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning,
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.reach import reach
 
-GROWTHS = 3  # how often a call may declare the same ops once more and run them
+GROWTHS = 3  # how often a call declares the same ops once more and runs them, until that is warned of
+MANY_GROWTHS = 10  # the same where programs are used again, or where it cannot be known
 
 
 class History:
@@ -160,14 +161,36 @@ def _warn_of_layer(
 
 
 class Growth:
-    """What a call of the program had declared when it made a program the last time, and how often it was the same."""
+    """What a call of the program had declared when it made a program the last time, how often it was the same, and
+    whether a program that it made was used again."""
 
-    __slots__ = ("nodes", "repeats", "signature")
+    __slots__ = ("is_used", "nodes", "repeats", "signature", "start")
 
     def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
+        self.start = self.nodes = nodes  # how many there were before the latest ones, and with them
         self.repeats = 0
         self.signature: object = None
+        self.is_used = False
+
+    def note_use(self) -> None:
+        """Take note that a program is worth its compilation."""
+        self.is_used = True
+
+    @property
+    def allowed(self) -> int:
+        """The number of repetitions that are warned of."""
+        return MANY_GROWTHS if self.is_used else GROWTHS
+
+    def grow(self, graph: Graph) -> Sequence[Node]:
+        """Count what was declared since the latest program as a repetition, if it is one. Returns those nodes."""
+        start = self.nodes
+        new = graph.nodes[start:]
+        if new:
+            signature = tuple([_signature(node, self.start, start) for node in new])
+            self.repeats = self.repeats + 1 if self.signature in (None, signature) else 1
+            self.signature = signature
+            self.start, self.nodes = start, start + len(new)
+        return new
 
 
 def call_chain() -> object:
@@ -180,39 +203,48 @@ def call_chain() -> object:
     return tuple(lines)
 
 
-def check_growth(graph: Graph, known: Any) -> None:
-    """Warn where the same call makes a program for the third time of what it has just declared once more.
+def check_growth(graph: Graph, known: Any) -> Growth | None:
+    """Warn where the same call makes programs, one after the other, of what it has just declared once more: the third
+    time if each was run but once, the tenth if they were used again, as where several models are trained in turn.
 
     Args:
         known: what a session keeps of such calls, by their lines. The session's method that the user has called is
             two calls up.
+
+    Returns:
+        What is known of the call, for the session to note uses; None for functions of this package that declare and
+        run, as ``check_gradients``.
     """
     frame: FrameType | None = sys._getframe(3)
     while frame is not None and frame.f_code.co_filename == boundary.__file__:
         frame = frame.f_back
     if frame is not None and is_inside(frame.f_code.co_filename):
-        return  # a function of this package that declares and runs, as check_gradients
-    chain, count = call_chain(), len(graph.nodes)
-    growth = known.get(chain)
+        return None
+    chain = call_chain()
+    growth: Growth | None = known.get(chain)
     if growth is None:
-        known.put(chain, Growth(count))
-        return
-    new, growth.nodes = graph.nodes[growth.nodes :], count
-    if not new:
-        return
-    signature = tuple([_signature(node) for node in new])
-    growth.repeats = growth.repeats + 1 if growth.signature in (None, signature) else 1
-    growth.signature = signature
-    if growth.repeats == GROWTHS:
+        made: Growth = known.put(chain, Growth(len(graph.nodes)))
+        return made
+    new = growth.grow(graph)
+    if new and growth.repeats == growth.allowed:
         warn(
             GrowthWarning,
             f"each time this line runs the graph has grown by the same {len(new)} ops, the newest declared at"
             f" {new[-1].source}, and another program is compiled. Declare what is run before the loop, and feed what"
             " changes; graph.finalize() refuses every further op",
         )
+    return growth
 
 
-def _signature(node: Node) -> object:
-    """What a node has in common with one that the same line declares once more."""
+def _signature(node: Node, before: int, start: int) -> object:
+    """What a node has in common with one that the same line declares once more.
+
+    Args:
+        before, start: the numbers of the first node of the latest growth, and of the one that this node is of. An
+            operand of either is known by its place there, an older one by itself.
+    """
+    operands = tuple([(x.op.serial - start, x.index) if x.op.serial >= before else id(x) for x in node.inputs])
     initial = node.attrs.initial if node.op.name == "variable" else None
-    return node.op.name, node.source, tuple([y.type for y in node.outputs]), getattr(initial, "fill", type(initial))
+    filled = getattr(initial, "fill", type(initial))
+    called = getattr(getattr(node.attrs, "function", None), "__code__", None)
+    return node.op.name, node.source, tuple([y.type for y in node.outputs]), operands, filled, called

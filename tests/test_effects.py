@@ -209,7 +209,6 @@ def test_control_dependencies_and_groups(g: sg.Graph) -> None:
     assert log.take() == [("first", 1), ("second", 1)]
 
 
-@pytest.mark.filterwarnings("ignore::staticgrad.GrowthWarning")
 def test_a_python_call_gets_and_gives_arrays(g: sg.Graph) -> None:
     x, n = sg.placeholder((2, 3)), sg.placeholder((), sg.int64)
     seen: list[Any] = []

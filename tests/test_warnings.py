@@ -280,8 +280,8 @@ def test_a_mode_that_is_put_back_or_changes_nothing_does_not_warn() -> None:
 # -- growth -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["run", "compile", "forward"])
-def test_ops_declared_in_a_loop_of_runs_warn_at_the_third_growth(call: str) -> None:
+@pytest.mark.parametrize(("call", "allowed"), [("run", 3), ("forward", 3), ("compile", 10)])
+def test_ops_declared_in_a_loop_of_runs_warn_when_they_have_grown_several_times(call: str, allowed: int) -> None:
     x = sg.placeholder((2,), requires_grad=True)
     sess = sg.Session()
 
@@ -295,13 +295,64 @@ def test_ops_declared_in_a_loop_of_runs_warn_at_the_third_growth(call: str) -> N
             else:
                 sess.forward(y, {x: [0.0, 1.0]})  # again
 
-    assert not caught(sg.GrowthWarning, lambda: run(3))
-    (found,) = caught(sg.GrowthWarning, lambda: run(9))
+    assert not caught(sg.GrowthWarning, lambda: run(allowed))  # one growth less: the first run knows of none
+    (found,) = caught(sg.GrowthWarning, lambda: run(allowed + 5))
     assert is_at(found, "# again")
     text = str(found.message)
     assert "y = x + float(number)  # the newest" in text
     assert "before the loop" in text
     assert "graph.finalize()" in text
+
+
+def train_in_turn(models: int) -> None:
+    """Train models of the same lines in one session, each for some steps."""
+    x, sess = sg.placeholder((2, 4)), sg.Session()
+    for _ in range(models):
+        train = sg.optim.SGD(0.1).minimize(sg.sum(sg.nn.Linear(4, 1)(x)))
+        for _ in range(3):
+            sess.run(train, {x: ROWS})
+
+
+def test_models_that_are_trained_in_turn_do_not_warn_of_growth_until_they_are_many() -> None:
+    assert not caught(sg.GrowthWarning, lambda: train_in_turn(10))
+    assert len(caught(sg.GrowthWarning, lambda: train_in_turn(12))) == 1
+
+
+def test_tapes_that_are_run_again_do_not_warn_of_growth() -> None:
+    def run() -> None:
+        x, sess = sg.placeholder((2, 4)), sg.Session()
+        for _ in range(5):
+            loss = sg.sum(sg.nn.Linear(4, 1)(x))
+            for _ in range(2):
+                sess.forward(loss, {x: ROWS})
+
+    assert not caught(sg.GrowthWarning, run)
+
+
+@pytest.mark.parametrize("call", ["the last value", "an optimizer"])
+def test_a_loop_that_declares_its_next_step_warns_of_growth(call: str) -> None:
+    def run() -> None:
+        w, sess = sg.Variable(np.ones(3, np.float32)), sg.Session()
+        y = w * 1.0
+        for _ in range(8):
+            y = y + w if call == "the last value" else sg.optim.Adam(1e-3).minimize(sg.sum(w * w))  # type: ignore[assignment]
+            sess.run(y)
+
+    assert len(caught(sg.GrowthWarning, run)) == 1
+
+
+def test_a_loop_over_other_operands_functions_or_lists_made_before_does_not_warn_of_growth() -> None:
+    def run() -> None:
+        weights, sess = [sg.Variable(np.ones(3, np.float32)) for _ in range(8)], sg.Session()
+        for w in weights:
+            sess.run(sg.sum(w**2))
+        fetches = [[sg.sum(w), w * 2.0] for w in weights]
+        for each in fetches:
+            sess.run(each)
+        for function in (lambda a: a, lambda a: a + 1, lambda a: a + 2, lambda a: a + 3, lambda a: a + 4):
+            sess.run(sg.py_call(function, [weights[0]], [(sg.float32, (3,))]))
+
+    assert not caught(sg.GrowthWarning, run)
 
 
 def test_declaring_between_runs_does_not_warn_of_growth() -> None:
