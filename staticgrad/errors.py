@@ -73,7 +73,7 @@ def again_hint(before: SourceLine | None, now: SourceLine | None) -> str:
     )
 
 
-_override = threading.local()
+_override = threading.local()  # source: see at_source; silent: see silent
 
 
 class at_source:
@@ -391,10 +391,22 @@ class DuplicateLayerWarning(StaticGradWarning):
     """
 
 
+@contextlib.contextmanager
+def silent(category: type[StaticGradWarning]) -> Iterator[None]:
+    """Nothing that is declared in this block warns of ``category``: no remedy would change what comes out of it."""
+    before = getattr(_override, "silent", ())
+    _override.silent = (*before, category)
+    try:
+        yield
+    finally:
+        _override.silent = before
+
+
 def warn(category: type[StaticGradWarning], message: str) -> None:
-    """Warn at the user's line that is running, unless what is declared there is derived from another declaration."""
+    """Warn at the user's line that is running, unless what is declared there is derived from another declaration, or in
+    a block where nothing warns of ``category``."""
     frame = _user_frame()
-    if frame is None or getattr(_override, "source", None) is not None:
+    if frame is None or getattr(_override, "source", None) is not None or category in getattr(_override, "silent", ()):
         return
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})

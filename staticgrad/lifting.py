@@ -97,8 +97,8 @@ def lift_all(values: Sequence[object], *, what: str = "op", quiet: bool = False)
 def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Tensor]) -> None:
     """Warn where operands become float64 that the user hardly wants so: a tensor of fewer bits meets float64, or
     integers of 32 or 64 bits meet such a float. ``astype(sg.float64)``, of either of the two, says that it is meant."""
-    pairs = [(v, x) for v, x in zip(values, lifted, strict=True) if not isinstance(v, (list, tuple))]
-    short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64]
+    pairs = [*zip(values, lifted, strict=True)]
+    short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64 and not _is_list(v)]
     wide = [(v, x) for v, x in pairs if x.dtype == float64]
     if wide:
         short = [(v, x) for v, x in short if isinstance(v, (Tensor, Node))]
@@ -109,7 +109,9 @@ def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Ten
         return
     (value, culprit), narrow = wide[0], short[0][1].dtype.name
     remedy = f".astype(sg.{narrow}) of the {_noun(value)}"
-    if culprit.ndim == 0 and not isinstance(value, (Tensor, Node)):
+    if _is_list(value):
+        remedy = f"a list of Python floats, or np.asarray(the list, np.{narrow}),"
+    elif culprit.ndim == 0 and not isinstance(value, (Tensor, Node)):
         remedy = f"a Python {'int' if is_integer(culprit.dtype) else 'float'}"
     warn(
         PromotionWarning,
@@ -118,10 +120,17 @@ def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Ten
     )
 
 
+def _is_list(value: object) -> bool:
+    """Whether it is a nest of numbers: of Python floats it is float32, but of ints int64, as without dtype anywhere."""
+    return isinstance(value, (list, tuple))
+
+
 def _noun(value: object) -> str:
     """What an operand is called in a message."""
     if isinstance(value, (Tensor, Node)):
         return "tensor"
+    if _is_list(value):
+        return f"Python {type(value).__name__}"
     return "NumPy array" if getattr(value, "ndim", 0) else "NumPy scalar"
 
 

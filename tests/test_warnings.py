@@ -71,6 +71,9 @@ def of(dtype: Any, shape: tuple[int, ...] = (3,)) -> Tensor:
         (lambda: of(sg.float32) / of(sg.int64), "divide: float32 (tensor) and int64 (tensor)"),
         (lambda: of(sg.float32) * np.arange(3, dtype=np.int32), "float32 (tensor) and int32 (NumPy array)"),
         (lambda: of(sg.int64) * np.ones(3, np.float32), "float32 (NumPy array) and int64 (tensor)"),
+        (lambda: of(sg.float32) * [1, 2, 3], "float32 (tensor) and int64 (Python list)"),
+        (lambda: of(sg.float32) * [1, 2, 3], "or np.asarray(the list, np.float32), keeps float32"),
+        (lambda: of(sg.float32) - (np.float64(1),) * 3, "float32 (tensor) and float64 (Python tuple)"),
         (lambda: sg.where(of(sg.bool), of(sg.float32), np.zeros(3)), "where: float32 (tensor)"),
         (lambda: sg.concat([of(sg.float32), of(sg.float64)]), "concat: float32 (tensor)"),
         (lambda: sg.nn.mse_loss(of(sg.float32), np.zeros(3)), "mse_loss: float32 (tensor)"),
@@ -99,6 +102,10 @@ def test_promotion_warns_once_for_a_line() -> None:
         lambda: of(sg.float32) * 2.0 + 1,
         lambda: of(sg.float32) * np.float32(2) + np.ones(3, np.float32),
         lambda: of(sg.float32) * [0.5, 1.0, 2.0],
+        lambda: of(sg.float32) * [0.5, 1, True],
+        lambda: of(sg.int64) * [0.5, 1.0, 2.0],
+        lambda: of(sg.float64) * [1, 2, 3],
+        lambda: of(sg.int32) * [1, 2, 3] / [1, 2, 3],
         lambda: of(sg.float32).astype(sg.float64) * np.ones(3),
         lambda: of(sg.float32) * of(sg.int64).astype(sg.float64),
         lambda: of(sg.float32) * of(sg.int16),
@@ -123,6 +130,36 @@ def test_what_is_derived_or_updated_does_not_warn_of_promotion() -> None:
         sg.hessian(mixed, w)
 
     assert len(caught(sg.PromotionWarning, declare)) == 0
+
+
+def test_a_schedule_of_several_dtypes_does_not_warn_of_promotion() -> None:
+    def declare() -> None:
+        scale = sg.Variable(np.float32(0.5), trainable=False)
+
+        def schedule(step: Tensor) -> Tensor:
+            return sg.minimum(scale * sg.sqrt(step + 1), sg.constant(np.float32(1)) / (step + np.float32(1)))
+
+        w = sg.Variable(np.ones(3, np.float32))
+        train = sg.optim.SGD(lr=schedule).minimize(sg.sum(w * w))
+        sg.Session().run(train)
+        w * np.ones(3)  # after it
+
+    (found,) = caught(sg.PromotionWarning, declare)
+    assert is_at(found, "# after it")
+
+
+@pytest.mark.parametrize(
+    "dtypes", [("int8", "float32"), ("float32", "float64"), ("float16", "float64"), ("bfloat16", "float32")]
+)
+def test_norms_and_clipping_of_several_dtypes_do_not_warn_of_promotion(dtypes: tuple[str, str]) -> None:
+    def declare() -> None:
+        tensors = [of(getattr(sg, dtype)) for dtype in dtypes]
+        sg.optim.global_norm(tensors)
+        for bound in (1.0, 1, np.float64(1), sg.constant(1.0), sg.constant(np.float64(1))):
+            clipped = sg.optim.clip_by_global_norm([*tensors, None], bound)
+            assert [x.dtype for x in clipped[:2]] == [np.float64 if x.dtype == "int8" else x.dtype for x in tensors]
+
+    assert not caught(sg.PromotionWarning, declare)
 
 
 # -- broadcasting -----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from staticgrad import init
 from staticgrad.boundary import boundary
 from staticgrad.collection import importing
-from staticgrad.errors import GraphError, called_for, refuse_copies
+from staticgrad.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
 from staticgrad.hints import answer
 from staticgrad.lifting import lift
@@ -264,7 +264,7 @@ class Optimizer:
     def _scheduled_lr(self, graph: Graph, schedule: Schedule) -> Tensor:
         """What a schedule gives for the runs that have been counted, as float64."""
         what = f"{self.name}: the schedule of the learning rate"
-        with _shared(graph), called_for(what, None):
+        with _shared(graph), called_for(what, None), silent(PromotionWarning):  # it is cast to what is updated
             given = schedule(o.astype(self.step_count, float64))
             if not isinstance(given, Tensor | Real) or lift(given, graph).shape != ():
                 raise GraphError(f"{what}: expected it to give a scalar, actual {given!r}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.errors import GraphError
+from staticgrad.errors import GraphError, PromotionWarning, silent
 from staticgrad.graph import Tensor
 from staticgrad.lifting import lift
 from staticgrad.ops.elementwise.copies import widened
@@ -56,7 +56,8 @@ def _wide(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _norm(tensors: Sequence[Tensor]) -> Tensor:
-    return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in tensors]))
+    with silent(PromotionWarning):  # tensors of several dtypes have a norm of the widest
+        return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in tensors]))
 
 
 def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
@@ -87,7 +88,8 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
     if not there:
         return grads
     wide = _wide(there)
-    factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
+    with silent(PromotionWarning):  # it is cast to what it scales
+        factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
     clipped = [o.multiply(g, o.astype(factor, g.dtype)) for g in wide]
     result = iter([o.astype(c, g.dtype) if is_floating(g.dtype) else c for c, g in zip(clipped, there, strict=True)])
     return [None if g is None else next(result) for g in grads]
