@@ -1,6 +1,7 @@
 """From values to tensors: what can be an operand, in which graph it becomes a constant, and in which dtype.
 
-Promotion is NumPy 2's (NEP 50): Python scalars are weak, they take the dtype of the tensors that they meet.
+Promotion is NumPy 2's (NEP 50): Python scalars are weak, they take the dtype of the tensors that they meet; so do lists
+of them that meet floats.
 """
 
 from __future__ import annotations
@@ -83,22 +84,37 @@ def lift_all(values: Sequence[object], *, what: str = "op", quiet: bool = False)
     with graph:
         if len(kinds) == 1 and (only := kinds.pop()) is not None and is_floating(only):  # Python numbers take it
             return tuple([lift(v, graph, only) for v in values])
-        strong = [lift(v, graph) for v in values if scalar_dtype(v) is None]
+        given = [v for v in values if scalar_dtype(v) is None]
+        strong = _lift_strong(given, graph, what)
         dtype = promote([x.dtype for x in strong], [v for v in values if scalar_dtype(v) is not None], what)
         if dtype == float64 and not quiet:
-            _warn_of_promotion(what, [v for v in values if scalar_dtype(v) is None], strong)
+            _warn_of_promotion(what, given, strong)
+        lifted = iter(strong)
         result = []
         for value in values:
-            x = lift(value, graph, dtype)
+            x = next(lifted) if scalar_dtype(value) is None else lift(value, graph, dtype)
             result.append(x if x.dtype == dtype else FUNCTIONS.astype(x, dtype))
     return tuple(result)
+
+
+def _lift_strong(values: Sequence[object], graph: Graph, what: str) -> list[Tensor]:
+    """Lift tensors, arrays and lists. A list of Python numbers takes the dtype of the floats that it meets."""
+    lifted = {i: lift(v, graph) for i, v in enumerate(values) if not _lists_numbers(v)}
+    dtype = promote([x.dtype for x in lifted.values()], [], what) if lifted else None
+    floats = dtype if dtype is not None and is_floating(dtype) else None
+    return [lifted[i] if i in lifted else FUNCTIONS.constant(v, floats) for i, v in enumerate(values)]
+
+
+def _lists_numbers(value: object) -> bool:
+    """Whether a value is a nest of lists and tuples of Python numbers, which are weak."""
+    return isinstance(value, (list, tuple)) and all(is_weak(item) or _lists_numbers(item) for item in value)
 
 
 def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Tensor]) -> None:
     """Warn where operands become float64 that the user hardly wants so: a tensor of fewer bits meets float64, or
     integers of 32 or 64 bits meet such a float. ``astype(sg.float64)``, of either of the two, says that it is meant."""
-    pairs = [*zip(values, lifted, strict=True)]
-    short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64 and not _is_list(v)]
+    pairs = [(v, x) for v, x in zip(values, lifted, strict=True) if not _lists_numbers(v)]
+    short = [(v, x) for v, x in pairs if is_floating(x.dtype) and x.dtype != float64]
     wide = [(v, x) for v, x in pairs if x.dtype == float64]
     if wide:
         short = [(v, x) for v, x in short if isinstance(v, (Tensor, Node))]
@@ -109,8 +125,8 @@ def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Ten
         return
     (value, culprit), narrow = wide[0], short[0][1].dtype.name
     remedy = f".astype(sg.{narrow}) of the {_noun(value)}"
-    if _is_list(value):
-        remedy = f"a list of Python floats, or np.asarray(the list, np.{narrow}),"
+    if isinstance(value, (list, tuple)):
+        remedy = f"np.asarray(the {_noun(value)}, np.{narrow})"
     elif culprit.ndim == 0 and not isinstance(value, (Tensor, Node)):
         remedy = f"a Python {'int' if is_integer(culprit.dtype) else 'float'}"
     warn(
@@ -120,17 +136,12 @@ def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Ten
     )
 
 
-def _is_list(value: object) -> bool:
-    """Whether it is a nest of numbers: of Python floats it is float32, but of ints int64, as without dtype anywhere."""
-    return isinstance(value, (list, tuple))
-
-
 def _noun(value: object) -> str:
     """What an operand is called in a message."""
     if isinstance(value, (Tensor, Node)):
         return "tensor"
-    if _is_list(value):
-        return f"Python {type(value).__name__}"
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__
     return "NumPy array" if getattr(value, "ndim", 0) else "NumPy scalar"
 
 

@@ -31,6 +31,27 @@ def _graph() -> None:
     sg.reset_default_graph()
 
 
+# -- lists ----------------------------------------------------------------------------------------------------------
+
+
+def test_lists_of_python_numbers_take_the_dtype_of_the_floats_that_they_meet() -> None:
+    for dtype in FLOATS:
+        x = sg.placeholder((2,), dtype)
+        for numbers in ([1, 2], (0.5, 2), [[True, False], [0, 1]]):
+            assert (x + numbers).dtype == (numbers * x).dtype == sg.where(x > 0, x, numbers).dtype == dtype
+    exact = sg.constant(np.ones(2)) * [0.1, 0.2]
+    assert run(exact).tolist() == [0.1, 0.2]
+
+
+def test_lists_that_meet_no_float_or_hold_numpy_scalars_are_arrays() -> None:
+    i, x = sg.placeholder((2,), sg.int32), sg.placeholder((2,))
+    assert (i * [1, 2]).dtype == sg.int64
+    assert (i * [0.5, 1]).dtype == sg.float64
+    assert (x * [np.float32(1), np.float32(2)]).dtype == sg.float32
+    with pytest.warns(sg.PromotionWarning):
+        assert (x * [np.int64(1), np.int64(2)]).dtype == sg.float64
+
+
 # -- conversions ----------------------------------------------------------------------------------------------------
 
 
