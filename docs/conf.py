@@ -9,6 +9,7 @@ import ast
 import contextlib
 import io
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def draw_pictures(app: Sphinx) -> None:
     for page in sorted({HERE / picture.page for picture in pictures.PICTURES}):
         with contextlib.redirect_stdout(io.StringIO()):
             pictures.draw(page, pages.run(page), HERE / "_made")
+
+
+def copy_whole_pages(app: Sphinx, error: Exception | None) -> None:
+    """Put the pictures that are pages of their own where the frames and links of the built pages look for them."""
+    for file in sorted((HERE / "_made").glob(f"*.{pictures.WHOLE}")):
+        (app.outdir / "_made").mkdir(exist_ok=True)
+        shutil.copy(file, app.outdir / "_made")
 
 
 def fill_in(app: Sphinx, page: str, text: list[str]) -> None:
@@ -134,3 +142,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", fill_in)
     app.connect("autodoc-process-signature", as_written)
     app.connect("builder-inited", draw_pictures)
+    app.connect("build-finished", copy_whole_pages)

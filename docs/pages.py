@@ -22,6 +22,8 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 FENCE = re.compile(r"^(`{3,})(.*?)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)|<(https?://[^>\s]+)>")
 
+SHOWN = re.compile(r"(?:(?<=^:file: )|(?<=<iframe src=\")|(?<=<a href=\"))[^\s\"]+", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class Block:
@@ -87,8 +89,8 @@ def prose(path: Path) -> str:
 
 
 def links(path: Path) -> list[str]:
-    """Where the links and pictures of a page lead, as written, and the files that its blocks are read from."""
-    files = [re.findall(r"^:file: (\S+)$", block.code, re.MULTILINE) for block in blocks(path)]
+    """Where the links and pictures of a page lead, as written, with the files that its blocks are read from or show."""
+    files = [SHOWN.findall(block.code) for block in blocks(path)]
     return [*(match[1] or match[2] for match in LINK.finditer(prose(path))), *(file for some in files for file in some)]
 
 

@@ -2,21 +2,32 @@
 
 A picture is a function of the namespace that its page's blocks leave behind and of the path to write. Its name is the
 file's: a page shows ``plan_training`` by ``![What it shows](../_made/plan_training.svg)``, and the HTML that a notebook
-shows by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``.
+shows by a block ``{raw} html`` with ``:file: ../_made/notebook_graph.html``. What is a page of its own has the suffix
+``page.html``, and is shown in a frame by a block ``{raw} html`` with ``<iframe src="../_made/viewed_step.page.html">``;
+the site has it in a folder of the same name.
 """
 
 from __future__ import annotations
 
+import html
+import io
+import itertools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 import staticgrad as sg
+from staticgrad import phases
+from staticgrad.progress import PATIENCE, Progress, Terminal
 
 HERE = Path(__file__).resolve().parent
+
+WHOLE = "page.html"  # the suffix of what is a page of its own
 
 Draw = Callable[[Mapping[str, Any], Path], None]
 
@@ -79,11 +90,34 @@ def tape_two_losses(page: Mapping[str, Any], path: Path) -> None:
         tape.memory.plot(path)
 
 
-@picture("guides/notebooks.md", "html")
-def notebook_graph(page: Mapping[str, Any], path: Path) -> None:
-    path.write_text(page["g"]._repr_html_(), encoding="utf-8")
+@picture("guides/viewer.md", WHOLE)
+def viewed_step(page: Mapping[str, Any], path: Path) -> None:
+    page["step"].view(path, page["profile"])
+
+
+def shown_in_notebook(name: str, shown: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Enter what a notebook shows of a value of the page about notebooks."""
+
+    def draw(page: Mapping[str, Any], path: Path) -> None:
+        path.write_text(shown(page)._repr_html_(), encoding="utf-8")
+
+    draw.__name__ = f"notebook_{name}"
+    picture("guides/notebooks.md", "html")(draw)
+
+
+shown_in_notebook("graph", lambda page: page["g"])
+shown_in_notebook("executable", lambda page: page["step"])
+shown_in_notebook("memory", lambda page: page["step"].memory)
+shown_in_notebook("cost", lambda page: page["step"].cost)
+shown_in_notebook("profile", lambda page: page["profile"])
 
 
 @picture("guides/notebooks.md", "html")
-def notebook_executable(page: Mapping[str, Any], path: Path) -> None:
-    path.write_text(page["step"]._repr_html_(), encoding="utf-8")
+def notebook_progress(page: Mapping[str, Any], path: Path) -> None:
+    """The line of a compilation, as it stands while somebody waits who thinks each phase long."""
+    written, clock = io.StringIO(), itertools.count(PATIENCE)
+    line = Progress(len(page["g"].nodes), Terminal(written), lambda: next(clock))
+    with phases.told(line), mock.patch.dict(os.environ, STATICGRAD_CACHE="0"):
+        sg.Session(page["g"]).compile([page["loss"], page["train"]], [page["x"], page["t"]])
+    texts = written.getvalue().split("\r")
+    path.write_text(f"<pre>{html.escape(texts[len(texts) // 2].strip())}</pre>\n", encoding="utf-8")

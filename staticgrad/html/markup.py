@@ -52,15 +52,16 @@ def shortened(text: str, most: int) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[int] = ()) -> Markup:
-    """A table; the columns numbered in ``right`` are right-aligned."""
-    sides = ["right" if column in right else "left" for column in range(len(header))]
+    """A table that scrolls where the page is narrower; the columns numbered in ``right`` are right-aligned."""
+    sides = ["right;white-space:nowrap" if column in right else "left" for column in range(len(header))]
 
     def line(kind: str, cells: Sequence[object]) -> Markup:
         made = [element(kind, cell, style=_CELL + side) for cell, side in zip(cells, sides, strict=True)]
         return element("tr", *made)
 
     head = element("thead", line("th", header))
-    return element("table", head, element("tbody", *(line("td", row) for row in rows)), style=_TABLE)
+    listed = element("table", head, element("tbody", *(line("td", row) for row in rows)), style=_TABLE)
+    return element("div", listed, style="overflow-x:auto")
 
 
 def folded(title: str, *content: object, open_: bool = False) -> Markup:
@@ -96,11 +97,12 @@ def block(title: str, said: str, *content: object) -> Markup:
 
 
 def drawing(width: float, height: float, *content: object) -> Markup:
-    """A picture of this many pixels, in a frame that scrolls where the page is narrower or the picture high."""
+    """A picture of this many pixels, a little smaller on a narrow page; beyond that, and where it is high, its frame
+    scrolls."""
     picture = element(
         "svg", *content, xmlns="http://www.w3.org/2000/svg", width=width, height=height,
         viewBox=f"0 0 {width:g} {height:g}", font_family="sans-serif", font_size=11, fill="currentColor",
-        style="max-width:none",
+        style=f"max-width:100%;min-width:{0.7 * width:.0f}px;height:auto",
     )  # fmt: skip
     return element("div", picture, style="overflow:auto;max-height:40em")
 
