@@ -7,7 +7,7 @@ recently used given up first, by graph version, fetches, feeds with their types,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -208,9 +208,9 @@ class Session:
             if executable is None:
                 self.check_open()
                 tensors = tuple(self._check_feeds(feeds))
-                growth = self._look_at(leaves_of(fetches), tensors)
+                note_use = self._look_at(leaves_of(fetches), tensors)
                 executable = Executable(self, fetches, leaves_of(fetches), tensors)
-                self._executables.put(key, executable, growth and growth.note_use)
+                self._executables.put(key, executable, note_use)
             return executable(*fed.values())
         except Exception as error:
             end_at_user(error)
@@ -282,9 +282,9 @@ class Session:
             shapes = [x.shape for x in tensors]
         if len({id(x) for x in tensors}) != len(tensors):
             raise FeedError("a tensor is fed twice: " + ", ".join(repr(x.name) for x in tensors))
-        growth = self._look_at(leaves, tensors)
-        if growth is not None:
-            growth.note_use()  # how often an executable is called, nothing notes
+        note_use = self._look_at(leaves, tensors)
+        if note_use is not None:
+            note_use()  # how often an executable is called, nothing tells
         executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget, autotune)
         executable.prepare(shapes)
         return executable
@@ -302,13 +302,13 @@ class Session:
             raise wrong_shape(x, sizes, f"{x.name!r}")
         return tuple(size if given is None else int(given) for size, given in zip(x.shape, sizes, strict=True))
 
-    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> Growth | None:
-        """Warn of what a program that is new would silently do. Returns what is known of the call that makes it."""
+    def _look_at(self, leaves: Sequence[Tensor | Node], fed: Sequence[Tensor]) -> Callable[[], None] | None:
+        """Warn of what a program that is new would silently do. Returns what is to be called when it is used again."""
         from staticgrad.warned import check_growth, check_program
 
         growth = check_growth(self.graph, self._growths)
         check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
-        return growth
+        return None if growth is None else growth.note_use
 
     # -- programs ---------------------------------------------------------------------------------------------------
 
@@ -493,7 +493,7 @@ class Session:
         key = (self.graph.version, tuple(map(id, leaves)), tuple(map(id, fed)), shapes, repr(memory_budget))
         programs = self._tapes.get(key)
         if programs is None:
-            growth = self._look_at(leaves, tuple(fed))
+            note_use = self._look_at(leaves, tuple(fed))
 
             def planned() -> TapePrograms:
                 known = self._tapes.get(key)
@@ -501,7 +501,7 @@ class Session:
                     return known
                 types = types_of(list(fed), shapes)
                 made = self._tape_programs(leaves, types, memory_budget)
-                return self._tapes.put(key, made, growth and growth.note_use)
+                return self._tapes.put(key, made, note_use)
 
             programs = self.compiling.exclusive(planned)
         return programs.tape(arrays, backward_order)

@@ -31,7 +31,7 @@ def name(path: Path) -> str:
 def test_the_programs_on_a_page_run(path: Path, tmp_path: Path) -> None:
     namespace = pages.run(path)
     for picture in pictures.draw(path, namespace, tmp_path):
-        assert picture.stat().st_size > 50, f"{picture.name} is empty"
+        assert picture.stat().st_size > 30, f"{picture.name} is empty"
 
 
 def test_a_failing_block_is_shown_by_page_and_line(tmp_path: Path) -> None:
