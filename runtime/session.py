@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
 
+K = TypeVar("K")
 PRECISIONS = ("highest",)
 
 
@@ -172,6 +173,16 @@ class Session:
 
     # -- running ----------------------------------------------------------------------------------------------------
 
+    @overload
+    def run(self, fetches: Tensor, feeds: Mapping[Tensor, Any] | None = None) -> Array: ...
+    @overload
+    def run(self, fetches: Node, feeds: Mapping[Tensor, Any] | None = None) -> None: ...
+    @overload
+    def run(self, fetches: list[Tensor], feeds: Mapping[Tensor, Any] | None = None) -> list[Array]: ...
+    @overload
+    def run(self, fetches: dict[K, Tensor], feeds: Mapping[Tensor, Any] | None = None) -> dict[K, Array]: ...
+    @overload
+    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, feed_dict: None = None) -> Any: ...
     def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, feed_dict: None = None) -> Any:
         """The values of ``fetches``, a nest of tensors and ops of the graph; None in the place of ops.
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -39,9 +39,23 @@ OnNode = Callable[[Node, Sequence[Node]], None]
 # -- what the user calls ------------------------------------------------------------------------------------------
 
 
+@overload
+def gradients(
+    ys: Any, xs: Any, grad_ys: Any = None, unconnected_gradients: Literal["none"] = "none"
+) -> list[Tensor | None]: ...
+@overload
+def gradients(
+    ys: Any, xs: Any, grad_ys: Any = None, *, unconnected_gradients: Literal["zero", "error"]
+) -> list[Tensor]: ...
+@overload
+def gradients(ys: Any, xs: Any, grad_ys: Any, unconnected_gradients: Literal["zero", "error"]) -> list[Tensor]: ...
+@overload
 def gradients(
     ys: Any, xs: Any, grad_ys: Any = None, unconnected_gradients: Unconnected = "none"
-) -> list[Tensor | None]:
+) -> list[Tensor | None]: ...
+def gradients(
+    ys: Any, xs: Any, grad_ys: Any = None, unconnected_gradients: Unconnected = "none"
+) -> list[Tensor] | list[Tensor | None]:
     """The gradient of the sum of ``ys`` by each of ``xs``, as tensors of the same graph.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from staticgrad.ops.control.bodies import (
 )
 from staticgrad.optable import Array, Op, public, register
 from staticgrad.types import TensorType, is_weak
+
+T = TypeVar("T")
+Leaf = Tensor | Array | np.generic | bool | int | float  # what a branch may give in the place of a tensor
 
 
 @frozen
@@ -79,6 +82,10 @@ EFFECTFUL_COND = _cond("effectful_cond", "A cond whose branches have effects.", 
 CONDS = frozenset({"cond", "effectful_cond"})
 
 
+@overload
+def cond(pred: Any, then_fn: Callable[[], Leaf], else_fn: Callable[[], Leaf]) -> Tensor: ...
+@overload
+def cond(pred: Any, then_fn: Callable[[], T], else_fn: Callable[[], T]) -> T: ...
 @public
 def cond(pred: Any, then_fn: Callable[[], Any], else_fn: Callable[[], Any]) -> Any:
     """``then_fn()`` where ``pred`` holds, else ``else_fn()``; only that branch runs.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from staticgrad.ops.control.bodies import (
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
 from staticgrad.types import Size, TensorType, bind_size, int64, integer, is_floating
+
+C = TypeVar("C")  # the nest of a carry or state, as the body returns it
+Y = TypeVar("Y")  # the nest that a turn gives, which comes back stacked
 
 
 @frozen
@@ -126,13 +129,13 @@ EFFECTFUL_WHILE = _loop("effectful_while_loop", "A while_loop whose body has eff
 
 @public
 def scan(
-    fn: Callable[[Any, Any], tuple[Any, Any]],
+    fn: Callable[[Any, Any], tuple[C, Y]],
     init: Any,
     xs: Any = None,
     *,
     length: Size | None = None,
     reverse: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[C, Y]:
     """``carry, y = fn(carry, x)`` for each row x of ``xs``, inside the compiled program.
 
     ``fn`` is called once, with tensors that stand for the values of one turn. It may use any tensor or variable from
@@ -189,10 +192,12 @@ def _scan(
     op = EFFECTFUL_SCAN if body.effects else SCAN
     node = outer.add(op, [*carries, *sequences, *graph.captured], attrs)
     last, stacked = node.outputs[: len(carries)], node.outputs[len(carries) :]
-    return nest.pack(init, last), nest.pack(answer[1], stacked)
+    carry: C = nest.pack(init, last)
+    rows_of_results: Y = nest.pack(answer[1], stacked)
+    return carry, rows_of_results
 
 
-def map_(fn: Callable[[Any], Any], xs: Any) -> Any:
+def map_(fn: Callable[[Any], Y], xs: Any) -> Y:
     """``fn`` of each row of ``xs``, stacked: a scan that carries nothing.
 
     Raises:
@@ -214,8 +219,8 @@ FUNCTIONS.register(map_, "map")
 
 @public
 def while_loop(
-    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], Any], init: Any, *, max_steps: int | None = None
-) -> Any:
+    cond_fn: Callable[[Any], Any], body_fn: Callable[[Any], C], init: Any, *, max_steps: int | None = None
+) -> C:
     """``state = body_fn(state)`` as long as ``cond_fn(state)`` holds, inside the compiled program.
 
     Args:
@@ -266,7 +271,8 @@ def while_loop(
     attrs = LoopAttributes(bodies[0], bodies[1], len(carries), 0, most)
     op = EFFECTFUL_WHILE if any(body.effects for body in bodies) else WHILE
     node = outer.add(op, [*carries, *captured], attrs)
-    return nest.pack(init, node.outputs[: len(carries)])
+    last: C = nest.pack(init, node.outputs[: len(carries)])
+    return last
 
 
 def _length(what: str, sequences: Sequence[Tensor], length: Size | None) -> Size:
