@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, Self
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,15 @@ from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable, another
 from staticgrad.optable import Array
 from staticgrad.types import DTypeLike
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Forward(Protocol[P, R_co]):
+    """What type checkers know a module by that is called: a call takes and gives what its ``forward`` does."""
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Store(Protocol):
@@ -96,10 +105,12 @@ class Module(Holder):
                 del memo[COPIER]
         return new
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """What ``forward`` returns."""
+        assert isinstance(self, Module)
         try:
             with in_module(self._holder_place):
-                return calls.call(self, args, kwargs)
+                return cast(R_co, calls.call(self, args, kwargs))
         except Exception as error:
             end_at_user(error, self.forward)
             raise

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn.module import Module
 
@@ -44,10 +45,11 @@ class Sequential(_Members):
                 raise TypeError(f"Sequential holds modules, not {module!r}")
             setattr(self, name, module)
 
-    def forward(self, input: TensorLike) -> Any:
+    def forward(self, input: TensorLike) -> Tensor:
+        result: Any = input
         for module in self.children():
-            input = module(input)
-        return input
+            result = module(result)
+        return cast(Tensor, result)
 
 
 class ModuleList(_Members):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import cast
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
@@ -50,7 +50,7 @@ class Identity(Module):
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def forward(self, input: TensorLike) -> Any:
+    def forward(self, input: Tensor) -> Tensor:
         return input
 
 
@@ -245,11 +245,9 @@ class MaxPool2d(Module):
         self.dilation = pair(dilation, "MaxPool2d: dilation", 1)
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, input: TensorLike) -> Any:
+    def forward(self, input: TensorLike) -> Tensor:  # a pair with return_indices, which unpacks to tensors as well
         window = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        return (
-            F.max_pool2d(input, *window, return_indices=True) if self.return_indices else F.max_pool2d(input, *window)
-        )
+        return cast(Tensor, F.max_pool2d(input, *window, return_indices=self.return_indices))
 
 
 class AvgPool2d(Module):
