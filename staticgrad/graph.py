@@ -600,8 +600,10 @@ class Tensor:
             self._no_value("formatting")
         return str(self)
 
-    def __array__(self, *_: object, **__: object) -> NoReturn:
-        self._no_value("np.asarray()")
+    if not TYPE_CHECKING:  # for type checkers a tensor is nothing that an array's operators take: array * x is a tensor
+
+        def __array__(self, *_: object, **__: object) -> NoReturn:
+            self._no_value("np.asarray()")
 
     @boundary
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
@@ -816,7 +818,8 @@ class Tensor:
         Raises:
             GraphError: an operand without axes or with more than two, of which NumPy's dot means something else.
         """
-        for x in (self, other):
+        operands: tuple[Any, ...] = (self, other)
+        for x in operands:
             if np.ndim(x) not in (1, 2):
                 raise GraphError(f"dot: expected vectors or matrices, actual {x!r}: use *, sg.matmul or sg.tensordot")
         return FUNCTIONS.matmul(self, other)
