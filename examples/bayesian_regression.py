@@ -28,6 +28,9 @@ class Posterior(NamedTuple):
     covariance: Any  # of Laplace's approximation
 
 
+Phase = tuple[sg.Tensor, sg.Tensor, sg.Tensor]  # positions, momenta and slopes of the chains
+
+
 def data(seed: int = 0) -> tuple[Array, Array, Array]:
     """Points (ROWS, COLUMNS) whose first column is 1, labels of 0 and 1, and the weights these were drawn from."""
     rng = np.random.default_rng(seed)
@@ -43,12 +46,12 @@ def energy(w: sg.Tensor, x: sg.Tensor, y: sg.Tensor) -> sg.Tensor:
     return sg.sum(sg.nn.softplus(z) - y * z, axis=-1) + sg.sum(w**2, axis=-1) / (2 * PRIOR**2)
 
 
-def laplace(x: sg.Tensor, y: sg.Tensor) -> tuple[Any, sg.Tensor]:
+def laplace(x: sg.Tensor, y: sg.Tensor) -> tuple[sg.Tensor, sg.Tensor]:
     """The mode and the covariance of the normal distribution that touches the posterior there."""
 
     def step(w: sg.Tensor, _: None) -> tuple[sg.Tensor, None]:
         u = energy(w, x, y)
-        (slope,) = sg.gradients(u, [w])
+        (slope,) = sg.gradients(u, [w], unconnected_gradients="error")
         return w - sg.linalg.solve(sg.hessian(u, w), slope), None
 
     mode, _ = sg.scan(step, np.zeros(COLUMNS), None, length=CLIMB)
@@ -63,22 +66,23 @@ def posterior(x: sg.Tensor, y: sg.Tensor) -> Posterior:
         """Of positions (CHAINS, COLUMNS) in coordinates where the posterior is nearly the standard normal."""
         return mode + q @ spread.T
 
-    def slope_at(q: sg.Tensor) -> tuple[sg.Tensor, Any]:
+    def slope_at(q: sg.Tensor) -> tuple[sg.Tensor, sg.Tensor]:
         u = energy(weights(q), x, y)
-        return u, sg.gradients(u, [q])[0]  # of the sum over chains: to each its own
+        (slope,) = sg.gradients(u, [q], unconnected_gradients="error")  # of the sum over chains: to each its own
+        return u, slope
 
-    def leap(state: Any, _: None) -> tuple[Any, None]:
+    def leap(state: Phase, _: None) -> tuple[Phase, None]:
         q, p, slope = state
         p = p - SIZE / 2 * slope
         q = q + SIZE * p
-        _, slope = slope_at(q)
+        slope = slope_at(q)[1]
         return (q, p - SIZE / 2 * slope, slope), None
 
-    def turn(q: sg.Tensor, _: None) -> tuple[sg.Tensor, Any]:
+    def turn(q: sg.Tensor, _: None) -> tuple[sg.Tensor, tuple[sg.Tensor, sg.Tensor]]:
         u, slope = slope_at(q)
         p = sg.random.normal((CHAINS, COLUMNS), dtype=sg.float64)
-        (q_new, p_new, _), _ = sg.scan(leap, (q, p, slope), None, length=LEAPS)
-        u_new, _ = slope_at(q_new)
+        q_new, p_new, _slope = sg.scan(leap, (q, p, slope), None, length=LEAPS)[0]
+        u_new = slope_at(q_new)[0]
         error = u_new - u + 0.5 * sg.sum(p_new**2 - p**2, axis=-1)
         accepted = sg.log(sg.random.uniform((CHAINS,), dtype=sg.float64)) < -error
         q = sg.where(accepted[:, None], q_new, q)

@@ -29,7 +29,8 @@ class Model:
         parameters = list(self.net.parameters())
 
         def slopes(x: sg.Tensor, t: sg.Tensor) -> tuple[sg.Tensor, ...]:
-            return tuple(sg.gradients(sg.nn.cross_entropy(self.net(x[None]), t[None]), parameters))
+            loss = sg.nn.cross_entropy(self.net(x[None]), t[None])
+            return tuple(sg.gradients(loss, parameters, unconnected_gradients="error"))
 
         each = sg.vmap(slopes)(self.x, self.t)
         self.lengths = sg.sqrt(sum(sg.sum(sg.reshape(g, (BATCH, -1)) ** 2, axis=1) for g in each))

@@ -38,7 +38,7 @@ class Block(sg.nn.Module):
         self.norm = sg.nn.BatchNorm2d(width)
         self.pool = sg.nn.MaxPool2d(2)
 
-    def forward(self, x: sg.Tensor) -> Any:
+    def forward(self, x: sg.Tensor) -> sg.Tensor:
         return self.pool(sg.nn.relu(self.norm(self.conv(x))))
 
 

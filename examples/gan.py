@@ -43,7 +43,7 @@ class Game:
         self.real = sg.placeholder((BATCH, 2), name="real")
         on_real, on_drawn = self.judge(self.real), self.judge(self.draw(BATCH))
         score = sg.nn.binary_cross_entropy_with_logits
-        (slopes,) = sg.gradients(sg.sum(on_real), [self.real])
+        (slopes,) = sg.gradients(sg.sum(on_real), [self.real], unconnected_gradients="error")
         self.judged = score(on_real, 1.0) + score(on_drawn, 0.0)
         self.fooled = score(on_drawn, 1.0)  # of the two forms the one whose slopes do not vanish at the start
         penalty = PENALTY / 2 * sg.mean(sg.sum(slopes**2, axis=1))
@@ -52,7 +52,7 @@ class Game:
         self.judge_step = first.minimize(self.judged + penalty, var_list=self.judge.parameters())
         self.generator_step = second.minimize(self.fooled, var_list=self.generator.parameters())
 
-    def draw(self, count: int) -> Any:
+    def draw(self, count: int) -> sg.Tensor:
         return self.generator(sg.random.normal((count, NOISE)))
 
 

@@ -30,10 +30,13 @@ def observations(count: int, seed: int = 0) -> Any:
     return np.stack(seen)
 
 
+State = tuple[sg.Tensor, sg.Tensor]  # mean and covariance
+
+
 def negative_log_likelihood(seen: sg.Tensor, process: sg.Tensor, observation: sg.Tensor) -> sg.Tensor:
     """Of observations (n, 1), given both variances."""
 
-    def step(state: Any, y: sg.Tensor) -> tuple[Any, sg.Tensor]:
+    def step(state: State, y: sg.Tensor) -> tuple[State, sg.Tensor]:
         mean, covariance = state
         mean = MOVE @ mean
         covariance = MOVE @ covariance @ MOVE.T + process * PUSH

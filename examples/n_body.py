@@ -55,8 +55,11 @@ def energy(x: sg.Tensor, v: sg.Tensor, masses: sg.Tensor) -> sg.Tensor:
     return moving - 0.5 * sg.sum(OTHERS * masses[:, None] * masses[None, :] / far)
 
 
+State = tuple[sg.Tensor, sg.Tensor, sg.Tensor]  # positions, velocities, accelerations
+
+
 def simulate(masses: sg.Tensor, velocities: sg.Tensor) -> Orbits:
-    def step(state: Any, _: None) -> tuple[Any, Any]:
+    def step(state: State, _: None) -> tuple[State, tuple[sg.Tensor, sg.Tensor]]:
         x, v, a = state
         v = v + DT / 2 * a
         x = x + DT * v

@@ -29,7 +29,7 @@ def measured(count: int, seed: int = 0) -> tuple[Any, Any]:
     return starts.astype(np.float32), states.astype(np.float32)
 
 
-def integrate(f: Callable[[sg.Tensor], sg.Tensor], start: sg.Tensor) -> Any:
+def integrate(f: Callable[[sg.Tensor], sg.Tensor], start: sg.Tensor) -> sg.Tensor:
     """The states after each step, (STEPS, *start's shape)."""
 
     def runge_kutta(x: sg.Tensor) -> sg.Tensor:
@@ -39,7 +39,7 @@ def integrate(f: Callable[[sg.Tensor], sg.Tensor], start: sg.Tensor) -> Any:
         d = f(x + DT * c)
         return x + DT / 6 * (a + 2 * b + 2 * c + d)
 
-    def step(x: sg.Tensor, _: None) -> tuple[Any, Any]:
+    def step(x: sg.Tensor, _: None) -> tuple[sg.Tensor, sg.Tensor]:
         x = sg.checkpoint(runge_kutta, x)
         return x, x
 

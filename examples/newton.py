@@ -41,7 +41,7 @@ def solver(rows: int, columns: int) -> Any:
 
         def step(w: sg.Tensor, _: None) -> tuple[sg.Tensor, sg.Tensor]:
             loss = loss_of(w, x, y)
-            (g,) = sg.gradients(loss, [w])
+            (g,) = sg.gradients(loss, [w], unconnected_gradients="error")
             return w - sg.linalg.solve(sg.hessian(loss, w), g), sg.sqrt(sg.sum(g * g))
 
         fitted = sg.scan(step, np.zeros(columns), None, length=STEPS)

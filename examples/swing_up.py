@@ -19,7 +19,7 @@ GRAVITY, STRONGEST = 9.81, 4.0  # the motor holds the pendulum up to sin(angle) 
 HANGING = np.array([np.pi, 0.0])  # angle from upright, angular velocity
 
 
-def rollout(torques: sg.Tensor, start: Any) -> Any:
+def rollout(torques: sg.Tensor, start: Any) -> sg.Tensor:
     """Angles and velocities (steps, 2) after each instant, by semi-implicit Euler steps."""
 
     def step(state: sg.Tensor, torque: sg.Tensor) -> tuple[sg.Tensor, sg.Tensor]:
@@ -44,7 +44,8 @@ def plan(iterations: int = 800) -> tuple[list[float], Any, Any]:
         session = sg.Session(graph, seed=3)
         step = session.compile([cost, improve], [])
     costs = [float(step()[0]) for _ in range(iterations)]
-    return costs, *session.run([torques, path])
+    found, reached = session.run([torques, path])
+    return costs, found, reached
 
 
 def main() -> None:

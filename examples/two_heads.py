@@ -24,6 +24,7 @@ import staticgrad as sg
 IMAGES, SIZE, CLASSES = 16, 32, 10
 TRUNK = ((3, 16, 1), (16, 32, 2), (32, 32, 2))  # channels before and after, stride
 FLAT = 32 * (SIZE // 4) ** 2
+Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass
@@ -32,10 +33,10 @@ class Network:
 
     graph: sg.Graph
     losses: tuple[sg.Tensor, sg.Tensor]
-    feeds: dict[sg.Tensor, np.ndarray[Any, np.dtype[Any]]]
+    feeds: dict[sg.Tensor, Array]
 
 
-def head(width: int) -> Any:
+def head(width: int) -> sg.nn.Sequential:
     """Three dense layers."""
     relu = sg.nn.ReLU
     first, second, last = sg.nn.Linear(FLAT, width), sg.nn.Linear(width, width), sg.nn.Linear(width, CLASSES)
@@ -56,7 +57,7 @@ def network() -> Network:
         x = sg.reshape(x, (IMAGES, -1))
         classes = sg.nn.cross_entropy(head(64)(x), labels)
         values = sg.nn.mse_loss(head(64)(x), targets)
-    feeds = {
+    feeds: dict[sg.Tensor, Array] = {
         images: rng.normal(size=images.shape).astype(np.float32),
         labels: rng.integers(0, CLASSES, IMAGES),
         targets: rng.normal(size=targets.shape).astype(np.float32),
@@ -72,7 +73,7 @@ class Row:
     saved: int
     after_first: int
     peak: int
-    gradients: list[np.ndarray[Any, np.dtype[Any]]]
+    gradients: list[Array]
 
 
 def measure(net: Network) -> list[Row]:
@@ -91,7 +92,8 @@ def measure(net: Network) -> list[Row]:
             after_first = tape.memory.live_bytes
             for outputs in calls[1:]:
                 tape.backward(outputs)
-            gradients = [sess.grad(v) for v in net.graph.variables.values() if v.requires_grad]
+            found = [sess.grad(v) for v in net.graph.variables.values() if v.requires_grad]
+            gradients = [gradient for gradient in found if gradient is not None]
             rows.append(Row(way, tape.memory.saved_bytes, after_first, tape.memory.peak_bytes, gradients))
     return rows
 
