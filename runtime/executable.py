@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from staticgrad import config, hints, nest
+from staticgrad import config, nest
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FeedError, StaticGradError, refuse_copies
 from staticgrad.graph import Node, Tensor
@@ -49,7 +49,7 @@ class Executable(vectorcall.Forwarding):
     (``runtime.results``). Arrays given as ``out`` stay the caller's, too. What a program works in is the executable's.
 
     ``exe(…)`` is, where possible, a function in machine code (``runtime.entry``) for the sizes of the latest program,
-    called without a detour (``runtime.vectorcall``); what that does not know comes back to ``call``.
+    called without a detour (``runtime.vectorcall``); what that does not know comes back to ``_call``.
 
     Raises:
         FeedError: (when called) a wrong number of arrays, a wrong shape or dtype, an ``out`` that results can't be
@@ -66,10 +66,14 @@ class Executable(vectorcall.Forwarding):
         (True, array([2., 4.], dtype=float32))
     """
 
-    __slots__ = (
-        "__call__", "__weakref__", "_autotune", "_entries", "_latest", "_list", "_memory_budget", "_pack", "_places",
-        "_plain", "_planning_seconds", "_runners", "_single", "feeds", "fetches", "leaves", "session", "tensors",
-    )  # fmt: skip
+    __slots__ = {
+        **dict.fromkeys(("__call__", "__weakref__", "_autotune", "_entries", "_latest", "_leaves", "_list")),
+        **dict.fromkeys(("_memory_budget", "_pack", "_places", "_plain", "_planning_seconds", "_runners", "_single")),
+        "_tensors": None,
+        "feeds": "The tensors that are fed, in the order of the arrays.",
+        "fetches": "The nest of tensors and ops whose values a call gives.",
+        "session": "The session whose state it reads and writes.",
+    }
 
     __reduce_ex__ = refuse_copies(
         "an executable", "compile it again: compiled programs are kept on disk (sess.compile)"
@@ -85,14 +89,15 @@ class Executable(vectorcall.Forwarding):
         memory_budget: int | float | None = None,
         autotune: bool = False,
     ) -> None:
+        """Executables are made by ``sess.compile``."""
         self.session = session
         self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
         self.feeds = tuple(feeds)
-        self.leaves = tuple(leaves)
-        self.tensors: tuple[Tensor, ...] = tuple({id(x): x for x in leaves if isinstance(x, Tensor)}.values())
-        places = {id(x): i for i, x in enumerate(self.tensors)}
+        self._leaves = tuple(leaves)
+        self._tensors: tuple[Tensor, ...] = tuple({id(x): x for x in leaves if isinstance(x, Tensor)}.values())
+        places = {id(x): i for i, x in enumerate(self._tensors)}
         self._places = [places.get(id(leaf), -1) for leaf in leaves]
-        self._plain = self._places == list(range(len(self.tensors)))  # results are the leaves, one for one
+        self._plain = self._places == list(range(len(self._tensors)))  # results are the leaves, one for one
         self._planning_seconds = planning_seconds
         self._memory_budget = memory_budget
         self._autotune = autotune
@@ -103,9 +108,9 @@ class Executable(vectorcall.Forwarding):
         flat = type(fetches) is list and len(fetches) == len(leaves)
         self._list = flat and all(a is b for a, b in zip(fetches, leaves, strict=True))
         self._pack = packer(self.fetches)
-        self.__call__ = self.call
+        self.__call__ = self._call
 
-    def prepare(self, shapes: Sequence[Shape]) -> None:
+    def _prepare(self, shapes: Sequence[Shape]) -> None:
         """Compile for these shapes now if every size in them is a number."""
         types = types_of(self.feeds, shapes).values()
         if all(t.static for t in types):
@@ -113,7 +118,7 @@ class Executable(vectorcall.Forwarding):
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def call(self, *values: Any, out: Any = None) -> Any:
+    def _call(self, *values: Any, out: Any = None) -> Any:
         """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
         try:
             arrays = self._given(values)
@@ -134,7 +139,7 @@ class Executable(vectorcall.Forwarding):
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
-        self.session.check_open()
+        self.session.store.check_open()
         if len(values) != len(self.feeds):
             names = ", ".join(repr(x.name) for x in self.feeds) or "none"
             missing = self.feeds[len(values) :]
@@ -153,10 +158,10 @@ class Executable(vectorcall.Forwarding):
         check_out(
             [given for _, given in kept],
             [runner.types[place] for place, _ in kept],
-            [self.tensors[place] for place, _ in kept],
+            [self._tensors[place] for place, _ in kept],
             arrays,
         )
-        first: list[Array | None] = [None] * len(self.tensors)
+        first: list[Array | None] = [None] * len(self._tensors)
         for place, given in reversed(kept):
             first[place] = given
         return runner.run(arrays, first)
@@ -186,7 +191,7 @@ class Executable(vectorcall.Forwarding):
         runner = self._runners.get(shapes) or self._compile(shapes)
         if runner is not self._latest:
             self._latest = runner
-            self.__call__ = self._entries.get(shapes, self.call)
+            self.__call__ = self._entries.get(shapes, self._call)
         return runner
 
     def _start(self) -> None:
@@ -196,35 +201,35 @@ class Executable(vectorcall.Forwarding):
 
     def _compile(self, shapes: Shapes) -> Runner:
         bind_sizes(self.feeds, shapes)
-        return self.session.compiling.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
+        return self.session.compiler.lock.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
 
     def _compile_now(self, shapes: Shapes, feeds: Mapping[Tensor, TensorType]) -> Runner:
-        runner = self.session.runner(
-            self.leaves, self.tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
+        runner = self.session.compiler.runner(
+            self._leaves, self._tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
         )
         if len(self._runners) >= KEPT_PROGRAMS:
             oldest = next(iter(self._runners))
             self._runners.pop(oldest, None)
             self._entries.pop(oldest, None)
         self._entries[shapes] = entry = self._entry(runner, tuple(feeds.values()))
-        if entry != self.call:
+        if entry != self._call:
             self._start()
         self._runners[shapes] = runner
         return runner
 
     def _entry(self, runner: Runner, types: Sequence[TensorType]) -> Callable[..., Any]:
-        """The fastest function that does what ``call`` does for arrays of these types."""
+        """The fastest function that does what ``_call`` does for arrays of these types."""
         mentioned = [place for place in self._places if place >= 0]
         native = self._as_native(runner)
         if native is None or len(set(mentioned)) != len(mentioned):
-            return self.call
+            return self._call
         if self._single or self._list:
-            return native.entry(types, self._places, self._single, self.call) or self.call
+            return native.entry(types, self._places, self._single, self._call) or self._call
         missed = object()
         entry = native.entry(types, self._places, False, lambda *arrays, out=None: missed)
         if entry is None:
-            return self.call
-        fetches, pack, call = self.fetches, self._pack, self.call
+            return self._call
+        fetches, pack, call = self.fetches, self._pack, self._call
 
         def packed(*arrays: Any, out: Any = None) -> Any:
             if out is None:
@@ -266,11 +271,11 @@ class Executable(vectorcall.Forwarding):
 
         shapes = next(known for known, other in self._runners.items() if other is runner)
         compile_region = functools.partial(
-            self.session.program, planning_seconds=self._planning_seconds, memory_budget=self._memory_budget
+            self.session.compiler.program, planning_seconds=self._planning_seconds, memory_budget=self._memory_budget
         )
         return program_prices(
             self.session.graph,
-            self.leaves,
+            self._leaves,
             types_of(self.feeds, shapes),
             compile_region,
             check_numerics=self.session.check_numerics,
@@ -317,8 +322,9 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        runner = self.session.compiling.exclusive(
-            self.session.timed_runner, self.leaves, types, self._planning_seconds, self._memory_budget, self._autotune
+        compiler = self.session.compiler
+        runner = compiler.lock.exclusive(
+            compiler.timed_runner, self._leaves, types, self._planning_seconds, self._memory_budget, self._autotune
         )
         return profile(runner, given)
 
@@ -334,8 +340,8 @@ class Executable(vectorcall.Forwarding):
         """
         from staticgrad.runtime.view import page
 
-        names = [x.name for x in self.feeds], [x.name for x in self.tensors]
-        title = ", ".join(leaf.name for leaf in self.leaves)
+        names = [x.name for x in self.feeds], [x.name for x in self._tensors]
+        title = ", ".join(leaf.name for leaf in self._leaves)
         text = page(self._program(), *names, title=title, prices=self.memory.prices, profile=profile)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
@@ -377,7 +383,7 @@ class Executable(vectorcall.Forwarding):
 
     def __repr__(self) -> str:
         feeds = abridged([f"{x.name} {x.type}" for x in self.feeds])
-        return f"<executable ({feeds}) -> ({abridged([leaf.name for leaf in self.leaves])}), {self._state}>"
+        return f"<executable ({feeds}) -> ({abridged([leaf.name for leaf in self._leaves])}), {self._state}>"
 
     def _repr_html_(self) -> str:
         from staticgrad.runtime.pictures import executable_html
@@ -407,5 +413,4 @@ class Executable(vectorcall.Forwarding):
         return self._native().program
 
 
-hints.answer(Executable, ("call", "leaves", "prepare", "tensors"))
 _SLOT = vectorcall.enable(Executable)

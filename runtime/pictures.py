@@ -162,7 +162,7 @@ def _time_row(k: KernelTime, whole: float, longest: float) -> tuple[object, ...]
 def executable_html(exe: Executable, state: str) -> str:
     """What an executable is called with, what it gives, and what its latest program needs."""
     parts = [folded(f"feeds ({len(exe.feeds)})", _operands(exe.feeds), open_=True)]
-    parts.append(folded(f"fetches ({len(exe.leaves)})", _operands(exe.leaves), open_=True))
+    parts.append(folded(f"fetches ({len(exe._leaves)})", _operands(exe._leaves), open_=True))
     try:
         memory, cost = exe.memory, exe.cost
     except StaticGradError as reason:

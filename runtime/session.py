@@ -8,34 +8,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
 from staticgrad import config, hints
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.collection import importing
 from staticgrad.errors import FeedError, FetchError, GradientError, GraphError, StaticGradError, refuse_copies
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.naming import Holder, Unmatched, variables_of
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_array, as_arrays, as_gradient, types_of, wrong_shape
+from staticgrad.runtime.compiler import Compiler
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
-from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.state import CLOSED, TORN, Store, variable_key
+from staticgrad.runtime.state import CLOSED, Store, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.problems import Held
-    from staticgrad.compiler.options import Options
-    from staticgrad.compiler.program import Program
-    from staticgrad.compiler.regions.region import Region
-    from staticgrad.runtime.native import NativeRunner
-    from staticgrad.runtime.runner import Runner
     from staticgrad.runtime.tape import Tape, TapePrograms
     from staticgrad.warned import Growth
 
@@ -113,9 +105,7 @@ class Session:
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
         self.store = Store(self.graph, int(seed))
-        self.compile_count = 0  # programs compiled so far
-        self.compiling = Lock()
-        self._runners: Recent[Runner] = Recent(KEPT_PROGRAMS)
+        self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)
         self._growths: Recent[Growth] = Recent(KEPT_PROGRAMS)
@@ -132,10 +122,24 @@ class Session:
         """
         return self.store.seed
 
+    @property
+    def compile_count(self) -> int:
+        """How many programs the session has compiled so far.
+
+        Example:
+            >>> x = sg.placeholder((None,))
+            >>> y = x * 2
+            >>> sess = sg.Session()
+            >>> results = [sess.run(y, {x: values}) for values in ([1.0], [2.0], [1.0, 2.0])]
+            >>> sess.compile_count
+            2
+        """
+        return self.compiler.count
+
     # -- life -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Session:
-        self.check_open()
+        self.store.check_open()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -156,20 +160,10 @@ class Session:
         from staticgrad.runtime import results
 
         self.store.closed[0] = CLOSED
-        self._runners.clear()
+        self.compiler.forget()
         self._executables.clear()
         self._tapes.clear()
         results.trim()
-
-    def check_open(self) -> None:
-        """Raise ``StaticGradError`` if the session is closed, or if this process was forked while it was written."""
-        if self.store.closed[0] == TORN:
-            raise StaticGradError(
-                "this process was forked while another thread was writing the session's variables or gradients, of"
-                " which it has but a part: make a new session here, or fork while no thread runs a program that writes"
-            )
-        if self.store.closed[0]:
-            raise StaticGradError("the session is closed")
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -217,7 +211,7 @@ class Session:
             except (AttributeError, TypeError):  # something that can't be part of a key: said below
                 key, executable = None, None
             if executable is None:
-                self.check_open()
+                self.store.check_open()
                 tensors = tuple(self._check_feeds(feeds))
                 note_use = self._look_at(leaves_of(fetches), tensors)
                 executable = Executable(self, fetches, leaves_of(fetches), tensors)
@@ -279,7 +273,7 @@ class Session:
             >>> exe([[1.0, 2.0]], 3)
             {'sum': array(3., dtype=float32), 'power': array([[1., 8.]], dtype=float32)}
         """
-        self.check_open()
+        self.store.check_open()
         check_budget(memory_budget)
         leaves = leaves_of(fetches)
         shapes: list[Shape]
@@ -297,7 +291,7 @@ class Session:
         if note_use is not None:
             note_use()  # how often an executable is called, nothing tells
         executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget, autotune)
-        executable.prepare(shapes)
+        executable._prepare(shapes)
         return executable
 
     def _fed_shape(self, x: Tensor, shape: Any) -> Shape:
@@ -320,147 +314,6 @@ class Session:
         growth = check_growth(self.graph, self._growths)
         check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
         return None if growth is None else growth.note_use
-
-    # -- programs ---------------------------------------------------------------------------------------------------
-
-    def runner(
-        self,
-        leaves: Sequence[Tensor | Node],
-        tensors: Sequence[Tensor],
-        feeds: Mapping[Tensor, TensorType],
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        autotune: bool = False,
-    ) -> Runner:
-        """The program that computes ``tensors`` (and the ops among ``leaves``) from feeds of these types."""
-        ops = tuple({id(leaf): leaf for leaf in leaves if isinstance(leaf, Node)}.values())
-        key = (
-            self.graph.version,
-            tuple(map(id, tensors)),
-            tuple(map(id, ops)),
-            self._feeds_key(feeds),
-            planning_seconds,
-            repr(memory_budget),  # 1 byte is not 1.0, the whole
-            autotune,
-        )
-        runner = self._runners.get(key)
-        if runner is None:
-
-            def compiled() -> Runner:
-                known = self._runners.get(key)  # another thread may have been quicker
-                if known is not None:
-                    return known
-                region = self._region([*tensors, *ops], feeds)
-                return self._runners.put(key, self._runner(region, planning_seconds, memory_budget, autotune))
-
-            runner = self.compiling.exclusive(compiled)
-        return runner
-
-    def timed_runner(
-        self,
-        fetches: Sequence[Tensor | Node],
-        feeds: Mapping[Tensor, TensorType],
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        autotune: bool = False,
-    ) -> NativeRunner:
-        """The program that computes ``fetches`` and notes the time after each step, on a copy of the state."""
-        from staticgrad.compiler.binary import binary
-        from staticgrad.compiler.regions.region import gradients_read
-        from staticgrad.runtime.gradients import without
-        from staticgrad.runtime.native import NativeRunner
-
-        region = self._region(fetches, feeds)
-        store = self.store.copy()
-        absent = [key for key in gradients_read(region) if not store.has_gradient(key)]
-        region = without(region, absent) if absent else region
-        options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
-        return NativeRunner(binary(region, replace(options, timed=True, prepares=True)), store)
-
-    def _region(self, fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType]) -> Region:
-        with importing():
-            from staticgrad.compiler.regions.cut import cut
-        return cut(self.graph, fetches, feeds, check_numerics=self.check_numerics)
-
-    def _runner(
-        self, region: Region, planning_seconds: float, memory_budget: int | float | None, autotune: bool
-    ) -> Runner:
-        from staticgrad.compiler.regions.region import gradients_read
-
-        def load(region: Region) -> Runner:
-            return self.load(region, planning_seconds, memory_budget, autotune=autotune, prepares=True)
-
-        if not gradients_read(region):
-            return load(region)
-        from staticgrad.runtime.gradients import GradientReader
-
-        reader = GradientReader(region, self.store, load)
-        reader.current()
-        return reader
-
-    @staticmethod
-    def _feeds_key(feeds: Mapping[Tensor, TensorType]) -> tuple[object, ...]:
-        return tuple((id(x), t) for x, t in feeds.items())
-
-    def load(
-        self,
-        region: Region,
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        held: Sequence[Held] = (),
-        *,
-        autotune: bool = False,
-        prepares: bool = False,
-    ) -> Runner:
-        """Compile a region for this session's state; ``held`` lies in its arena, which is then a tape's. With
-        ``prepares`` what follows from variables alone is kept from call to call."""
-        self.check_open()
-
-        def loaded() -> Runner:
-            if config.get("BACKEND") == "reference":
-                from staticgrad.runtime.reference import ReferenceRunner
-
-                return ReferenceRunner(region, self.store)
-            with importing():
-                from staticgrad.compiler.binary import binary
-                from staticgrad.runtime.native import NativeRunner
-
-            options = self._tuned(region, self._options(planning_seconds, memory_budget), autotune)
-            return NativeRunner(binary(region, replace(options, prepares=prepares), held), self.store)
-
-        def counted() -> Runner:
-            runner = loaded()
-            self.compile_count += 1
-            return runner
-
-        return self.compiling.exclusive(counted)
-
-    def program(
-        self,
-        region: Region,
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        held: Sequence[Held] = (),
-    ) -> Program:
-        """Compile a region with this session's options, without loading it."""
-        from staticgrad.compiler.pipeline import compile_region
-
-        return compile_region(region, self._options(planning_seconds, memory_budget), held)
-
-    def _tuned(self, region: Region, options: Options, autotune: bool) -> Options:
-        """The options, with what was measured for the products of a region if that is wanted."""
-        if not autotune:
-            return options
-        from staticgrad.runtime.autotune import tuned
-
-        return tuned(region, options, self.store)
-
-    def _options(self, planning_seconds: float, memory_budget: int | float | None) -> Options:
-        from staticgrad.compiler.options import Options
-
-        return Options.from_environment(
-            planning_seconds=planning_seconds, memory_budget=memory_budget, workers=self.num_threads
-        )
 
     # -- tapes ------------------------------------------------------------------------------------------------------
 
@@ -496,7 +349,7 @@ class Session:
             >>> sess.grad(w)
             array([2., 0., 6.], dtype=float32)
         """
-        self.check_open()
+        self.store.check_open()
         leaves = leaves_of(outputs)
         fed = self._check_feeds(feeds)
         arrays = as_arrays(fed, fed.values())
@@ -514,7 +367,7 @@ class Session:
                 made = self._tape_programs(leaves, types, memory_budget)
                 return self._tapes.put(key, made, note_use)
 
-            programs = self.compiling.exclusive(planned)
+            programs = self.compiler.lock.exclusive(planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(
@@ -578,7 +431,7 @@ class Session:
         self.store.set_gradient(key, None if value is None else as_gradient(x, value, f"gradient of {x.name!r}"))
 
     def _gradient_key(self, x: Tensor) -> str:
-        self.check_open()
+        self.store.check_open()
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
             raise FetchError(f"{x!r} is no tensor of this graph", source=getattr(x, "source", None))
         return gradient_key(x)
@@ -595,7 +448,7 @@ class Session:
             >>> sess.grad(w) is None
             True
         """
-        self.check_open()
+        self.store.check_open()
         self.store.zero_gradients()
 
     # -- state ------------------------------------------------------------------------------------------------------
@@ -618,7 +471,7 @@ class Session:
             >>> sess.get(w)
             array([1., 2.], dtype=float32)
         """
-        self.check_open()
+        self.store.check_open()
         return self.store.read(self._variable(variable))
 
     @boundary
@@ -636,7 +489,7 @@ class Session:
             >>> sess.run(w * 2)
             array([6., 8.], dtype=float32)
         """
-        self.check_open()
+        self.store.check_open()
         key = self._variable(variable)
         self.store.write({key: as_array(variable, value)})
 
@@ -655,7 +508,7 @@ class Session:
             >>> sess.run([a, b])
             [array(10., dtype=float32), array([3., 4.], dtype=float32)]
         """
-        self.check_open()
+        self.store.check_open()
         self.store.write({self._variable(x): as_array(x, value) for x, value in values.items()})
 
     def _variable(self, variable: object) -> str:
@@ -700,7 +553,7 @@ class Session:
         """
         from staticgrad.runtime.checkpoint import save
 
-        self.check_open()
+        self.store.check_open()
         save(self.store, path)
 
     @boundary
@@ -746,7 +599,7 @@ class Session:
         """
         from staticgrad.runtime.checkpoint import restore
 
-        self.check_open()
+        self.store.check_open()
         if variables is None:
             return restore(self.store, path, strict)
         if isinstance(variables, Mapping):
@@ -761,4 +614,4 @@ class Session:
         return f"<session on {self.graph!r}, {state}>"
 
 
-hints.answer(Session, ("check_open", "compiling", "load", "program", "runner", "store", "timed_runner"))
+hints.answer(Session, ("compiler", "store"))

@@ -120,6 +120,16 @@ class Store:
                 copied = other._gradients[key] = Accumulated(sum_.array.copy())
                 copied.there[0] = 1
 
+    def check_open(self) -> None:
+        """Raise ``StaticGradError`` if the session is closed, or if this process was forked while it was written."""
+        if self.closed[0] == TORN:
+            raise StaticGradError(
+                "this process was forked while another thread was writing the session's variables or gradients, of"
+                " which it has but a part: make a new session here, or fork while no thread runs a program that writes"
+            )
+        if self.closed[0]:
+            raise StaticGradError("the session is closed")
+
     def _tear(self) -> None:
         """In a forked child: another thread of the parent was changing the state."""
         self.closed[0] = TORN

@@ -76,7 +76,7 @@ class TapePrograms:
         self._session = session
         self.plan = plan
         self.outputs = {y: number for number, y in reversed([*enumerate(plan.outputs)])}
-        self.forward = session.load(plan.forward)
+        self.forward = session.compiler.load(plan.forward)
         self._inside = tuple(s for s in plan.saved if not s.is_output)
         self._places = {s: s.index - len(plan.outputs) for s in plan.saved if s.is_output}
         self._places.update((s, place) for place, s in enumerate(self._inside))
@@ -138,7 +138,7 @@ class TapePrograms:
         step = self._steps.get((ledger.state, backward, retain_graph, alone))
         if step is None:
             passage = ledger.admit(outputs, shapes, retain_graph, inputs)
-            compiled = self._session.compiling.exclusive(self._compile, backward, passage, alone)
+            compiled = self._session.compiler.lock.exclusive(self._compile, backward, passage, alone)
             step = self._steps.put((passage.before, backward, retain_graph, alone), compiled)
         return step
 
@@ -177,10 +177,10 @@ class TapePrograms:
     def _load(self, plan: BackwardPlan, use: Use) -> Runner:
         """Compile a backward; one that turns out to be able to fail leaves the block alone."""
         if use.used_up:
-            runner = self._session.load(plan.region, held=self._held(plan, use))
+            runner = self._session.compiler.load(plan.region, held=self._held(plan, use))
             if not may_fail(runner):
                 return runner
-        return self._session.load(plan.region)
+        return self._session.compiler.load(plan.region)
 
     def _held(self, plan: BackwardPlan, use: Use) -> list[Held]:
         """What lies in the block: each value that the backward reads by each of its feeds, and those that it does not
@@ -249,6 +249,7 @@ class Tape:
     def __init__(
         self, session: Session, programs: TapePrograms, arrays: Sequence[Array], order: Order | None = None
     ) -> None:
+        """Tapes are made by ``sess.forward``."""
         self._session = session
         self._programs = programs
         self._ledger = Ledger(programs.rule(order))
@@ -284,7 +285,7 @@ class Tape:
         self._kept, self._values = self._kept.without_block(), []
 
     def _check_open(self) -> None:
-        self._session.check_open()
+        self._session.store.check_open()
         if self._closed:
             raise BuffersFreedError("the tape is closed: its values were given back")
 
@@ -482,4 +483,4 @@ class Tape:
     def _prices(self) -> tuple[Price, ...]:
         if isinstance(self._programs.forward, ReferenceRunner):
             return ()  # the interpreter plans nothing
-        return tape_prices(self._programs.plan, self._session.program)
+        return tape_prices(self._programs.plan, self._session.compiler.program)

@@ -128,7 +128,7 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
             if at % (16 * stride) == 0:
                 c.works()
             assert c.session.store.lock.words[Word.GATE] == 0, f"{name}, bytecode {at}"
-            assert c.session.compiling.words[Word.GATE] == 0, f"{name}, bytecode {at}"
+            assert c.session.compiler.lock.words[Word.GATE] == 0, f"{name}, bytecode {at}"
             if not went_on:
                 break
         c.works()
@@ -166,7 +166,7 @@ def test_an_exception_during_the_compilation_of_a_program_leaves_the_session_abl
             c.session.compile(fetch, [c.x])(c.ones)
 
         went_on = ends_with_injection(compiled, 67 * at, FILES)
-        assert c.session.compiling.words[Word.GATE] == 0
+        assert c.session.compiler.lock.words[Word.GATE] == 0
         assert gc.isenabled()
         in_threads(1, lambda _, fetch=fetch: c.session.run(fetch, {c.x: c.ones}))  # type: ignore[misc]
         if not went_on:
@@ -918,7 +918,7 @@ def test_a_child_forked_beside_a_compilation_can_compile() -> None:
             with graph._lock:
                 begun.set()
                 done.wait()
-        threads = [threading.Thread(target=session.compiling.exclusive, args=(hold,)),
+        threads = [threading.Thread(target=session.compiler.lock.exclusive, args=(hold,)),
                    threading.Thread(target=session.store.lock.brief, args=(done.wait,))]
         for thread in threads:
             thread.start()

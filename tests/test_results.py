@@ -71,7 +71,7 @@ def call_entry(exe: Any, value: Array) -> Array:
 
 
 def call_python(exe: Any, value: Array) -> Array:
-    found: Array = exe.call(value)
+    found: Array = exe._call(value)
     return found
 
 
@@ -294,7 +294,7 @@ def test_arenas_of_calls_at_once_are_recycled(pool: results.Recycler) -> None:
 
     def work(number: int) -> None:
         start.wait()
-        if any(exe.call(value).tobytes() != want for _ in range(5)):
+        if any(exe._call(value).tobytes() != want for _ in range(5)):
             wrong.append(number)
 
     in_threads(6, work)

@@ -56,7 +56,7 @@ def touched(exe: Executable, arrays: list[Array]) -> int:
         frame.arena.fill(pattern)
         runner._frames.clear()
         runner._frames.append(frame)
-        exe.call(*arrays)
+        exe._call(*arrays)
         different = frame.arena != pattern
         changed = different if not changed.size else changed | different
     return int(np.flatnonzero(changed)[-1]) + 1 if changed.any() else 0

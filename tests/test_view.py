@@ -73,7 +73,7 @@ def test_the_page_has_the_plan(tmp_path: Path) -> None:
         (b.name, b.offset, b.first, b.last) for b in step.memory.buffers
     ]
     assert {(m["kind"], m["name"]) for m in data["memories"]} >= {
-        ("feed", "x"), ("feed", "t"), ("variable", "linear.weight"), ("result", step.tensors[0].name)
+        ("feed", "x"), ("feed", "t"), ("variable", "linear.weight"), ("result", step.fetches[0].name)
     }  # fmt: skip
     assert "\n".join(k["text"] for k in data["kernels"]) == step.text("kernels")
 
