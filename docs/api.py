@@ -34,14 +34,29 @@ from staticgrad.optable import FUNCTIONS, OPS
 METHODS = {
     "staticgrad.Executable": "cost memory profile text view",
     "staticgrad.Graph": "finalize to_networkx variables",
-    "staticgrad.Session": "close compile forward get grad restore run save seed set set_all set_grad zero_grad",
+    "staticgrad.Session": "close compile compile_count forward get grad restore run save seed set set_all set_grad"
+    " zero_grad",
     "staticgrad.Tape": "backward close memory",
     "staticgrad.Tensor": "T astype detach dtype grad_fn is_leaf mT name ndim register_hook"
     " register_post_accumulate_grad_hook requires_grad_ reshape retain_grad shape size",
     "staticgrad.nn.Module": "buffers children eval load_state_dict modules named_buffers named_children named_modules"
     " named_parameters parameters state_dict train",
     "staticgrad.nn.ModuleList": "append",
-    "staticgrad.optim.Optimizer": "apply_gradients lr minimize slot step",
+    "staticgrad.optim.Optimizer": "apply_gradients lr minimize slot step step_count",
+}
+
+# What users read of them or write in classes of their own, and what needs no example.
+ATTRIBUTES = {
+    "staticgrad.Executable": "feeds fetches session",
+    "staticgrad.Graph": "text",
+    "staticgrad.Node": "attrs graph inputs name op outputs",
+    "staticgrad.Tensor": "copy cumprod cumsum diagonal dot graph log_softmax op ravel relu requires_grad retains_grad"
+    " sigmoid softmax trace",
+    "staticgrad.init.Initializer": "make",
+    "staticgrad.nn.Module": "extra_repr forward training",
+    "staticgrad.optim.EMA": "average copy_to swap update variables",
+    "staticgrad.optim.Optimizer": "name update",
+    "staticgrad.optim.ParameterGroup": "lr",
 }
 
 BLOCK = re.compile(r"^```\{names\} (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -136,16 +151,26 @@ def entry(name: Name, first: dict[int, str]) -> str:
     if issubclass(value, BaseException):
         return f".. autoexception:: {name.full}()\n   :show-inheritance:\n"
     lines = [f".. autoclass:: {name.full}"]
-    if name.full in METHODS:
-        lines.append(f"   :members: {', '.join(METHODS[name.full].split())}")
+    if members := documented_of(name.full):
+        lines.append(f"   :members: {', '.join(members)}")
     return "\n".join(lines) + "\n"
+
+
+def documented_of(full: str) -> list[str]:
+    """The methods and attributes that the entry of a class lists."""
+    return sorted(f"{METHODS.get(full, '')} {ATTRIBUTES.get(full, '')}".split())
+
+
+def functions_of_tensors() -> list[str]:
+    """The functions that tensors have as methods."""
+    places = {name.full for name in public()}
+    own = sorted(name for name, value in vars(staticgrad.Tensor).items() if inspect.isfunction(value))
+    return [name for name in own if f"staticgrad.{name}" in places]
 
 
 def methods() -> str:
     """The functions that tensors have as methods, each as a link."""
-    places = {name.full for name in public()}
-    own = sorted(name for name, value in vars(staticgrad.Tensor).items() if inspect.isfunction(value))
-    return ", ".join(f"{{py:func}}`~staticgrad.{name}`" for name in own if f"staticgrad.{name}" in places) + "\n"
+    return ", ".join(f"{{py:func}}`~staticgrad.{name}`" for name in functions_of_tensors()) + "\n"
 
 
 # -- the command line -----------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def check_budget(memory_budget: int | float | None) -> None:
         )
 
 
-class Session:
+class Session(metaclass=hints.Answering):
     """Variables, gradients and compiled programs of one graph.
 
     Args:

@@ -51,8 +51,10 @@ def exposed(value: Any, module: str, name: str) -> Any:
         return function
     for cls in value.__mro__ if isinstance(value, type) else ():
         initializer = vars(cls).get("__init__") if cls.__module__.startswith("staticgrad.") else None
-        if isinstance(initializer, FunctionType) and not hasattr(initializer, "__wrapped__"):
-            setattr(cls, "__init__", boundary(initializer))  # noqa: B010  mypy knows no such assignment
+        if isinstance(initializer, FunctionType):
+            called = initializer if hasattr(initializer, "__wrapped__") else boundary(initializer)
+            called.__doc__ = called.__doc__ or "The docstring of the class says what the arguments are."
+            setattr(cls, "__init__", called)  # noqa: B010  mypy knows no such assignment
     return value
 
 

@@ -39,7 +39,7 @@ COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a te
 _NUMBERED = re.compile(r"_\d+$")
 
 
-class Node:
+class Node(metaclass=hints.Answering):
     """One op of a graph. Fetching a node runs it; its tensors are ``outputs``.
 
     Example:
@@ -51,10 +51,15 @@ class Node:
         {'op': None, 'w': array(1., dtype=float32)}
     """
 
-    __slots__ = (
-        "_name", "attrs", "blocked", "checkpoint", "control", "epoch", "graph", "inputs", "module", "op", "original",
-        "outputs", "primal", "serial", "shown", "source",
-    )  # fmt: skip
+    __slots__ = {
+        **dict.fromkeys(("_name", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal")),
+        **dict.fromkeys(("serial", "shown", "source")),
+        "attrs": "What the op is told beside its operands.",
+        "graph": "The graph that it is declared in.",
+        "inputs": "The tensors that it reads, in order.",
+        "op": "Its entry in the op table, whose ``name`` says what it computes.",
+        "outputs": "The tensors that it makes, in order.",
+    }
 
     def __init__(
         self,
@@ -68,6 +73,7 @@ class Node:
         source: SourceLine | None,
         blocked: bool,
     ) -> None:
+        """Nodes are made by the functions that declare ops."""
         self.graph = graph
         self.op = op
         self.inputs = inputs
@@ -252,7 +258,7 @@ def _liftable(value: Any) -> bool:
     return isinstance(value, (Tensor, Node, np.ndarray, np.generic, bool, int, float, list, tuple, Dim))
 
 
-class Tensor:
+class Tensor(metaclass=hints.Answering):
     """A value of the graph: a name for what a run computes, not an array.
 
     Its operators, its index and its methods declare further ops, with NumPy's broadcasting, promotion and indexing;
@@ -268,20 +274,16 @@ class Tensor:
         ((2,), (2, 1))
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_accumulation_hooks",
-        "_hooks",
-        "_requires",
-        "index",
-        "op",
-        "requires_grad",
-        "retains_grad",
-        "type",
-    )
+    __slots__ = {
+        **dict.fromkeys(("__weakref__", "_accumulation_hooks", "_hooks", "_requires", "index", "type")),
+        "op": "The node that makes it.",
+        "requires_grad": "True where gradients pass, as for variables and what is computed from them.",
+        "retains_grad": "True where ``retain_grad`` was called.",
+    }
     __array_priority__ = 1000
 
     def __init__(self, op: Node, index: int, type_: TensorType) -> None:
+        """Tensors are made by the functions that declare ops."""
         self.op = op
         self.index = index
         self.type = type_
@@ -862,7 +864,7 @@ hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "sourc
 # -- the graph ----------------------------------------------------------------------------------------------------
 
 
-class Graph:
+class Graph(metaclass=hints.Answering):
     """Nodes in SSA order. ``with graph:`` makes it the current one of this thread, into which ops are declared.
 
     Outside of any such block ops go into the thread's default graph. ``str(graph)`` is a text that ``sg.parse`` reads.
@@ -879,6 +881,7 @@ class Graph:
     keeps_gradients = True  # whether the gradients that its tensors retain can be read
 
     def __init__(self) -> None:
+        """Make an empty graph."""
         self.nodes: list[Node] = []
         self.version = 0  # grows with every declaration, hook and change of what requires a gradient
         self.finalized = False

@@ -11,6 +11,7 @@ one that is a loss, ``opt`` an optimizer, ``exe`` a compiled program.
 
 from __future__ import annotations
 
+import abc
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -298,18 +299,32 @@ class Absent:
         return f"<not an attribute: {self._sentence}>"
 
 
-def answer(cls: type, internal: Iterable[str] = ()) -> None:
-    """Let a class answer the names of its place in the table that it does not have. ``dir`` of its objects tells
-    neither of these nor of the ``internal`` ones, which the package alone uses."""
-    absent = {name: text for name, text in names_of(cls.__name__).items() if not hasattr(cls, name)}
-    hidden = {*absent, *internal}
+class Answering(type):
+    """The type of classes that ``answer`` names which they do not have: ``dir`` of such a class, and so its ``help``,
+    tells as little of these and of the internal names as ``dir`` of its objects."""
 
-    def attributes(self: object) -> list[str]:
-        return [name for name in object.__dir__(self) if name not in hidden]
+    _untold: frozenset[str]
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in cls._untold]
+
+
+class AbstractAnswering(Answering, abc.ABCMeta):
+    """The type of such a class that users derive from, also together with ``abc.ABC``."""
+
+
+def answer(cls: Answering, internal: Iterable[str] = ()) -> None:
+    """Let a class answer the names of its place in the table that it does not have. ``dir`` of it and of its objects
+    tells neither these nor the ``internal`` ones, which the package alone uses."""
+    absent = {name: text for name, text in names_of(cls.__name__).items() if not hasattr(cls, name)}
+    untold = cls._untold = frozenset((*absent, *internal))
+
+    def __dir__(self: object) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in untold]
 
     for name, sentence in absent.items():
         setattr(cls, name, Absent(cls.__name__, name, sentence))
-    cls.__dir__ = attributes  # type: ignore[assignment]
+    cls.__dir__ = __dir__  # type: ignore[assignment]
 
 
 _UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")

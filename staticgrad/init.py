@@ -50,7 +50,7 @@ class constant:
     value: float | int | bool
 
     @property
-    def fill(self) -> float | int | bool:
+    def _fill(self) -> float | int | bool:
         return self.value
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
@@ -67,7 +67,7 @@ class zeros:
     """
 
     @property
-    def fill(self) -> int:
+    def _fill(self) -> int:
         return 0
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
@@ -84,7 +84,7 @@ class ones:
     """
 
     @property
-    def fill(self) -> int:
+    def _fill(self) -> int:
         return 1
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:

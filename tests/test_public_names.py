@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import abc
 import builtins
+import inspect
 import pydoc
 import re
 from types import ModuleType
 from typing import Any
 
+import api
 import numpy as np
 import pytest
 
@@ -50,6 +53,62 @@ def test_help_of_the_package_describes_public_names_alone() -> None:
     assert described <= set(dir(sg))
     data = text[text.index("\nDATA\n") : text.index("\nVERSION\n")]
     assert set(re.findall(r"^    (\w+) = ", data, re.MULTILINE)) <= {*dir(sg), "__all__"}
+
+
+def classes() -> dict[str, type]:
+    """The public classes of the package by their documented names."""
+    values = {name.full: name.value for name in api.public()}
+    return {full: cls for full, cls in values.items() if isinstance(cls, type) and cls.__module__.startswith("static")}
+
+
+@pytest.mark.parametrize("cls", classes().values(), ids=classes())
+def test_dir_and_help_of_a_class_have_documented_names_alone(cls: type) -> None:
+    own = [full for full, base in classes().items() if base in cls.__mro__]
+    documented = {name for full in own for name in api.documented_of(full)}
+    if cls.__module__ == "staticgrad.init":  # initializers, which need not derive from their protocol
+        documented |= set(api.documented_of("staticgrad.init.Initializer"))
+    if cls is sg.Tensor:
+        documented |= set(api.functions_of_tensors())
+    if not issubclass(cls, Warning):  # whose signatures are Python's
+        documented |= set(inspect.signature(cls).parameters)  # what is given is kept under the same name
+    ours = {name for base in cls.__mro__ if base.__module__.startswith("static") for name in vars(base)}
+    told = {name for name in dir(cls) if name[0] != "_"} & ours
+    assert told <= documented
+    lines = pydoc.render_doc(cls, renderer=pydoc.plaintext).splitlines()
+    members = {found[1] for line in lines if (found := re.match(r" \|  (\w+)(?:$|\(| = )", line))}
+    assert {name for name in members if name[0] != "_"} & ours <= documented | {cls.__name__}
+
+
+@pytest.mark.parametrize("cls", classes().values(), ids=classes())
+def test_help_says_how_a_class_is_called(cls: type) -> None:
+    if cls.__init__ is object.__init__ or issubclass(cls, Warning) or cls is sg.init.Initializer:
+        return  # nothing of ours
+    assert inspect.getdoc(cls.__init__) != inspect.getdoc(object.__init__)
+    parameters = inspect.signature(cls).parameters
+    assert not {"_", "__"} & set(parameters)
+    if cls not in (sg.nn.Identity, sg.nn.Sequential, sg.optim.Optimizer):  # which take any
+        assert all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in parameters.values())
+
+
+def test_layers_without_arguments_refuse_them() -> None:
+    with pytest.raises(TypeError, match="1 positional argument"):
+        sg.nn.Sigmoid(3)  # type: ignore[call-arg]
+    assert sg.nn.Identity(54, unused=True).training
+
+
+def test_help_says_what_attributes_are() -> None:
+    for cls in (sg.Tensor, sg.Node, sg.Executable):
+        names = api.documented_of(f"staticgrad.{cls.__name__}")
+        assert not [name for name in names if not inspect.getdoc(inspect.getattr_static(cls, name))]
+
+
+def test_users_derive_abstract_optimizers() -> None:
+    class Rule(sg.optim.Optimizer, abc.ABC):
+        @abc.abstractmethod
+        def step_size(self) -> float: ...
+
+    with pytest.raises(TypeError, match="step_size"):
+        Rule(lr=0.1)
 
 
 def test_dir_of_objects_has_what_users_may_use() -> None:

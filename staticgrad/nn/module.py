@@ -64,9 +64,13 @@ class Module(Holder):
         ['scale', 'inner.weight', 'inner.bias']
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+
     @property
     def training(self) -> bool:
-        """Whether what is declared next is for training: dropout drops, batch norm uses the batch's statistics."""
+        """True if what is declared next is for training. Then dropout drops, and batch norm uses the statistics of the
+        batch."""
         mode = bool(vars(self).get("training", True))
         calls.note_read(self, mode)
         return mode

@@ -164,7 +164,7 @@ class Initial:
         self.initializer = initializer
         self.shape = sizes(shape)
         self.dtype = dtype
-        self.fill: float | None = getattr(initializer, "fill", None)  # the number in every place, if there is one
+        self.fill: float | None = getattr(initializer, "_fill", None)  # the number in every place, if there is one
 
     def __call__(self, rng: np.random.Generator) -> Array:
         value = np.asarray(self.initializer.make(self.shape, self.dtype, rng))

@@ -24,7 +24,7 @@ from staticgrad.boundary import boundary
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
-from staticgrad.hints import answer
+from staticgrad.hints import AbstractAnswering, answer
 from staticgrad.lifting import lift
 from staticgrad.naming import Holder, Origin, variables_of
 from staticgrad.ops.sources import accumulated_grad
@@ -93,6 +93,7 @@ class ParameterGroup:
     """
 
     def __init__(self, params: tuple[Tensor, ...], options: Mapping[str, Any], rule: Optimizer) -> None:
+        """Groups are made by an optimizer, from its argument ``groups``."""
         self.params = params
         self.options = dict(options)
         self.rule = rule
@@ -106,8 +107,8 @@ class ParameterGroup:
         return f"<group of {len(self.params)} variables, {self.options}>"
 
 
-class Optimizer:
-    """What all optimizers share. A subclass says how one variable is updated.
+class Optimizer(metaclass=AbstractAnswering):
+    """What all optimizers share. A subclass says how one variable is updated, and as ``name`` what its state is called.
 
     In their formulas θ is a variable, g its gradient, t the number of the step, counted from 1.
 

@@ -46,8 +46,6 @@ class EMA:
         (array([0.25, 0.5 ], dtype=float32), array([0.375, 0.75 ], dtype=float32))
     """
 
-    name = "ema"
-
     def __init__(self, decay: float = 0.999, *, warmup: bool = False) -> None:
         self.decay = number(decay, "EMA: decay", 0.0)
         if self.decay >= 1:
@@ -150,7 +148,7 @@ class EMA:
             if not make:
                 raise GraphError(f"EMA: {var!r} is not averaged: declare update() first")
             var.graph.settle_names()
-            self._prefix = self._prefix or _free_prefix(var.graph, self.name)
+            self._prefix = self._prefix or _free_prefix(var.graph)
             name = f"{var.op.attrs.key}/{self._prefix}"
             with var.graph:
                 average = Variable(init.zeros(), shape=var.shape, dtype=computed(var.dtype), name=name, trainable=False)
@@ -164,12 +162,12 @@ class EMA:
         return x
 
 
-def _free_prefix(graph: Graph, name: str) -> str:
+def _free_prefix(graph: Graph) -> str:
     """The name of the averages, or one with a number where the graph has other averages of that name."""
-    number, prefix = 0, name
+    number, prefix = 0, "ema"
     while any(key.endswith(f"/{prefix}") for key in graph.variables):
         number += 1
-        prefix = f"{name}_{number}"
+        prefix = f"ema_{number}"
     return prefix
 
 

@@ -145,7 +145,7 @@ class Adam(Optimizer):
     """
 
     name = "adam"
-    decoupled: ClassVar[bool] = False
+    _decoupled: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Adam(Optimizer):
     def update(self, gradient: Tensor, var: Tensor, lr: Tensor) -> list[Node]:
         g = -gradient if self.maximize else gradient
         value = value_of(var)
-        if self.decoupled and self.weight_decay:
+        if self._decoupled and self.weight_decay:
             value = value * _like(1.0 - o.astype(lr, float64) * self.weight_decay, var)
         elif self.weight_decay:
             g = _decayed(g, var, self.weight_decay)
@@ -210,7 +210,7 @@ class AdamW(Adam):
     """
 
     name = "adamw"
-    decoupled = True
+    _decoupled = True
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def _filters(
 class _Convolution(Module):
     """What convolutions over one and two axes share: all but the function that computes them."""
 
-    axes = 0
+    _axes = 0
     padding_mode: PaddingMode
 
     def __init__(
@@ -53,9 +53,9 @@ class _Convolution(Module):
         layer = type(self).__name__
         if padding_mode not in get_args(PaddingMode):
             raise GraphError(f"{layer}: padding_mode={padding_mode!r}: expected one of {get_args(PaddingMode)}")
-        self.kernel_size = along(kernel_size, self.axes, f"{layer}: kernel_size", 1)
-        self.stride = along(stride, self.axes, f"{layer}: stride", 1)
-        self.dilation = along(dilation, self.axes, f"{layer}: dilation", 1)
+        self.kernel_size = along(kernel_size, self._axes, f"{layer}: kernel_size", 1)
+        self.stride = along(stride, self._axes, f"{layer}: stride", 1)
+        self.dilation = along(dilation, self._axes, f"{layer}: dilation", 1)
         window_padding(padding, self.kernel_size, self.stride, self.dilation, layer)
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.padding, self.padding_mode = padding, padding_mode
@@ -97,7 +97,7 @@ class Conv1d(_Convolution):
         ((8, 16, 100), (16, 3, 5))
     """
 
-    axes = 1
+    _axes = 1
 
     def forward(self, input: TensorLike) -> Tensor:
         x, padding = self._framed(input)
@@ -129,7 +129,7 @@ class Conv2d(_Convolution):
         {'weight': (16, 3, 3, 3), 'bias': (16,)}
     """
 
-    axes = 2
+    _axes = 2
 
     def forward(self, input: TensorLike) -> Tensor:
         x, padding = self._framed(input)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
@@ -39,7 +39,7 @@ class Dropout(Module):
 
 
 class Identity(Module):
-    """The input. It takes any arguments and uses none, so that it can stand in the place of any layer.
+    """The input, whatever arguments the layer was made with, so that it can stand in the place of another one.
 
     Example:
         >>> net = sg.nn.Sequential(sg.nn.Linear(4, 4), sg.nn.Identity())
@@ -47,8 +47,8 @@ class Identity(Module):
         (2, 4)
     """
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:
         return input

@@ -16,7 +16,7 @@ from staticgrad.types import DTypeLike, computed, float32, int64, integer, integ
 class _BatchNorm(Module):
     """Batch norm with running statistics. Training: the batch's own statistics, and the running ones are updated."""
 
-    ranks: tuple[int, ...] = ()
+    _ranks: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class _BatchNorm(Module):
 
     def forward(self, input: TensorLike) -> Tensor:
         x = lift(input)
-        if x.ndim not in self.ranks:
-            raise GraphError(f"{type(self).__name__}: expected an input of {self.ranks} dimensions, actual {x.type}")
+        if x.ndim not in self._ranks:
+            raise GraphError(f"{type(self).__name__}: expected an input of {self._ranks} dimensions, actual {x.type}")
         if self.num_batches_tracked is not None and self.training:
             return self._train(x, self.num_batches_tracked)
         own = self.running_mean is None or self.training  # without running statistics the batch's own always serve
@@ -85,7 +85,7 @@ class BatchNorm1d(_BatchNorm):
         [array([ 1., 10.], dtype=float32), array([  1.5, 100.5], dtype=float32)]
     """
 
-    ranks = (2, 3)
+    _ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
@@ -99,7 +99,7 @@ class BatchNorm2d(_BatchNorm):
         (['weight', 'bias'], ['running_mean', 'running_var', 'num_batches_tracked'])
     """
 
-    ranks = (4,)
+    _ranks = (4,)
 
 
 class LayerNorm(Module):

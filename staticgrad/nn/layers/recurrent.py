@@ -31,8 +31,7 @@ class _Recurrent(Module):
     """Layers and directions of one kind of cell. Parameters are named ``weight_ih_l0``, ``weight_hh_l0``,
     ``bias_ih_l0``, ``bias_hh_l0``, ``weight_hr_l0``, …, with ``_reverse`` for the direction back."""
 
-    gates = 1  # how many blocks of hidden_size the weights have
-    proj_size = 0  # to what h is projected, 0 where it is not
+    _gates = 1  # how many blocks of hidden_size the weights have
 
     def __init__(
         self,
@@ -55,29 +54,29 @@ class _Recurrent(Module):
         self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
         bound = 1 / math.sqrt(hidden_size)
         first = init.uniform(-bound, bound)
-        rows, size = self.gates * hidden_size, self.state_sizes[0]
+        rows, size = self._gates * hidden_size, self._state_sizes[0]
         for layer in range(num_layers):
-            columns = input_size if layer == 0 else size * self.directions
+            columns = input_size if layer == 0 else size * self._directions
             for suffix in self._suffixes(layer):
                 shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, columns), "weight_hh": (rows, size)}
                 if bias:
                     shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-                if self.proj_size:
+                if size != hidden_size:  # h is projected
                     shapes["weight_hr"] = (size, hidden_size)
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, parameter(first, shape, dtype))
 
     @property
-    def directions(self) -> int:
+    def _directions(self) -> int:
         return 2 if self.bidirectional else 1
 
     @property
-    def state_sizes(self) -> tuple[int, ...]:
+    def _state_sizes(self) -> tuple[int, ...]:
         """How many features the tensors have that a state is; h is the first."""
         return (self.hidden_size,)
 
     def _suffixes(self, layer: int) -> list[str]:
-        return [f"_l{layer}", f"_l{layer}_reverse"][: self.directions]
+        return [f"_l{layer}", f"_l{layer}_reverse"][: self._directions]
 
     def _weights(self) -> list[Tensor]:
         """The weights and biases of all layers and directions."""
@@ -105,13 +104,13 @@ class _Recurrent(Module):
                 x = F.dropout(x, self.dropout, self.training)
             outputs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
-                place = layer * self.directions + direction
+                place = layer * self._directions + direction
                 state, hidden = self._layer(x, tuple(s[place] for s in first), suffix, direction == 1)
                 outputs.append(hidden)
                 last.append(state)
             x = outputs[0] if len(outputs) == 1 else o.concat(outputs, axis=-1)
         x = o.astype(x, kind)
-        ends = tuple(o.astype(o.stack([state[i] for state in last]), kind) for i in range(len(self.state_sizes)))
+        ends = tuple(o.astype(o.stack([state[i] for state in last]), kind) for i in range(len(self._state_sizes)))
         if not batched:
             return o.squeeze(x, axis=1), tuple(o.squeeze(s, axis=1) for s in ends)
         return (o.swapaxes(x, 0, 1) if self.batch_first else x), ends
@@ -119,7 +118,7 @@ class _Recurrent(Module):
     def _initial(self, x: Tensor, initial: Sequence[TensorLike] | None, batched: bool) -> State:
         """The first states, (layers · directions, batch, features) each; by default zeros."""
         o = FUNCTIONS
-        shapes = [(self.num_layers * self.directions, x.shape[1], size) for size in self.state_sizes]
+        shapes = [(self.num_layers * self._directions, x.shape[1], size) for size in self._state_sizes]
         if initial is None:
             return tuple(o.zeros(shape, dtype=self._weights()[0].dtype) for shape in shapes)
         given = tuple(lift(s, x.graph) for s in initial)
@@ -177,7 +176,7 @@ class LSTM(_Recurrent):
         ['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
     """
 
-    gates = 4
+    _gates = 4
 
     def __init__(
         self,
@@ -199,7 +198,7 @@ class LSTM(_Recurrent):
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype=dtype)
 
     @property
-    def state_sizes(self) -> tuple[int, ...]:
+    def _state_sizes(self) -> tuple[int, ...]:
         return self.proj_size or self.hidden_size, self.hidden_size
 
     def forward(
@@ -250,7 +249,7 @@ class GRU(_Recurrent):
         ((7, 2, 5), (1, 2, 5))
     """
 
-    gates = 3
+    _gates = 3
 
     def forward(self, input: TensorLike, hx: TensorLike | None = None) -> tuple[Tensor, Tensor]:
         output, (h,) = self._run(input, None if hx is None else (hx,))
