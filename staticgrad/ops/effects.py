@@ -8,7 +8,7 @@ declared after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Never, overload
 
 import numpy as np
 
@@ -277,6 +277,12 @@ def _several(name: str, values: Any, expected: str) -> list[Any]:
     return list(values)
 
 
+@overload
+def py_call(  # type: ignore[overload-overlap]  # an empty list might be one of anything
+    fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: list[Never] | tuple[()]
+) -> Node: ...
+@overload
+def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequence[Any]) -> list[Tensor]: ...
 @public
 def py_call(fn: Callable[..., Any], inputs: Sequence[Any], dtypes_shapes: Sequence[Any]) -> list[Tensor] | Node:
     """Call a Python function in the middle of a run.

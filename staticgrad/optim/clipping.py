@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from staticgrad.lifting import lift
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import float64, is_floating, is_short_float
+
+G = TypeVar("G", bound=Tensor | None)
 
 
 def global_norm(tensors: Sequence[Tensor | None]) -> Tensor:
@@ -60,7 +62,7 @@ def _norm(tensors: Sequence[Tensor]) -> Tensor:
         return o.sqrt(functools.reduce(o.add, [o.sum(o.square(x)) for x in tensors]))
 
 
-def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[Any]:
+def clip_by_global_norm(grads: Sequence[G], max_norm: float | Tensor) -> list[G]:
     """All gradients times min(1, max_norm / (norm + 1e-6)) for their common 2-norm, as ``clip_grad_norm_`` of PyTorch.
 
     Args:
@@ -81,15 +83,15 @@ def clip_by_global_norm(grads: Sequence[Any], max_norm: float | Tensor) -> list[
         (array([0.6], dtype=float32), array([0.8], dtype=float32))
     """
     what = "clip_by_global_norm"
-    grads = _checked(grads, what)
+    given = _checked(grads, what)
     if not isinstance(max_norm, Tensor | Real | np.ndarray) or np.ndim(max_norm):
         raise GraphError(f"{what}: max_norm: expected a number or a scalar tensor, actual {max_norm!r}")
-    there = [g for g in grads if g is not None]
+    there = [g for g in given if g is not None]
     if not there:
-        return grads
+        return cast(list[G], given)
     wide = _wide(there)
     with silent(PromotionWarning):  # it is cast to what it scales
         factor = o.minimum(o.divide(max_norm, o.add(_norm(wide), 1e-6)), 1.0)
     clipped = [o.multiply(g, o.astype(factor, g.dtype)) for g in wide]
     result = iter([o.astype(c, g.dtype) if is_floating(g.dtype) else c for c, g in zip(clipped, there, strict=True)])
-    return [None if g is None else next(result) for g in grads]
+    return [cast(G, None if g is None else next(result)) for g in given]
