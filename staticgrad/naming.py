@@ -65,12 +65,18 @@ class Holder:
     _holder_place: Place
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        if (args or options) and cls.__init__ is object.__init__:
+        if (args or options) and cls._without_initializer():
             given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())])
             raise TypeError(f"{cls.__name__}() takes no arguments, actual {given}")
         holder = super().__new__(cls)
         object.__setattr__(holder, "_holder_place", Place(holder))
         return holder
+
+    @classmethod
+    def _without_initializer(cls) -> bool:
+        """No class of the user's or layer has an initializer, only what all holders begin with."""
+        first = next(base for base in cls.__mro__ if "__init__" in vars(base))
+        return not issubclass(first, Holder) or Holder in first.__bases__
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name)

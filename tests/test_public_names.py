@@ -91,7 +91,7 @@ def test_help_says_how_a_class_is_called(cls: type) -> None:
 
 
 def test_layers_without_arguments_refuse_them() -> None:
-    with pytest.raises(TypeError, match="1 positional argument"):
+    with pytest.raises(TypeError, match="takes no arguments, actual 3"):
         sg.nn.Sigmoid(3)  # type: ignore[call-arg]
     assert sg.nn.Identity(54, unused=True).training
 

@@ -84,7 +84,7 @@ def clip_by_global_norm(grads: Sequence[G], max_norm: float | Tensor) -> list[G]
     """
     what = "clip_by_global_norm"
     given = _checked(grads, what)
-    if not isinstance(max_norm, Tensor | Real | np.ndarray) or np.ndim(max_norm):
+    if not isinstance(max_norm, Tensor | Real | np.ndarray) or getattr(max_norm, "ndim", 0) > 0:
         raise GraphError(f"{what}: max_norm: expected a number or a scalar tensor, actual {max_norm!r}")
     there = [g for g in given if g is not None]
     if not there:

@@ -168,8 +168,8 @@ def scan(
 
 
 def _scan(
-    what: str, fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, length: Size | None, reverse: bool
-) -> tuple[Any, Any]:
+    what: str, fn: Callable[[Any, Any], tuple[C, Y]], init: Any, xs: Any, length: Size | None, reverse: bool
+) -> tuple[C, Y]:
     """The loop of ``scan``, for the function ``what``."""
     leaves, rows = nest.flatten(init), nest.flatten(xs)
     outer = graph_of([*leaves, *rows])
