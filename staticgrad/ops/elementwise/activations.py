@@ -303,11 +303,14 @@ class SoftplusAttributes:
     threshold: float
 
 
+_LINEAR = 40.0  # from here on log(1 + exp(x)) is x, in float64 too
+
+
 def _scalar_softplus(b: ScalarBuilder[V], a: SoftplusAttributes, x: V) -> V:
     scaled_x = x if a.beta == 1.0 else b.mul(b.const(a.beta, x.dtype), x)
-    soft = b.add(b.maximum(scaled_x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(scaled_x)))))
+    soft = b.log1p(b.exp(scaled_x))
     soft = soft if a.beta == 1.0 else b.div(soft, b.const(a.beta, x.dtype))
-    return b.select(b.gt(scaled_x, b.const(a.threshold, x.dtype)), x, soft)
+    return b.select(b.gt(scaled_x, b.const(min(a.threshold, _LINEAR), x.dtype)), x, soft)
 
 
 def _softplus_rules(a: SoftplusAttributes) -> Sequence[Rule]:
@@ -342,9 +345,12 @@ def softplus(input: TensorLike, beta: float = 1.0, threshold: float = 20.0) -> T
     return declare(SOFTPLUS, accepted("softplus", FLOAT, input), attrs)
 
 
+def _scalar_log_sigmoid(b: ScalarBuilder[V], x: V) -> V:
+    return b.select(b.lt(x, b.const(-_LINEAR, x.dtype)), x, b.neg(b.log1p(b.exp(b.neg(x)))))
+
+
 log_sigmoid: Callable[[TensorLike], Tensor] = unary(
-    "log_sigmoid", "log(sigmoid(input)), without overflow.",
-    lambda b, attrs, x: b.sub(b.minimum(x, b.const(0, x.dtype)), b.log1p(b.exp(b.neg(b.abs(x))))),
+    "log_sigmoid", "log(sigmoid(input)), without overflow.", lambda b, attrs, x: _scalar_log_sigmoid(b, x),
     lambda x: -np.logaddexp(0, -x), FLOAT, scaled(lambda o, y, x: o.sigmoid(o.negative(x))), WIDE, tolerance=2.0,
     activation=True,
     example=("sg.nn.log_sigmoid([0.0, -1000.0])", "array([-6.931...e-01, -1.000...e+03], dtype=float32)"),
