@@ -100,6 +100,7 @@ def erf(x: Num) -> Num:
 
 
 ERFCX_STEP = 0.328125  # 31 of them reach to where erfc is 0 in float
+ERFC_VANISHES = 10.3  # within the last interval, and the power of two in exp(-t²) is one that vanishes
 
 
 @functools.cache
@@ -116,7 +117,7 @@ def erfcx_pieces() -> NDArray[np.float64]:
 
 def _erfc_of_float(x: Num) -> Num:
     """exp(-t²) times that, t² in two parts, added up from its small terms."""
-    t = abs(x).at_most((INTERVALS - 1) * ERFCX_STEP)
+    t = abs(x).at_most(ERFC_VANISHES)
     index, d = interval(t, ERFCX_STEP)
     *powers, constant = (looked_up(index, x, row) for row in erfcx_pieces().tolist())
     small = powers[-1]

@@ -63,7 +63,12 @@ def reduce_exp(x: Num) -> tuple[Num, Num]:
     """x = n·ln2 + r with integral n and |r| <= ln2/2 (and a little)."""
     form = x.format
     n = x.fma(math.log2(math.e), form.magic) - form.magic
-    return n, n.fma(-form.ln2_lo, n.fma(-form.ln2_hi, x))
+    return n, reduced(x, n)
+
+
+def reduced(x: Num, n: Num) -> Num:
+    """x - n·ln2 for integral n, where that is of the size of ln2."""
+    return n.fma(-x.format.ln2_lo, n.fma(-x.format.ln2_hi, x))
 
 
 def expm1_reduced(r: Num, coefficients: Sequence[float] = ()) -> Num:
@@ -72,9 +77,15 @@ def expm1_reduced(r: Num, coefficients: Sequence[float] = ()) -> Num:
 
 
 def exp(x: Num) -> Num:
-    form = x.format
-    n, r = reduce_exp(x.at_most(form.exp_high).at_least(form.exp_low))
+    n, r = reduce_exp(_limited(x, 1.0))
     return scaled(expm1_reduced(r) + 1.0, n)
+
+
+def _limited(x: Num, unit: float) -> Num:
+    """``x`` where the power that it is the exponent of, in multiples of ``unit``, can be scaled; one that vanishes may
+    have any exponent where scaling is one instruction."""
+    limited = x.at_most(x.format.exp_high * unit)
+    return limited if has_scale(x) else limited.at_least(x.format.exp_low * unit)
 
 
 def exp_of_sum(high: Num, low: Num, coefficients: Sequence[float] = ()) -> tuple[Num, Num]:
@@ -89,9 +100,9 @@ def exp_of_sum(high: Num, low: Num, coefficients: Sequence[float] = ()) -> tuple
 
 def exp2(x: Num) -> Num:
     """2^n·e^(r·ln2) with x = n + r, which is exact."""
-    form = x.format
-    x = x.at_most(form.exp_high * math.log2(math.e)).at_least(form.exp_low * math.log2(math.e))
-    n = (x + form.magic) - form.magic
+    magic = x.format.magic
+    x = _limited(x, math.log2(math.e))
+    n = (x + magic) - magic
     return scaled(expm1_reduced((x - n) * math.log(2.0)) + 1.0, n)
 
 
@@ -154,12 +165,17 @@ def _half_growth(x: Num) -> Num:
 
 def sigmoid(x: Num) -> Num:
     """s / (s + s·2^n·(1 + p)) with exp(-x) = 2^n·(1 + p), so that s + s·2^n is exact where it matters. The factor s,
-    a power of two, keeps the sum finite where the result is denormal."""
+    a power of two, keeps the sum finite where the result is denormal. Results that vanish are 0 before the last
+    product, which would underflow."""
     form = x.format
     small = 32 if form is FLOAT else 64
-    n, r = reduce_exp((-x).at_least(-(form.mantissa + 2) * math.log(2.0)).at_most(-form.exp_low))
-    scale = (((n + form.magic).bits() << form.mantissa) + (form.one - (small << form.mantissa))).real()
-    return inverse(expm1_reduced(r).fma(scale, scale + 2.0**-small)) * 2.0**-small
+    shift = form.magic + (form.bias - small)  # of the rounding that leaves the exponent of s·2^n in the lowest bits
+    limited = x.at_most((form.mantissa + 2) * math.log(2.0)).at_least(form.exp_low)
+    biased = limited.fma(-math.log2(math.e), shift)
+    r = reduced(-limited, biased - shift)
+    scale = (biased.bits() << form.mantissa).real()
+    denominator = expm1_reduced(r).fma(scale, scale + 2.0**-small)
+    return (x < form.exp_low).where(0.0, inverse(denominator)) * 2.0**-small
 
 
 def sinh(x: Num) -> Num:

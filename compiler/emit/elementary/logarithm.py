@@ -12,7 +12,7 @@ from staticgrad.compiler.emit.elementary.exponent import (
     has_scale,
     mantissa_and_exponent,
     power_of_two,
-    scaled,
+    times_power,
     whole_exponent,
 )
 from staticgrad.compiler.emit.elementary.lookup import looked_up
@@ -100,8 +100,8 @@ def _by_interval(x: Num) -> tuple[Num, Num, tuple[Num, Num]]:
 
 
 def _natural(level: Num, r: Num) -> Num:
-    """log((1 + r)·2^level)."""
-    return level.fma(math.log(2.0), polynomial(r, LOG_NEAR_ONE[1:]).fma(r * r, r))
+    """log((1 + r)·2^level). No r², which would underflow of tiny ones."""
+    return level.fma(math.log(2.0), (polynomial(r, LOG_NEAR_ONE[1:]) * r).fma(r, r))
 
 
 def is_tabled(x: Num) -> bool:
@@ -166,7 +166,7 @@ def log1p(x: Num) -> Num:
     u = x + 1.0
     if is_tabled(x):
         level, r, inverse = _by_interval(u)
-        r = (abs(level) < math.inf).where((x - (u - 1.0)).fma(scaled(*inverse), r), r)
+        r = (abs(level) < math.inf).where((x - (u - 1.0)).fma(times_power(*inverse), r), r)
         return _natural(level, r).copysign(x)
     mantissa, exponent = mantissa_and_exponent(u)
     scale = power_of_two(-exponent)

@@ -160,7 +160,7 @@ class Format:
     ln2_hi: float  # so few bits that a product with any exponent is exact
     ln2_lo: float
     smallest_normal: float
-    exp_low: float  # exp is 0 below
+    exp_low: float  # exp is 0 below, and the exponent of this power of e is below ``vanishing``
     exp_high: float  # exp is infinite above
 
     @property
@@ -169,14 +169,19 @@ class Format:
         return 1.5 * 2.0**self.mantissa
 
     @property
+    def vanishing(self) -> int:
+        """x·2^n is 0 for integral n below this and |x| below 2."""
+        return -(self.bias + self.mantissa)
+
+    @property
     def one(self) -> int:
         """The bits of 1.0."""
         return self.bias << self.mantissa
 
 
-FLOAT = Format("float", "i32", 23, 127, 0.693145751953125, 1.4286068203094172e-06, 2.0**-126, -104.0, 89.0)
+FLOAT = Format("float", "i32", 23, 127, 0.693145751953125, 1.4286068203094172e-06, 2.0**-126, -104.4, 89.0)
 DOUBLE = Format(
-    "double", "i64", 52, 1023, 0.693147180369123816490, 1.90821492927058770002e-10, 2.0**-1022, -746.0, 710.0
+    "double", "i64", 52, 1023, 0.693147180369123816490, 1.90821492927058770002e-10, 2.0**-1022, -745.5, 710.0
 )
 FORMATS = {"float": FLOAT, "double": DOUBLE}
 
