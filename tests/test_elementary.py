@@ -177,12 +177,19 @@ def near_one(rng: np.random.Generator, dtype: np.dtype) -> np.ndarray:
     return (1 - np.exp(rng.uniform(-36 if dtype == F64 else -16, 0, 300))).astype(dtype)
 
 
+def large_near_multiples(rng: np.random.Generator, dtype: np.dtype) -> np.ndarray:
+    """Of many angles up to 10^13 those that are next to multiples of pi/2."""
+    x = np.exp(rng.uniform(9, 30, 100_000)).astype(dtype)
+    quotient = x.astype(np.longdouble) / (np.longdouble(np.pi / 2) + np.longdouble(6.123233995736766e-17))
+    return x[np.argsort(np.abs(quotient - np.rint(quotient)))[:100]]
+
+
 def angles(rng: np.random.Generator, dtype: np.dtype) -> np.ndarray:
     """Neighbours of multiples of pi/2, where the reduction cancels, a little over 1/4 beside others, where the sine has
     a unit half that of the reduced angle, and huge ones."""
     multiples = (np.arange(1, 200) * (np.pi / 2)).astype(dtype)
     beside = rng.integers(500, 20_000, 1500) * (np.pi / 2) + rng.uniform(0.25, 0.2526, 1500)
-    huge = np.exp(rng.uniform(10, 80, 150)).astype(dtype)
+    huge = np.concatenate([np.exp(rng.uniform(10, 80, 150)).astype(dtype), large_near_multiples(rng, dtype)])
     worst = np.array([6381956970095103.0 * 2.0**797, 1.5e6, 1.7e6] if dtype == F64 else [1.5e6, 1.7e6, 3e38], dtype)
     return np.concatenate([multiples, np.nextafter(multiples, dtype.type(0)), beside.astype(dtype), huge, worst])
 

@@ -33,6 +33,8 @@ HALF_PI_REST = 6.123233995736766e-17
 
 # beyond, the products with the parts of pi/2 are not exact any more
 COMMON_ANGLE = 1.6e6
+# beyond, two parts of pi/2 are too few for angles that were floats
+COMMON_WIDE_ANGLE = 1e12
 # beyond, a float's quotient by pi/2 is off by more than the polynomials allow
 COMMON_FLOAT_ANGLE = 1e4
 
@@ -137,23 +139,47 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
 
     In double, |r| <= pi/4 and a little, for any finite x; NaN otherwise.
     """
-    magic = DOUBLE.magic
-    biased = x.fma(2.0 / math.pi, magic)
-    n = biased - magic
+    biased = x.fma(2.0 / math.pi, DOUBLE.magic)
+    n = biased - DOUBLE.magic
     first = n.fma(-HALF_PI_1, x)
     r, left = fast_two_sum(first, -(n * HALF_PI_2))  # the product is exact, and first 0 or a multiple of a larger unit
     left = n.fma(-HALF_PI_3, left)
     common = [biased, *fast_two_sum(r, left)] if exact else [biased, r + left]
+    biased, reduced, *rest = _unless_huge(x, COMMON_ANGLE, common)
+    return biased.bits(), reduced, rest[0] if rest else None
+
+
+def _reduce_widened_angle(x: Num) -> tuple[Num, Num]:
+    """As ``_reduce_angle`` for doubles that were floats beyond 1, not ``exact``. With fused multiply-adds two parts of
+    pi/2 do for larger ones: x - n·HALF_PI is exact, a multiple of 2^-52 below 1."""
+    if not x.f.target.fma:
+        quadrant, reduced, _ = _reduce_angle(x)
+        return quadrant, reduced
+    biased = x.fma(2.0 / math.pi, DOUBLE.magic)
+    n = biased - DOUBLE.magic
+    common = [biased, n.fma(-HALF_PI_REST, n.fma(-HALF_PI, x))]
+    biased, reduced = _unless_huge(x, COMMON_WIDE_ANGLE, common)
+    return biased.bits(), reduced
+
+
+def _unless_huge(x: Num, largest: float, common: Sequence[Num]) -> list[Num]:
+    """``common``, the biased quadrant and the reduced angle in its parts, found by long multiplication where |x| is
+    larger than ``largest``. That of infinities is NaN in ``common`` already."""
     name = _reduction_function(x.f.module)
-    huge = abs(x) > COMMON_ANGLE
+    huge = abs(x) > largest
 
     def reduce_huge() -> list[Num]:
-        angle = huge.where(x, COMMON_ANGLE)
-        quadrant, *parts = (one_by_one(name, [angle, x.const(which)]) for which in range(len(common)))
-        return [huge.where(rare, usual) for rare, usual in zip((quadrant + magic, *parts), common, strict=True)]
+        finite = huge & (abs(x) < math.inf)
+        return rarely(finite, common, lambda: reduce_finite(finite))
 
-    biased, reduced, *rest = rarely(huge, common, reduce_huge)
-    return biased.bits(), reduced, rest[0] if rest else None
+    def reduce_finite(finite: Num) -> list[Num]:
+        angle = finite.where(x, largest)
+        quadrant, *parts = (one_by_one(name, [angle, x.const(which)]) for which in range(len(common)))
+        return [
+            finite.where(rare, usual) for rare, usual in zip((quadrant + DOUBLE.magic, *parts), common, strict=True)
+        ]
+
+    return rarely(huge, common, reduce_huge)
 
 
 def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]:
@@ -161,7 +187,7 @@ def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num |
     there."""
 
     def reduce_in_double() -> list[Num]:
-        quadrant, wide, _ = _reduce_angle(to_double(x))
+        quadrant, wide = _reduce_widened_angle(to_double(x))
         r = wide.convert("fptrunc", "float")
         rest = [(wide - to_double(r)).convert("fptrunc", "float")] if exact else []
         return [quadrant.convert("trunc", "i32"), r, *rest]
