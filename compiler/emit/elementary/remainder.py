@@ -60,8 +60,12 @@ def _fmod(x: Num, y: Num) -> Num:
     rest = beyond.where(rest + abs(b).copysign(a), rest).copysign(a)
     rest = (abs(a) < abs(b)).where(a, rest)
     name = _remainder_function(x.f.module)
-    (rest,) = rarely(rare, [rest], lambda: [one_by_one(name, [a, b])])
-    return from_double(rest, x)
+
+    def of_any() -> list[Num]:
+        valid = (abs(a) < math.inf) & (abs(b) > 0.0)  # elsewhere the rest is NaN already
+        return rarely(rare & valid, [rest], lambda: [one_by_one(name, [a, b])])
+
+    return from_double(rarely(rare, [rest], of_any)[0], x)
 
 
 def remainder(x: Num, y: Num) -> Num:
