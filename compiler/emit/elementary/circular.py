@@ -18,6 +18,7 @@ from staticgrad.compiler.emit.elementary.number import (
     quotient,
     to_double,
     two_product,
+    two_sum,
 )
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.llvm import Module, Value
@@ -30,11 +31,12 @@ HALF_PI_3 = 2.02226624879595063154e-21
 HALF_PI_FLOATS = (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15)
 HALF_PI = math.pi / 2
 HALF_PI_REST = 6.123233995736766e-17
+HALF_PI_LAST = -1.4973849048591698e-33
 
 # beyond, the products with the parts of pi/2 are not exact any more
 COMMON_ANGLE = 1.6e6
-# beyond, two parts of pi/2 are too few for angles that were floats
-COMMON_WIDE_ANGLE = 1e12
+# beyond, HALF_PI with one or two rests is too short, also with fused multiply-adds
+LARGE_ANGLE = 1e12
 # beyond, a float's quotient by pi/2 is off by more than the polynomials allow
 COMMON_FLOAT_ANGLE = 1e4
 
@@ -145,7 +147,14 @@ def _reduce_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num | None]
     r, left = fast_two_sum(first, -(n * HALF_PI_2))  # the product is exact, and first 0 or a multiple of a larger unit
     left = n.fma(-HALF_PI_3, left)
     common = [biased, *fast_two_sum(r, left)] if exact else [biased, r + left]
-    biased, reduced, *rest = _unless_huge(x, COMMON_ANGLE, common)
+    large = abs(x) > COMMON_ANGLE
+
+    def reduce_large() -> list[Num]:
+        if x.f.target.fma:
+            return _where(large, _reduce_large(x, len(common)), common)
+        return _unless_huge(x, COMMON_ANGLE, common)
+
+    biased, reduced, *rest = rarely(large, common, reduce_large)
     return biased.bits(), reduced, rest[0] if rest else None
 
 
@@ -158,26 +167,37 @@ def _reduce_widened_angle(x: Num) -> tuple[Num, Num]:
     biased = x.fma(2.0 / math.pi, DOUBLE.magic)
     n = biased - DOUBLE.magic
     common = [biased, n.fma(-HALF_PI_REST, n.fma(-HALF_PI, x))]
-    biased, reduced = _unless_huge(x, COMMON_WIDE_ANGLE, common)
+    biased, reduced = _unless_huge(x, LARGE_ANGLE, common)
     return biased.bits(), reduced
+
+
+def _reduce_large(x: Num, count: int) -> list[Num]:
+    """The biased quadrant, the reduced angle and (for a ``count`` of 3) its rest, of doubles beyond 1 with fused
+    multiply-adds: x - n·HALF_PI is exact, a multiple of 2^-52 below 1, and the product with HALF_PI_REST is taken in
+    two parts."""
+    biased = x.fma(2.0 / math.pi, DOUBLE.magic)
+    n = biased - DOUBLE.magic
+    product, product_rest = two_product(n, n.const(-HALF_PI_REST))
+    r, left = two_sum(n.fma(-HALF_PI, x), product)
+    left = left + n.fma(-HALF_PI_LAST, product_rest)
+    parts = list(fast_two_sum(r, left)) if count == 3 else [r + left]
+    return _unless_huge(x, LARGE_ANGLE, [biased, *parts])
+
+
+def _where(mask: Num, yes: Sequence[Num], no: Sequence[Num]) -> list[Num]:
+    return [mask.where(one, other) for one, other in zip(yes, no, strict=True)]
 
 
 def _unless_huge(x: Num, largest: float, common: Sequence[Num]) -> list[Num]:
     """``common``, the biased quadrant and the reduced angle in its parts, found by long multiplication where |x| is
     larger than ``largest``. That of infinities is NaN in ``common`` already."""
     name = _reduction_function(x.f.module)
-    huge = abs(x) > largest
+    huge = (abs(x) > largest) & (abs(x) < math.inf)
 
     def reduce_huge() -> list[Num]:
-        finite = huge & (abs(x) < math.inf)
-        return rarely(finite, common, lambda: reduce_finite(finite))
-
-    def reduce_finite(finite: Num) -> list[Num]:
-        angle = finite.where(x, largest)
+        angle = huge.where(x, largest)
         quadrant, *parts = (one_by_one(name, [angle, x.const(which)]) for which in range(len(common)))
-        return [
-            finite.where(rare, usual) for rare, usual in zip((quadrant + DOUBLE.magic, *parts), common, strict=True)
-        ]
+        return _where(huge, [quadrant + DOUBLE.magic, *parts], common)
 
     return rarely(huge, common, reduce_huge)
 
@@ -208,7 +228,7 @@ def _reduce_float_angle(x: Num, *, exact: bool = False) -> tuple[Num, Num, Num |
     far = abs(x) > COMMON_FLOAT_ANGLE
 
     def reduce_far() -> list[Num]:
-        return [far.where(rare, usual) for rare, usual in zip(reduce_in_double(), common, strict=True)]
+        return _where(far, reduce_in_double(), common)
 
     quadrant, r, *rests = rarely(far, common, reduce_far)
     return quadrant, r, rests[0] if rests else None
