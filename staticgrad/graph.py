@@ -101,6 +101,13 @@ class Node(metaclass=hints.Answering):
     __reduce_ex__ = refuse_copies("an op of a graph", "str(graph) is the graph as text, and sg.parse makes one of it")
 
     @property
+    def value_inputs(self) -> tuple[Tensor, ...]:
+        """The operands that its value is made of. Others are there for its derivative: a rule of the user's gives their
+        gradients, or may not be derived by them."""
+        values = self.op.values
+        return self.inputs if values is None else self.inputs[: values(self.attrs)]
+
+    @property
     def before(self) -> list[Node]:
         """The nodes that must run before this one: those of its operands, and those it was declared to follow."""
         return [*[x.op for x in self.inputs], *self.control]

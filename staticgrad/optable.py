@@ -209,6 +209,7 @@ class Op:
     linear: bool = False  # in all differentiable inputs together: the jvp is the op itself
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
     own_rule: bool = False  # derived by its vjp alone, whatever it expands into
+    values: Callable[[Any], int] | None = None  # how many first operands its value is made of, by attributes; None: all
     view: bool = False  # the result is the operand's memory under another index map
     moves: bool = False  # hands its operands' elements on, if in another dtype, and computes nothing of them
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with

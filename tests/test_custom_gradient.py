@@ -100,6 +100,51 @@ def test_a_rule_that_reads_nothing_may_go_back_twice() -> None:
     np.testing.assert_array_equal(sess.grad(x), np.full(3, 2.0))
 
 
+@pytest.mark.parametrize("mark", [sg.once_differentiable, lambda rule: rule])
+def test_a_marked_rule_keeps_nothing_but_what_it_reads(mark: Any) -> None:
+    """The operand was kept beside it, since a marked rule may not be derived by it."""
+
+    @sg.custom_gradient
+    def cubed(v: Any) -> Any:
+        short = sg.astype(sg.stop_gradient(v), sg.float16)
+        return v**3, mark(lambda ct: 3 * ct * sg.astype(short, v.dtype) ** 2)
+
+    @sg.custom_gradient
+    def nested(v: Any) -> Any:
+        return v**3, mark(lambda ct: scaled(ct, v))
+
+    @sg.custom_gradient
+    def scaled(ct: Any, v: Any) -> Any:
+        short = sg.astype(sg.stop_gradient(v), sg.float16)
+        return 3 * ct * sg.astype(short, v.dtype) ** 2, lambda again: (again, again)
+
+    x = sg.placeholder((3,), sg.float64, requires_grad=True)
+    for function in (cubed, nested):
+        y = sg.sum(function(x * 2.0))
+        sess = sg.Session(sg.get_default_graph())
+        tape = sess.forward(y, {x: X})
+        assert [(saved.name[:6], saved.nbytes) for saved in tape.memory.buffers] == [("astype", 3 * 2)]
+        tape.backward(y)
+        np.testing.assert_allclose(sess.grad(x), 24 * X**2, rtol=1e-2)
+        with pytest.raises(sg.BuffersFreedError):
+            tape.backward(y)
+
+
+def test_a_marked_rule_that_reads_nothing_may_go_back_twice() -> None:
+    @sg.custom_gradient
+    def rounded(v: Any) -> Any:
+        return sg.round(v), sg.once_differentiable(lambda ct: ct)
+
+    x = sg.placeholder((3,), sg.float64, requires_grad=True)
+    y = sg.sum(rounded(x))
+    sess = sg.Session(sg.get_default_graph())
+    tape = sess.forward(y, {x: X})
+    assert tape.memory.saved_bytes == 0
+    tape.backward(y)
+    tape.backward(y)
+    np.testing.assert_array_equal(sess.grad(x), np.full(3, 2.0))
+
+
 def test_inside_a_loop_and_under_a_checkpoint() -> None:
     x = sg.constant(X)
     last, _ = sg.scan(lambda carry, _: (exponential(carry * 0.1), carry), x, None, length=3)

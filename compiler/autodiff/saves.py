@@ -101,13 +101,13 @@ def _placeholder(graph: Graph, type_: TensorType) -> Tensor:
 def reads_of(results: Iterable[Tensor], cotangents: set[Tensor]) -> list[Tensor]:
     """The tensors that ops between ``cotangents`` and ``results`` read without depending on a cotangent themselves,
     in a deterministic order."""
-    reached = reach([y.op for y in results], lambda node: [x.op for x in node.inputs])
+    reached = reach([y.op for y in results], lambda node: [x.op for x in node.value_inputs])
     depends = set(cotangents)
     reads: dict[Tensor, None] = {}
     for node in sorted(reached, key=lambda n: n.serial):
-        if any(x in depends for x in node.inputs):
+        if any(x in depends for x in node.value_inputs):
             depends.update(node.outputs)
-            reads.update((x, None) for x in node.inputs if x not in depends)
+            reads.update((x, None) for x in node.value_inputs if x not in depends)
     reads.update((y, None) for y in results if y not in depends)
     return list(reads)
 
@@ -125,7 +125,7 @@ def _classify(reads: Sequence[Tensor], inputs: Sequence[Tensor], outputs: Sequen
             operands.add(operand[x])
         elif x.op.op.name not in FREE:
             other = other or not x.op.inputs
-            fresh = [y for y in x.op.inputs if y not in seen]
+            fresh = [y for y in x.op.value_inputs if y not in seen]
             seen.update(fresh)
             stack.extend(fresh)
     return Saved(tuple(sorted(operands)), tuple(sorted(results)), other)

@@ -136,7 +136,9 @@ def _needed(
     fetches: Sequence[Tensor | Node], feeds: Mapping[Tensor, TensorType], without: Intervention | None
 ) -> set[Node]:
     def before(node: Node) -> list[Node]:
-        operands = node.inputs if without is None else [without.standing_for(x) for x in node.inputs]
+        operands = node.value_inputs
+        if without is not None:
+            operands = tuple([x if x in feeds else without.standing_for(x) for x in operands])
         control = [other for other in node.control if without is None or other not in without.nodes]
         return [*(x.op for x in operands if x not in feeds), *control]
 
@@ -252,8 +254,9 @@ class _Copier:
         types = tuple([y.type for y in node.outputs])
         if attrs is not node.attrs or False in [x.type.static for x in (*node.inputs, *node.outputs)]:
             self._check_broadcast(node, inputs)
+            declared = (x.type for x in node.value_inputs)
             with at_source(node.source):
-                types = infer_again(node.op.infer, attrs, (x.type for x in node.inputs), (x.type for x in inputs))
+                types = infer_again(node.op.infer, attrs, declared, (x.type for x in inputs))
         new = Node(
             self.graph, node.op, inputs, attrs, types, node.name, tuple(dict.fromkeys(control)), node.source,
             node.blocked,
@@ -277,12 +280,13 @@ class _Copier:
             raise GraphError(f"the size {error.args[0].name} is not bound", source=node.source) from None
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
-        """New values of variables where the node was declared after their write, else what was declared."""
+        """What the value is made of: new values of variables where the node was declared after their write, else what
+        was declared."""
         changed = written_before(node) if node.control else {}
         if not changed:
-            return tuple([self.tensors[x] for x in node.inputs])
+            return tuple([self.tensors[x] for x in node.value_inputs])
         result = []
-        for x in node.inputs:
+        for x in node.value_inputs:
             write = changed.get(x.op.attrs.key) if x.op.op.name == "variable" and x not in self._feeds else None
             result.append(self.tensors[write.outputs[0] if write is not None else x])
         return tuple(result)

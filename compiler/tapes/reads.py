@@ -51,7 +51,7 @@ class Reads:
         while stack:
             node = stack.pop()
             before = [c for c in node.control if c.serial >= self._graph.first]
-            for x in node.inputs:
+            for x in node.value_inputs:
                 if x.op in self._active:
                     before.append(x.op)
                 else:
@@ -69,7 +69,7 @@ class Reads:
     def _classify(self) -> None:
         """Which derived nodes depend on a cotangent; number the values of the others."""
         for node in self._graph.nodes[self._next :]:
-            before = (*(x.op for x in node.inputs), *node.control)
+            before = (*(x.op for x in node.value_inputs), *node.control)
             if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
                 self._active.add(node)
             else:

@@ -76,7 +76,7 @@ class Store:
             x = stack.pop()
             if x in edges or self.is_free(x):
                 continue
-            operands = [self._reads.same(y) for y in x.op.inputs] if self._is_repeatable(x) else []
+            operands = [self._reads.same(y) for y in x.op.value_inputs] if self._is_repeatable(x) else []
             edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
             stack.extend(edges[x])
         sources = {x for x in edges if not self._is_repeatable(x)}
@@ -96,7 +96,7 @@ class Store:
                     raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
                 found.append(x)
                 continue
-            for y in x.op.inputs:
+            for y in x.op.value_inputs:
                 if y not in seen:
                     seen.add(y)
                     stack.append(y)

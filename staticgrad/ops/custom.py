@@ -115,6 +115,7 @@ CUSTOM_GRADIENT, CUSTOM_TANGENT, CUSTOM_DERIVATIVES = (
             moves=True,
             grad_name=lambda node: f"{node.attrs.name}Backward",
             own_rule=True,
+            values=lambda attrs: attrs.results,
         )
     )
     for name, rules, vjp, jvp in (
@@ -246,6 +247,7 @@ ONCE = register(
         moves=True,
         grad_name="Error",
         own_rule=True,
+        values=lambda attrs: 1,
     )
 )
 
