@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -103,6 +104,46 @@ def test_a_callback_is_compared_with_fed_results(g: sg.Graph) -> None:
     assert price.what == "py_call of squared"
     assert price.arena_bytes >= 2 * BYTES - 64  # what it is given and gives; the sum's place is needed anyway
     assert price.kernels == 1  # exp
+
+
+def test_the_memory_of_a_tape_prints_where_a_custom_rule_calls_python(g: sg.Graph) -> None:
+    """It ended in KeyError: what a rule declares is in the tape's own continuation of the graph alone."""
+
+    def outside(scale: float, v: sg.Tensor) -> sg.Tensor:
+        def scaled(a: np.ndarray) -> np.ndarray:
+            return (scale * a).astype(np.float32)
+
+        return sg.py_call(scaled, [sg.stop_gradient(v)], [(v.dtype, v.shape)])[0]
+
+    @sg.custom_gradient
+    def doubled(v: sg.Tensor) -> Any:
+        known = sg.exp(v)
+        return outside(2, v), lambda ct: outside(3, known) * outside(4, ct)
+
+    x = sg.placeholder((SIZE, SIZE), requires_grad=True)
+    loss = sg.sum(doubled(x * 2.0))
+    sess = sg.Session(g)
+    tape = sess.forward(loss, {x: FEED})
+    assert str(tape.memory).count("py_call of scaled") == 3  # of the function, and of its rule before and after
+    assert [price.kernels for price in tape.memory.prices] == [0, 1, 1]  # the first reads what is fused with more
+    assert all(price.kept_bytes == 0 for price in tape.memory.prices)
+    tape.backward(loss)
+    np.testing.assert_allclose(sess.grad(x), 24 * np.exp(2 * FEED), rtol=1e-6)
+
+
+def test_a_print_in_a_custom_rule_has_a_price(g: sg.Graph, capfd: pytest.CaptureFixture[str]) -> None:
+    @sg.custom_gradient
+    def shown(v: sg.Tensor) -> Any:
+        def rule(ct: sg.Tensor) -> sg.Tensor:
+            return sg.print(ct * sg.print(sg.exp(v), "value"), "gradient") * 2
+
+        return v * 2, rule
+
+    x = sg.placeholder((SIZE, SIZE), requires_grad=True)
+    loss = sg.sum(sg.sin(shown(x * 2.0)))
+    prices = sg.Session(g).forward(loss, {x: FEED}).memory.prices
+    assert [price.what for price in prices] == ["print of 'exp'", "print of 'multiply_2'"]
+    assert prices[1].kernels == 1
 
 
 def test_a_print_between_two_fused_ops_parts_them(g: sg.Graph, capsys: pytest.CaptureFixture[str]) -> None:

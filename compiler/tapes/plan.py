@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from typing import Literal
 
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
@@ -154,6 +155,7 @@ class TapePlan:
         self._feeds = dict(feeds)
         self._budget = memory_budget
         self._check_numerics = check_numerics
+        self._without = without
         self._lock = reentrant_lock()
         self._graph = Derivation(graph)
         self._fed = {x: index for index, x in enumerate(feeds)}
@@ -174,11 +176,9 @@ class TapePlan:
         self._reads = Reads(self._graph, self._owners, self._drawn)
         wanted = self._reads.of(derived)
         store = self._choose(wanted, memory_budget)
-        fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
-        self.forward: Region = cut(
-            self._graph, [*self.outputs, *fetched], feeds, check_numerics=check_numerics, without=without
-        )
-        self._saved = self._place(store, wanted, fetched, feeds)
+        self._fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
+        self.forward: Region = self._cut_forward()
+        self._saved = self._place(store, wanted, feeds)
         self._store = store
         self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
         self.variables: tuple[str, ...] = tuple(
@@ -200,8 +200,24 @@ class TapePlan:
             return interventions(self._graph, needed_for(self._graph, [*self.outputs, *sinks], self._feeds))
 
     def without(self, what: Intervention) -> TapePlan:
-        """The plan as though ``what`` had not been declared."""
-        return TapePlan(self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what)
+        """The plan as though ``what`` had not been declared. Hooks and retained gradients are left out where backwards
+        are derived, which is done again; any other may be among what a rule has derived here, and is left out where
+        regions are cut."""
+        if what.hooked is not None or what.retained is not None:
+            return TapePlan(self._base, self.outputs, self._feeds, self._check_numerics, self._budget, what)
+        made = copy(self)
+        made._without = what
+        with self._lock:
+            made.forward = made._cut_forward()
+        return made
+
+    def _cut_forward(self) -> Region:
+        fed = set(() if self._without is None else self._without.fed)  # by a callback that is left out, kept as fed
+        fetches = [*self.outputs, *(x for x in self._fetched if x not in fed)]
+        return cut(
+            self._graph, fetches, self._feeds, check_numerics=self._check_numerics, known=self._sizes,
+            without=self._without,
+        )  # fmt: skip
 
     def retention(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Retention[SavedTensor]:
         """What backwards spend and give back. ``order`` is a declared ``backward_order``."""
@@ -236,8 +252,9 @@ class TapePlan:
             for ct in derived.cotangents:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
             made = cut(
-                self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes, same=same
-            )
+                self._graph, derived.sinks, feeds, check_numerics=self._check_numerics, known=self._sizes,
+                without=self._without, same=same,
+            )  # fmt: skip
         region = _with_ones(made, len(first), given or [True] * len(ys))
         keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
         return BackwardPlan(ys, region, tuple(first), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
@@ -249,7 +266,7 @@ class TapePlan:
         stack, seen = list(derived.sinks), set(derived.sinks)
         while stack:
             node = stack.pop()
-            operands = [x for x in node.inputs if x not in feeds]
+            operands = [x for x in node.value_inputs if x not in feeds]
             if node not in self._hooked:
                 found.update((x.op.attrs.key, None) for x in operands if x.op.op.name == "variable")
             for before in (*(x.op for x in operands), *node.control):
@@ -462,11 +479,10 @@ class TapePlan:
         self,
         store: Store,
         wanted: Mapping[Tensor, set[Node | None]],
-        fetched: Sequence[Tensor],
         feeds: Mapping[Tensor, TensorType],
     ) -> dict[Tensor, SavedTensor]:
         readers = store.readers(wanted)
-        position = {x: index for index, x in reversed([*enumerate([*self.outputs, *fetched])])}
+        position = {x: index for index, x in reversed([*enumerate([*self.outputs, *self._fetched])])}
         placed: dict[Tensor, SavedTensor] = {}
         for x in store.saved:
             who = readers[x]
@@ -491,7 +507,7 @@ def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> b
 
 def _with_ones(region: Region, first: int, given: Sequence[bool]) -> Region:
     """The region without those of its last feeds, from number ``first`` on, that are not given: they are ones."""
-    missing = {x.op for x, there in zip(region.feeds[first:], given, strict=True) if not there}
+    missing = {x.op for x, there in zip(region.feeds[first:], given, strict=False) if not there}  # more: left out
     if not missing:
         return region
 
