@@ -37,8 +37,11 @@ PRECISIONS = ("highest",)
 
 def check_budget(memory_budget: int | float | None) -> None:
     """Refuse what is no number of bytes and no part of the whole."""
-    is_part = isinstance(memory_budget, float)
-    if memory_budget is not None and not (0 < memory_budget <= 1 if is_part else memory_budget >= 0):
+    if memory_budget is None:
+        return
+    is_part = isinstance(memory_budget, float) and 0 < memory_budget <= 1
+    is_bytes = isinstance(memory_budget, int | np.integer) and not isinstance(memory_budget, bool)
+    if not (is_part or (is_bytes and memory_budget >= 0)):
         raise StaticGradError(
             f"memory_budget {memory_budget!r}: expected bytes as an int, or a part of the whole as a float in (0, 1]"
         )
@@ -331,11 +334,13 @@ class Session(metaclass=hints.Answering):
         Args:
             backward_order: the order in which backwards of the outputs will be called; each value is then kept
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
-            memory_budget: bytes that the kept values should not exceed, or as a float the part of what would be kept
-                otherwise; where they would, as much as that takes is computed again in the backward.
+            memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
+                part of what would be kept otherwise; where they would, as much as that takes is computed again in the
+                backward.
 
         Raises:
             FetchError, FeedError: as for ``run``.
+            StaticGradError: the budget can't be met; the message names the least that was found.
 
         Example:
             >>> x = sg.placeholder((3,))
@@ -350,6 +355,7 @@ class Session(metaclass=hints.Answering):
             array([2., 0., 6.], dtype=float32)
         """
         self.store.check_open()
+        check_budget(memory_budget)
         leaves = leaves_of(outputs)
         fed = self._check_feeds(feeds)
         arrays = as_arrays(fed, fed.values())
@@ -376,7 +382,6 @@ class Session(metaclass=hints.Answering):
         from staticgrad.compiler.tapes.plan import plan_tape
         from staticgrad.runtime.tape import TapePrograms
 
-        check_budget(memory_budget)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         for leaf in leaves:
             if not isinstance(leaf, Tensor):

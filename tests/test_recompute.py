@@ -450,3 +450,65 @@ def test_a_part_of_what_a_tape_would_keep(g: sg.Graph, backend: str) -> None:
     assert sizes[2] <= 0.2 * sizes[0]
     for result in results[1:]:
         np.testing.assert_allclose(result, results[0], rtol=1e-6, atol=1e-7)
+
+
+def chain(g: sg.Graph) -> tuple[sg.Tensor, sg.Tensor]:
+    """1,000 floats through six ops that are each saved, and their sum."""
+    x = sg.placeholder((1000,), name="x", requires_grad=True)
+    y = x * 1.0
+    for _ in range(3):
+        y = sg.tanh(sg.sin(y))
+    return x, sg.sum(y)
+
+
+def test_a_tape_that_cannot_meet_its_budget_is_refused_and_names_the_least(g: sg.Graph, backend: str) -> None:
+    """It kept 4,000 bytes for a budget of 1."""
+    x, total = chain(g)
+    feeds = {x: np.linspace(-1, 1, 1000, dtype=np.float32)}
+    sess = sg.Session(g)
+    whole = sess.forward(total, feeds).memory.saved_bytes
+    for budget in (1, 0, 0.01, 3999):
+        with pytest.raises(sg.StaticGradError, match=r"of \d+ bytes: the least found is 4000 bytes") as caught:
+            sess.forward(total, feeds, memory_budget=budget)
+    assert f"({whole} bytes with nothing computed again), 4000 of them for 'x'" in str(caught.value)
+    assert "sg.placeholder((1000,)" in str(caught.value)
+    tape = sess.forward(total, feeds, memory_budget=4000)
+    assert tape.memory.saved_bytes == 4000
+    tape.backward(total)
+    least = sess.grad(x)
+    sess.zero_grad()
+    sess.forward(total, feeds).backward(total)
+    np.testing.assert_allclose(least, sess.grad(x), rtol=1e-6)
+
+
+def test_a_large_output_counts_in_the_budget_of_a_tape(g: sg.Graph) -> None:
+    x = sg.placeholder((), requires_grad=True)
+    y = sg.exp(sg.broadcast_to(x, (1000,)))
+    sess = sg.Session(g)
+    assert sess.forward(y, {x: 0.5}).memory.saved_bytes == 4000
+    tape = sess.forward(y, {x: 0.5}, memory_budget=100)
+    assert tape.memory.saved_bytes == 4
+    tape.backward(y, np.ones(1000, np.float32))
+    np.testing.assert_allclose(sess.grad(x), 1000 * np.exp(0.5), rtol=1e-5)
+
+
+@pytest.mark.parametrize("budget", ["1MB", True, [1], -1, 2.0])
+def test_a_budget_that_is_no_number_of_bytes_is_refused(g: sg.Graph, budget: Any) -> None:
+    x, total = chain(g)
+    sess = sg.Session(g)
+    for use in (
+        lambda: sess.forward(total, memory_budget=budget),
+        lambda: sess.compile(total, x, memory_budget=budget),
+    ):
+        with pytest.raises(sg.StaticGradError, match=r"memory_budget .*: expected bytes as an int, or a part of the"):
+            use()
+
+
+def test_a_tape_with_a_budget_that_is_just_met_has_prices(g: sg.Graph) -> None:
+    """What it is compared with may need more, which is no reason to refuse it."""
+    x = sg.placeholder((1000,), requires_grad=True)
+    h = sg.sin(x)
+    h.register_hook(lambda grad: sg.ones((1000,)))
+    total = sg.sum(h * sg.random.uniform((1000,)))  # which are not read where the hook takes no gradient
+    tape = sg.Session(g).forward(total, {x: np.ones(1000, np.float32)}, memory_budget=4000)
+    assert [price.kept_bytes for price in tape.memory.prices] == [-4000]

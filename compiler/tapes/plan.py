@@ -35,7 +35,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from typing import Literal
+from typing import Literal, NoReturn
 
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
@@ -45,7 +45,7 @@ from staticgrad.compiler.regions.interventions import Intervention, intervention
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.compiler.tapes.store import REMADE, Store
-from staticgrad.errors import GradientError, SourceLine, at_source
+from staticgrad.errors import GradientError, SourceLine, StaticGradError, at_source
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated, unscoped
@@ -126,13 +126,14 @@ def plan_tape(
     """Plan a forward of ``outputs`` and everything that their backwards will read.
 
     Args:
-        memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
+        memory_budget: bytes that saved values may not exceed, or as a float the part of what would be saved
             otherwise; where they would, more is computed again in the backward instead of being kept, chosen by
             minimum cut.
         without: plan as though this hook, retained gradient, print or callback had not been declared.
 
     Raises:
         FetchError, FeedError, GraphError: as ``cut``.
+        StaticGradError: no choice meets the budget.
     """
     check_fetches(graph, outputs)
     return TapePlan(graph, outputs, feeds, check_numerics, memory_budget, without)
@@ -442,34 +443,53 @@ class TapePlan:
 
     def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> Store:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
-        those that come first in the graph before later ones, since their values would be kept longest."""
+        those that come first in the graph before later ones, since their values would be kept longest; at last in the
+        place of outputs too, which are there anyway but count as kept.
 
-        def store(level: int, before: int) -> Store:
-            made = Store(self._graph, self._reads, self._fed, set(self.outputs), self._written, level, before)
+        Raises:
+            StaticGradError: no choice meets the budget.
+        """
+
+        def store(level: int, before: int, outputs: Collection[Tensor]) -> Store:
+            made = Store(self._graph, self._reads, self._fed, outputs, self._written, level, before)
             made.choose(wanted, self.nbytes)
             return made
 
-        def fits(made: Store) -> bool:
-            return budget is None or sum(map(self.nbytes, made.saved)) <= budget
+        def size(made: Store) -> int:
+            return sum(map(self.nbytes, made.saved))
 
-        everything = self._graph.first
-        best = store(0, 0)
-        if isinstance(budget, float):
-            budget = int(budget * sum(map(self.nbytes, best.saved)))
-        for level in (1, 2):
-            if fits(best):
-                return best
-            best = store(level, everything)
-            if fits(best):
+        outputs, everything = set(self.outputs), self._graph.first
+        tried = [store(0, 0, outputs)]
+        if budget is None:
+            return tried[0]
+        limit = int(budget * size(tried[0])) if isinstance(budget, float) else budget
+        if size(tried[0]) <= limit:
+            return tried[0]
+        for level, free in ((1, outputs), (2, outputs), (2, set[Tensor]())):
+            best = store(level, everything, free)
+            if size(best) <= limit:
                 low, high = 0, everything
                 for _ in range(_BISECTIONS):
                     middle = (low + high) // 2
-                    tried = store(level, middle)
-                    if fits(tried):
-                        best, high = tried, middle
+                    made = store(level, middle, free)
+                    if size(made) <= limit:
+                        best, high = made, middle
                     else:
                         low = middle
-        return best
+                return best
+            tried.append(best)
+        least = min(tried, key=size)
+        if self._without is None:  # a plan that is compared with another may need more
+            self._refuse_budget(limit, least, size(least), size(tried[0]))
+        return least
+
+    def _refuse_budget(self, limit: int, least: Store, least_bytes: int, whole: int) -> NoReturn:
+        largest = max(least.saved, key=self.nbytes)
+        raise StaticGradError(
+            f"memory_budget of {limit} bytes: the least found is {least_bytes} bytes ({whole} bytes with nothing"
+            f" computed again), {self.nbytes(largest)} of them for {largest.name!r}",
+            source=largest.source,
+        )
 
     def nbytes(self, x: Tensor) -> int:
         """The bytes of a declared tensor with the sizes of the feeds."""

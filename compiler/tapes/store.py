@@ -6,7 +6,7 @@ who reads it or what is computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ class Store:
         graph: Derivation,
         reads: Reads,
         fed: Mapping[Tensor, int],
-        outputs: set[Tensor],
+        outputs: Collection[Tensor],
         written: frozenset[str],
         level: int,
         before: int,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from support.budgets import within
 
 import staticgrad as sg
 
@@ -187,7 +188,9 @@ class Declared:
     def forward(self, action: Forward) -> None:
         feeds = {x: np.asarray(v, np.float64) for x, v in zip(self._fed, action.feeds, strict=True)}
         outputs = [self._tensors[i] for i in action.outputs]
-        self._tapes[action.tape] = self._session.forward(outputs, feeds, memory_budget=self._budget)
+        self._tapes[action.tape] = within(
+            self._budget, lambda budget: self._session.forward(outputs, feeds, memory_budget=budget)
+        )
 
     def backward(self, action: Backward) -> Notes:
         self._notes = []

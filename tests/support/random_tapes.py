@@ -15,6 +15,7 @@ import numpy as np
 import staticgrad as sg
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes, saved_tensors
 from staticgrad.graph import Graph, Tensor
+from support.budgets import within
 from support.random_graphs import Array, Maker
 
 Made = Tensor | None
@@ -54,7 +55,10 @@ class RandomTape:
         """The outputs and what a script's calls add up to. A call for which an earlier one left nothing is left out,
         also where all are told to ``retain``."""
         order = [[self.outputs[k] for k in call.outputs] for call in script.calls] if script.ordered else None
-        tape = session.forward(self.outputs, self.feeds, backward_order=order, memory_budget=self.budget)
+        tape = within(
+            self.budget,
+            lambda b: session.forward(self.outputs, self.feeds, backward_order=order, memory_budget=b),
+        )
         for call in self.allowed(script):
             cotangents = [self.cotangents[k] for k in call.outputs]
             inputs = None if call.inputs is None else [self.seen[k] for k in call.inputs]
