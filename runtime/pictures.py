@@ -26,6 +26,7 @@ from staticgrad.html.markup import (
     table,
     tooltip,
 )
+from staticgrad.runtime.reports import PRICE_COLUMNS, PriceReport, price_cells
 from staticgrad.tables import byte_text, count_text
 
 if TYPE_CHECKING:
@@ -100,6 +101,14 @@ def memory_html(
     listed = table(("buffer", "bytes", "steps", "why", "line"), rows, right=(1,))
     picture = memory_picture(buffers, arena_bytes, lower_bound_bytes, times)
     return block(title, said, picture, folded("largest buffers", listed, more(buffers, ROWS, "buffers")))
+
+
+def price_html(prices: PriceReport) -> str:
+    """What each hook, retained gradient, print and callback adds, as a table."""
+    rows = [(shortened(p.what, LETTERS), *price_cells(p), source_cell(p.source)) for p in prices[:ROWS]]
+    if not rows:
+        return block("prices", str(prices))
+    return block("prices", "", table(PRICE_COLUMNS, rows, right=(1, 2, 3, 4)), more(prices, ROWS, "prices"))
 
 
 def memory_plot(

@@ -27,14 +27,40 @@ def no_prices() -> tuple[Price, ...]:
     return ()
 
 
-def price_table(prices: Sequence[Price]) -> str:
-    """What each hook, retained gradient, print and callback adds, in bytes, kernels and bytes moved."""
-    rows = [
-        (p.what, *(f"{n:+d}" for n in (p.kept_bytes, p.arena_bytes, p.kernels, p.moved_bytes)), str(p.source or ""))
-        for p in prices
-    ]
-    header = ("adds", "kept bytes", "arena bytes", "kernels", "moved bytes", "source")
-    return "\n" + table(header, rows, right=(1, 2, 3, 4)) if rows else ""
+PRICE_COLUMNS = ("adds", "kept bytes", "arena bytes", "kernels", "moved bytes", "source")
+
+
+class PriceReport(tuple["Price", ...]):
+    """What each hook, retained gradient, print and callback adds, in bytes, kernels and bytes moved: a tuple of prices
+    that prints as a table."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<prices: {self._head}>"
+
+    def __str__(self) -> str:
+        rows = [(p.what, *price_cells(p), str(p.source or "")) for p in self]
+        return table(PRICE_COLUMNS, rows, right=(1, 2, 3, 4)) if rows else self._head
+
+    @property
+    def _head(self) -> str:
+        return ", ".join(p.what for p in self) or "no hook, retained gradient, print or callback"
+
+    def _repr_html_(self) -> str:
+        from staticgrad.runtime.pictures import price_html
+
+        return price_html(self)
+
+
+def price_cells(price: Price) -> list[str]:
+    """The differences of a price, with their signs."""
+    return [f"{n:+d}" for n in (price.kept_bytes, price.arena_bytes, price.kernels, price.moved_bytes)]
+
+
+def _below(prices: PriceReport) -> str:
+    """The lines that stand below another table, if there is a price."""
+    return f"\n{prices}" if prices else ""
 
 
 @frozen
@@ -53,10 +79,10 @@ class MemoryReport:
     find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
 
     @property
-    def prices(self) -> tuple[Price, ...]:
+    def prices(self) -> PriceReport:
         """What each hook, ``retain_grad``, print and ``py_call`` adds: each is left out in turn and the rest compiled
         again, when first asked for."""
-        return self.find_prices()
+        return PriceReport(self.find_prices())
 
     @property
     def _head(self) -> str:
@@ -71,7 +97,7 @@ class MemoryReport:
             (b.name, str(b.nbytes), str(b.offset), f"[{b.first}, {b.last})", b.reason, str(b.source or ""))
             for b in sorted(self.buffers, key=lambda b: (b.first, b.offset))
         ]
-        prices = price_table(self.prices)
+        prices = _below(self.prices)
         if not rows:
             return f"{head}, no buffers{prices}"
         return head + "\n" + table(("buffer", "bytes", "offset", "steps", "why", "source"), rows, right=(1, 2)) + prices
@@ -193,10 +219,10 @@ class TapeMemory:
     find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
 
     @property
-    def prices(self) -> tuple[Price, ...]:
+    def prices(self) -> PriceReport:
         """What each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining backward of all
         outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
-        return self.find_prices()
+        return PriceReport(self.find_prices())
 
     @property
     def _head(self) -> str:
@@ -214,7 +240,7 @@ class TapeMemory:
             for b in self.buffers
         ]
         text = "\n" + table(("value", "bytes", "state", "why", "source"), rows, right=(1,)) if rows else ""
-        return self._head + text + price_table(self.prices)
+        return self._head + text + _below(self.prices)
 
     def plot(self, path: str | PathLike[str] | None = None) -> Picture | None:
         """A picture: the saved values stacked by size, from the forward (0) to when they are given back (1) or still

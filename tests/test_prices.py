@@ -177,3 +177,25 @@ def test_pricing_changes_nothing(g: sg.Graph) -> None:
     assert (len(g.nodes), sess.compile_count) == (nodes, compiled)
     tape.backward(loss)
     assert sess.grad(between[1]) is not None
+
+
+@BOTH
+def test_prices_print_as_a_table(g: sg.Graph, price_all: Priced) -> None:
+    """They printed as a tuple of dataclasses."""
+    x, y, between = deep(SIZE, 4)
+    between[1].retain_grad()
+    prices = price_all(x, sg.sum(y * y))
+    header, row = str(prices).splitlines()
+    assert header.split("  ")[0] == "adds"
+    assert row.startswith(f"retain_grad of {between[1].name!r}")
+    assert f"+{BYTES}" in row
+    assert repr(prices) == f"<prices: {prices[0].what}>"
+    assert "<td" in prices._repr_html_()  # type: ignore[attr-defined]
+    assert between[1].name in prices._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_no_prices_print_as_a_line(g: sg.Graph) -> None:
+    x, y, _ = deep(SIZE, 2)
+    prices = tape_prices(x, sg.sum(y * y))
+    assert prices == ()
+    assert str(prices) == "no hook, retained gradient, print or callback"
