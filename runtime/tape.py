@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from staticgrad import config
-from staticgrad.boundary import boundary, end_at_user
+from staticgrad.boundary import boundary
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.prices import Price, tape_prices
@@ -307,9 +307,10 @@ class Tape:
 
     # -- backward ---------------------------------------------------------------------------------------------------
 
+    @boundary
     def backward(
         self,
-        output: Tensor | Sequence[Tensor],
+        output: Tensor | Sequence[Tensor] | None = None,
         grad: Any = None,
         retain_graph: bool = False,
         *,
@@ -322,6 +323,7 @@ class Tape:
         one, which are leaves of this tape.
 
         Args:
+            output: one of the outputs that the tape was made for, or several; default: the one that it has.
             grad: the output's cotangent (a sequence parallel to a list of outputs); None is one, for an output of a
                 single element.
             retain_graph: keep what this backward read, so that it may be repeated.
@@ -330,6 +332,7 @@ class Tape:
             create_graph: refused: what is derived is derived again by ``sg.gradients``, before anything runs.
 
         Raises:
+            FetchError: it is no output of this tape, or it is left out and the tape has several.
             GradientError: no gradient flows to the output, it has several elements and no ``grad``, or ``grad`` has
                 another shape or dtype; an input does not require a gradient.
             BuffersFreedError: an earlier backward gave back what this one would read.
@@ -345,23 +348,19 @@ class Tape:
             >>> sess.grad(w)
             array([ 2., 40.], dtype=float32)
         """
-        try:
-            self._check_open()
-            if create_graph:
-                raise GradientError(
-                    "backward runs a compiled program and creates no graph: declare sg.gradients(output, xs), whose"
-                    " results are tensors that can be derived again, and make the tape of these"
-                )
-            outputs, grads = self._arguments(output, grad)
-            ends = None if inputs is None else self._ends(inputs)
-            shapes = tuple([None if g is None else g.shape for g in grads])
-            given, is_done = [g for g in grads if g is not None], False
-            while not is_done:
-                step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
-                is_done = self._session.store.lock.exclusive(self._take, step, given)
-        except Exception as error:
-            end_at_user(error)
-            raise
+        self._check_open()
+        if create_graph:
+            raise GradientError(
+                "backward runs a compiled program and creates no graph: declare sg.gradients(output, xs), whose"
+                " results are tensors that can be derived again, and make the tape of these"
+            )
+        outputs, grads = self._arguments(self._only_output() if output is None else output, grad)
+        ends = None if inputs is None else self._ends(inputs)
+        shapes = tuple([None if g is None else g.shape for g in grads])
+        given, is_done = [g for g in grads if g is not None], False
+        while not is_done:
+            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
+            is_done = self._session.store.lock.exclusive(self._take, step, given)
 
     def _take(self, step: Step, grads: Sequence[Array]) -> bool:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
@@ -398,6 +397,13 @@ class Tape:
             self._kept = kept.without_block()
         kept.raise_late()
         return True
+
+    def _only_output(self) -> Tensor:
+        outputs = [*dict.fromkeys(self._programs.plan.outputs)]
+        if len(outputs) != 1:
+            names = ", ".join(repr(x.name) for x in outputs)
+            raise FetchError(f"backward: the tape has {len(outputs)} outputs: pass one of them ({names}), or a list")
+        return outputs[0]
 
     def _arguments(
         self, output: Tensor | Sequence[Tensor], grad: Any

@@ -299,3 +299,24 @@ def test_of_threads_that_consume_one_tape_one_succeeds(g: sg.Graph) -> None:
         assert 3 <= len(succeeded) <= 7
         np.testing.assert_array_equal(sess.grad(x), np.full(4, 2 * len(succeeded)))
         assert tape.memory.live_bytes == 0
+
+
+def test_backward_without_an_argument_takes_the_only_output(g: sg.Graph) -> None:
+    x = leaf(2)
+    total = sg.sum(x * x)
+    sess = sg.Session(g)
+    sess.forward(total, {x: f32(1, 2)}).backward()
+    np.testing.assert_array_equal(sess.grad(x), f32(2, 4))
+    with pytest.raises(sg.FetchError, match=r"the tape has 2 outputs: pass one of them \('sum', 'exp'\), or"):
+        sess.forward([total, sg.exp(x)], {x: f32(1, 2)}).backward()
+    with pytest.raises(sg.GradientError, match="implicitly created only for scalar outputs"):
+        sess.forward(x * x, {x: f32(1, 2)}).backward()
+
+
+@pytest.mark.parametrize("name", ["gradient", "grad_outputs", "grad_tensors"])
+def test_other_words_for_grad_are_answered(g: sg.Graph, name: str) -> None:
+    x = leaf(2)
+    y = x * x
+    tape = sg.Session(g).forward(y, {x: f32(1, 2)})
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{name}': write grad="):
+        tape.backward(y, **{name: f32(1, 1)})
