@@ -392,7 +392,8 @@ class Session(metaclass=hints.Answering):
     @boundary
     def grad(self, x: Tensor) -> Array | None:
         """The gradient that backwards have added up for ``x`` since ``zero_grad``, a fresh array; None before the
-        first backward and for tensors that keep none.
+        first backward and for tensors that keep none. Of a tensor with ``retain_grad`` runs of ``sg.gradients`` that
+        pass it add up too.
 
         Raises:
             FetchError: ``x`` is no tensor of this graph.

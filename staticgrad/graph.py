@@ -432,7 +432,11 @@ class Tensor(metaclass=hints.Answering):
         return self
 
     def retain_grad(self) -> None:
-        """Keep this tensor's gradient after a backward, as for leaves.
+        """Let this tensor's gradient, after all hooks, add up in ``sess.grad``, as for leaves.
+
+        It adds up in backwards of tapes that begin after this, and in each run of ``sg.gradients`` or
+        ``opt.minimize`` that passes the tensor and was declared after this. ``sess.zero_grad()`` forgets what has
+        added up.
 
         Raises:
             GradientError: the tensor does not require a gradient, or nobody could read it: there is one in each turn of

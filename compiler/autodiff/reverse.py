@@ -66,7 +66,8 @@ def gradients(
         unconnected_gradients: what an x gets that no y depends on: ``"none"`` (None), ``"zero"`` or ``"error"``.
 
     Returns:
-        A list parallel to ``xs``; each gradient has the shape and dtype of its x.
+        A list parallel to ``xs``; each gradient has the shape and dtype of its x. A run that computes one leaves
+        ``sess.grad`` as it is, but for tensors with ``retain_grad`` on the way.
 
     Raises:
         GradientError: a y or an x is not floating, an op without a derivative is on the way, an unconnected x.
