@@ -356,6 +356,25 @@ class ModeWarning(StaticGradWarning):
     """
 
 
+class StaleGradientWarning(StaticGradWarning):
+    """A program runs gradients that were declared before a hook was registered or a variable was frozen.
+
+    Example:
+        >>> import warnings
+        >>> w = sg.Variable(3.0)
+        >>> h = w * 2
+        >>> (dw,) = sg.gradients(h**2, [w])
+        >>> handle = h.register_hook(lambda grad: grad * 10)
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     before = sg.Session().run(dw)  # as declared: without the hook
+        >>> float(before), caught[0].category.__name__
+        (24.0, 'StaleGradientWarning')
+        >>> sg.Session().run(sg.gradients(h**2, [w])[0])
+        array(240., dtype=float32)
+    """
+
+
 class GrowthWarning(StaticGradWarning):
     """The same ops are declared anew before each run, so that each compiles another program.
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from staticgrad.warned import Call
 
 Hook = Callable[["Tensor"], "Tensor | None"]
+HOOKED, FROZEN = "a hook was registered", "it was frozen"  # what of a tensor changed
 COPIER = "staticgrad.copier"  # in the memo of a deep copy: what becomes of a tensor
 _NUMBERED = re.compile(r"_\d+$")
 
@@ -189,10 +190,24 @@ class HookHandle:
 
     def remove(self) -> None:
         if self._hooks.pop(self._key, None) is not None:
+            if not self._tensor.hooks:
+                self._tensor.op.graph.unread.pop((self._tensor, HOOKED), None)
             self._tensor.graph.touch()
 
     def __repr__(self) -> str:
         return f"<hook of {self._tensor.name!r}{'' if self._key in self._hooks else ', removed'}>"
+
+
+@frozen(eq=False)
+class GradientCall:
+    """A call of ``sg.gradients``: what was derived, by what and with which results (None: unconnected), the number of
+    the node that the graph had next after it, and the user's line."""
+
+    ys: tuple[Tensor, ...]
+    xs: tuple[Tensor, ...]
+    results: tuple[Tensor | None, ...]
+    last: int
+    source: SourceLine | None
 
 
 @frozen(eq=False)
@@ -427,6 +442,10 @@ class Tensor(metaclass=hints.Answering):
             if not requires_grad:
                 raise GraphError(f"{self.name!r} is no leaf: use detach() to cut its gradient", source=self.source)
             return self
+        if self.requires_grad and not requires_grad:
+            self._note_change(FROZEN)
+        elif requires_grad:
+            self.op.graph.unread.pop((self, FROZEN), None)
         self.requires_grad = self._requires = requires_grad
         self.graph.touch()
         return self
@@ -494,7 +513,14 @@ class Tensor(metaclass=hints.Answering):
             )
         key = self.graph.touch()
         self._hooks[key] = hook
+        self._note_change(HOOKED)
         return HookHandle(self, self._hooks, key)
+
+    def _note_change(self, what: str) -> None:
+        """Take note of what gradients that were declared before do not know."""
+        graph = self.op.graph
+        if graph.gradient_calls:
+            graph.unread[self, what] = len(graph.nodes)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], object]) -> HookHandle:
         """Let every backward of a tape that adds to the gradient of this leaf do after it what ``hook(leaf)`` declares.
@@ -868,7 +894,7 @@ class Tensor(metaclass=hints.Answering):
 
 
 hints.answer(Node, ("before", "blocked", "checkpoint", "control", "epoch", "module", "original", "primal", "serial",
-                    "shown", "source"))  # fmt: skip
+                    "shown", "source", "value_inputs"))  # fmt: skip
 hints.answer(Tensor, ("accumulation_hooks", "hooks", "index", "original", "source", "type"))
 
 
@@ -906,6 +932,10 @@ class Graph(metaclass=hints.Answering):
         # backward in which hooks update declares it again, once: it is of that run, not of the forward's.
         self.shared_by_updates: set[Node] = set()
         self.calls: list[Call] = []  # of modules
+        self.gradient_calls: list[GradientCall] = []
+        # What of a tensor changed after gradients were declared and no derivation has read since, with the number of
+        # the node that was next then.
+        self.unread: dict[tuple[Tensor, str], int] = {}
         self.looked_up: weakref.WeakSet[Lookup] = weakref.WeakSet()  # by which sessions know a program at once
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
@@ -1137,9 +1167,10 @@ class Graph(metaclass=hints.Answering):
 hints.answer(
     Graph,
     (
-        "add", "adopt", "calls", "check_readable", "clone", "holds", "hook_calls", "keeps_gradients", "looked_up",
+        "add", "adopt", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls", "keeps_gradients",
+        "looked_up",
         "loop_indices", "named", "origins", "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place",
-        "touch", "unique_name", "unsettled", "version", "whereabouts", "why_final",
+        "touch", "unique_name", "unread", "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 

@@ -1,6 +1,7 @@
 """What is warned of when a program is made: it would run, and silently do something else than was meant.
 
     mode       a module was declared in training mode, then switched, and not declared again
+    stale      gradients were declared, then a tensor on their way got a hook or was frozen, which they do not know
     layer      a program reads weights that nothing trains, while those of an equal layer, made by the same line, are
     growth     the same call of the program declares the same ops anew and runs them, again and again
 
@@ -16,8 +17,16 @@ from types import FrameType
 from typing import Any
 
 from staticgrad import boundary
-from staticgrad.errors import DuplicateLayerWarning, GrowthWarning, ModeWarning, SourceLine, is_inside, warn
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.errors import (
+    DuplicateLayerWarning,
+    GrowthWarning,
+    ModeWarning,
+    SourceLine,
+    StaleGradientWarning,
+    is_inside,
+    warn,
+)
+from staticgrad.graph import HOOKED, GradientCall, Graph, Node, Tensor
 from staticgrad.reach import reach
 
 GROWTHS = 3  # how often a call declares the same ops once more and runs them, until that is warned of
@@ -84,12 +93,13 @@ def check_program(
     """
     late = [call for call in graph.calls if any(_is_late(call, h) for h in call.modes)]
     groups = _repeated(graph.calls)
-    if not (late or groups):
+    if not (late or groups or graph.unread):
         return
     cut = {x.op for x in fed}
     starts = [x.op if isinstance(x, Tensor) else x for x in fetches]
     needed = reach(starts, lambda node: () if node in cut else node.before)
     _warn_of_mode(late, needed)
+    _warn_of_stale_gradients(graph, needed)
     for group in groups:
         _warn_of_layer(graph, group, needed, is_written)
 
@@ -122,6 +132,39 @@ def _warn_of_mode(calls: Sequence[Call], needed: set[Node]) -> None:
             f" was declared stays as it is, so this runs in {before} mode. Call the module once more after"
             f" {'train()' if history.current else 'eval()'}, and run what that declares",
         )
+
+
+# -- gradients that do not know of a change ---------------------------------------------------------------------------
+
+
+def _warn_of_stale_gradients(graph: Graph, needed: set[Node]) -> None:
+    """Warn where gradients are computed that were declared before what has changed since of a tensor."""
+    for (x, what), since in graph.unread.items():
+        is_concerned = _passes if what == HOOKED else _updates
+        calls = [call for call in graph.gradient_calls if call.last <= since and is_concerned(call, x, needed)]
+        if calls:
+            again = "Register hooks before" if what == HOOKED else "Freeze before"
+            warn(
+                StaleGradientWarning,
+                f"{x.name!r}, declared at {x.source}: {what} after gradients by it were declared at"
+                f" {calls[0].source}, which this runs: they stay as they are. {again} sg.gradients or"
+                " minimize, or declare them once more and run those",
+            )
+
+
+def _passes(call: GradientCall, x: Tensor, needed: set[Node]) -> bool:
+    """Whether gradients are needed that a call has declared and that come from the gradient of ``x``."""
+    before = reach([x.op], lambda node: [y.op for y in node.inputs])
+    if not any(y is not None and y.op in needed and t.op in before for t, y in zip(call.xs, call.results, strict=True)):
+        return False
+    return x.op in reach([y.op for y in call.ys], lambda node: [y.op for y in node.inputs if y.requires_grad])
+
+
+def _updates(call: GradientCall, x: Tensor, needed: set[Node]) -> bool:
+    """Whether variable ``x`` is written and a gradient by it is needed that a call has declared."""
+    is_written = any(node.op.name == "assign" and node.attrs.key == x.op.attrs.key for node in needed)
+    found = [y for t, y in zip(call.xs, call.results, strict=True) if t is x and y is not None]
+    return is_written and any(y.op in needed for y in found)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

@@ -313,6 +313,94 @@ def test_a_mode_that_is_put_back_or_changes_nothing_does_not_warn() -> None:
     assert not caught(sg.ModeWarning, run)
 
 
+# -- gradients that do not know of a change ---------------------------------------------------------------------------
+
+
+def trained() -> tuple[Tensor, Tensor, sg.Node]:
+    """A variable, what is made of it, and an update of it."""
+    w = sg.Variable([1.0, 2.0], name="w")
+    h = w * 2.0
+    return w, h, sg.optim.SGD(lr=0.5).minimize(sg.sum(h * h))
+
+
+@pytest.mark.parametrize("call", ["run", "compile", "forward"])
+def test_a_hook_after_minimize_warns_where_the_update_runs(call: str) -> None:
+    _, h, train = trained()
+    sess = sg.Session()
+    (slope,) = sg.gradients(h * h, [h])
+
+    def run() -> None:
+        sess.run(train)
+        h.register_hook(lambda grad: grad * 0)
+        for _ in range(2):
+            if call == "run":
+                sess.run(train)  # unhooked
+            elif call == "compile":
+                sess.compile(train)()  # unhooked
+            else:
+                sess.forward(slope)  # unhooked
+
+    (found,) = caught(sg.StaleGradientWarning, run)
+    assert is_at(found, "# unhooked")
+    text = str(found.message)
+    assert "'multiply', declared at" in text
+    assert "a hook was registered after gradients by it were declared at" in text
+    assert ("minimize(sg.sum(h * h))" if call != "forward" else "sg.gradients(h * h") in text
+    assert "Register hooks before sg.gradients or minimize, or declare them once more and run those" in text
+
+
+def test_freezing_a_variable_after_minimize_warns_where_the_update_runs() -> None:
+    w, _, train = trained()
+    (found,) = caught(sg.StaleGradientWarning, lambda: (w.requires_grad_(False), sg.Session().run(train)))
+    assert "'w', declared at" in str(found.message)
+    assert "it was frozen after gradients by it were declared at" in str(found.message)
+
+
+def test_changes_that_a_later_declaration_knows_do_not_warn() -> None:
+    def run() -> None:
+        w, h, train = trained()
+        (dw,) = sg.gradients(h * h, [w])
+        h.register_hook(lambda grad: grad * 0)
+        again = sg.gradients(h * h, [w])
+        sg.Session().run([dw, train, again])
+        w, h, train = trained_of(w)
+        h.register_hook(lambda grad: grad * 0)
+        sess = sg.Session()
+        sess.forward(y := sg.sum(h), {}).backward(y)
+        sess.run(train)
+        v = sg.Variable([1.0, 2.0])
+        both = sg.optim.SGD(lr=0.5).minimize(sg.sum(v * w))
+        w.requires_grad_(False)
+        one = sg.optim.SGD(lr=0.5).minimize(sg.sum(v * w))
+        sess.run(both)
+        sess.run(one)
+
+    def trained_of(w: Tensor) -> tuple[Tensor, Tensor, sg.Node]:
+        h = w * 2.0
+        return w, h, sg.optim.SGD(lr=0.5).minimize(sg.sum(h * h))
+
+    assert not caught(sg.StaleGradientWarning, run)
+
+
+def test_changes_that_are_taken_back_or_that_a_program_does_not_meet_do_not_warn() -> None:
+    def run() -> None:
+        w, h, train = trained()
+        handle = h.register_hook(lambda grad: grad * 0)
+        sg.Session().run(h)  # computes no gradient
+        handle.remove()
+        w.requires_grad_(False)
+        sg.Session().run(sg.gradients(h, [w]))  # which is asked for
+        w.requires_grad_(True)
+        sg.Session().run(train)
+        v = sg.Variable([1.0, 2.0])
+        aside = sg.exp(v * w)
+        dv, _ = sg.gradients(sg.sum(aside * h), [v, w])
+        h.register_hook(lambda grad: grad * 0)
+        sg.Session().run(dv)  # passes h no more than the forward does
+
+    assert not caught(sg.StaleGradientWarning, run)
+
+
 # -- growth -----------------------------------------------------------------------------------------------------------
 
 

@@ -21,8 +21,19 @@ import numpy as np
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer, operands_of
-from staticgrad.errors import GradientError, GraphError, at_source, called_for
-from staticgrad.graph import Graph, Hook, HookCall, Node, Tensor, control_dependencies, in_derivative, isolated
+from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
+from staticgrad.graph import (
+    HOOKED,
+    GradientCall,
+    Graph,
+    Hook,
+    HookCall,
+    Node,
+    Tensor,
+    control_dependencies,
+    in_derivative,
+    isolated,
+)
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
@@ -95,7 +106,10 @@ def gradients(
         seeds = seed_cotangents(graph, outputs, weights)
         reached: set[Tensor] = set()
         found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph), reached=reached)
-        return [_connected(x, found.get(x), x in reached, unconnected_gradients) for x in targets]
+        results = [_connected(x, found.get(x), x in reached, unconnected_gradients) for x in targets]
+    call = GradientCall(tuple(outputs), tuple(targets), tuple(results), len(graph.nodes), user_source())
+    graph.gradient_calls.append(call)
+    return results
 
 
 def _connected(x: Tensor, gradient: Tensor | None, is_reached: bool, mode: Unconnected) -> Tensor | None:
@@ -416,7 +430,10 @@ def finisher(
     """
 
     def finish(x: Tensor, ct: Tensor) -> Tensor:
-        for hook in hooks(x):
+        called = hooks(x)
+        if called:
+            x.op.graph.unread.pop((x, HOOKED), None)
+        for hook in called:
             start = len(graph.nodes)
             before, ct = ct, _call_hook(graph, hook, x, ct)
             made = tuple(graph.nodes[start:])

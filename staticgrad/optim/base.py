@@ -23,7 +23,7 @@ from staticgrad import init
 from staticgrad.boundary import boundary
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated, no_grad
+from staticgrad.graph import FROZEN, Graph, Node, Tensor, get_default_graph, isolated, no_grad
 from staticgrad.hints import AbstractAnswering, answer
 from staticgrad.lifting import lift
 from staticgrad.naming import Holder, Origin, variables_of
@@ -75,6 +75,8 @@ def depends_on(loss: Tensor) -> list[Tensor]:
     """The variables that a tensor depends on and that require a gradient now, in order of declaration."""
     needed = reach([loss.op], lambda node: [x.op for x in node.inputs])
     found = [node.outputs[0] for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
+    for x in found:
+        x.graph.unread.pop((x, FROZEN), None)
     return [x for x in found if x.requires_grad]
 
 
