@@ -268,7 +268,6 @@ class Session(metaclass=hints.Answering):
 
         Raises:
             FetchError, FeedError: not of this graph, doubled, a placeholder that is needed and missing.
-            StaticGradError: the budget can't be met; the message names the least that was found.
 
         Example:
             >>> x, n = sg.placeholder((None, 2)), sg.placeholder(())
@@ -336,11 +335,10 @@ class Session(metaclass=hints.Answering):
                 exactly until the last of them that reads it, and no ``retain_graph`` is needed.
             memory_budget: bytes that the kept values (``tape.memory.saved_bytes``) may not exceed, or as a float the
                 part of what would be kept otherwise; where they would, as much as that takes is computed again in the
-                backward.
+                backward. A budget that cannot be met is warned of (``MemoryBudgetWarning``), and the least is kept.
 
         Raises:
             FetchError, FeedError: as for ``run``.
-            StaticGradError: the budget can't be met; the message names the least that was found.
 
         Example:
             >>> x = sg.placeholder((3,))

@@ -356,6 +356,21 @@ class ModeWarning(StaticGradWarning):
     """
 
 
+class MemoryBudgetWarning(StaticGradWarning):
+    """A tape keeps more than its ``memory_budget`` allows: the least that was found.
+
+    Example:
+        >>> import warnings
+        >>> x = sg.placeholder((1000,), requires_grad=True)
+        >>> y = sg.sum(sg.sin(x))
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     tape = sg.Session().forward(y, {x: np.ones(1000, np.float32)}, memory_budget=1)
+        >>> tape.memory.saved_bytes, caught[0].category.__name__
+        (4000, 'MemoryBudgetWarning')
+    """
+
+
 class StaleGradientWarning(StaticGradWarning):
     """A program runs gradients that were declared before a hook was registered or a variable was frozen.
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
-from typing import Literal, NoReturn
+from typing import Literal
 
 from staticgrad.compiler.autodiff.retention import Retention, passed_nodes
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher
@@ -45,7 +45,7 @@ from staticgrad.compiler.regions.interventions import Intervention, intervention
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.compiler.tapes.store import REMADE, Store
-from staticgrad.errors import GradientError, SourceLine, StaticGradError, at_source
+from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated, unscoped
@@ -126,7 +126,7 @@ def plan_tape(
     """Plan a forward of ``outputs`` and everything that their backwards will read.
 
     Args:
-        memory_budget: bytes that saved values may not exceed, or as a float the part of what would be saved
+        memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
             otherwise; where they would, more is computed again in the backward instead of being kept, chosen by
             minimum cut.
         without: plan as though this hook, retained gradient, print or callback had not been declared.
@@ -445,9 +445,6 @@ class TapePlan:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
         those that come first in the graph before later ones, since their values would be kept longest; at last in the
         place of outputs too, which are there anyway but count as kept.
-
-        Raises:
-            StaticGradError: no choice meets the budget.
         """
 
         def store(level: int, before: int, outputs: Collection[Tensor]) -> Store:
@@ -480,15 +477,16 @@ class TapePlan:
             tried.append(best)
         least = min(tried, key=size)
         if self._without is None:  # a plan that is compared with another may need more
-            self._refuse_budget(limit, least, size(least), size(tried[0]))
+            self._warn_of_budget(limit, least, size(least), size(tried[0]))
         return least
 
-    def _refuse_budget(self, limit: int, least: Store, least_bytes: int, whole: int) -> NoReturn:
+    def _warn_of_budget(self, limit: int, least: Store, least_bytes: int, whole: int) -> None:
         largest = max(least.saved, key=self.nbytes)
-        raise StaticGradError(
+        warn(
+            MemoryBudgetWarning,
             f"memory_budget of {limit} bytes: the least found is {least_bytes} bytes ({whole} bytes with nothing"
-            f" computed again), {self.nbytes(largest)} of them for {largest.name!r}",
-            source=largest.source,
+            f" computed again), {self.nbytes(largest)} of them for {largest.name!r}, declared at {largest.source}: the"
+            " tape keeps the least",
         )
 
     def nbytes(self, x: Tensor) -> int:

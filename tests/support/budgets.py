@@ -1,4 +1,4 @@
-"""Budgets that are met or, where they cannot be, replaced by the least that the refusal names."""
+"""Budgets that are met or, where they cannot be, replaced by the least that the warning names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def within(budget: int | float | None, made: Callable[[int | float | None], T]) -> T:
-    """What ``made`` gives of a budget, or of the least that its refusal names."""
+    """What ``made`` gives of a budget, or of the least that its warning names, which is an error here."""
     try:
         return made(budget)
-    except sg.StaticGradError as error:
+    except sg.MemoryBudgetWarning as error:
         least = re.search(r"the least found is (\d+) bytes", str(error))
         if least is None:
             raise
