@@ -313,6 +313,8 @@ class Session(metaclass=hints.Answering):
         """Warn of what a program that is new would silently do. Returns what is to be called when it is used again."""
         from staticgrad.warned import check_growth, check_program
 
+        self.graph.settle_names()
+        self.graph.programs += 1
         growth = check_growth(self.graph, self._growths)
         check_program(self.graph, leaves, fed, lambda x: self.store.is_written(x.op.attrs.key))
         return None if growth is None else growth.note_use

@@ -58,18 +58,29 @@ class SourceLine:
         return f"{self.cell or self.file}:{self.line}" + (f": {text}" if text else "")
 
 
+BEGIN_ANEW = (
+    "In a notebook, begin the cell that declares with sg.reset_default_graph() or g = sg.Graph(), so that running it"
+    " again begins anew"
+)
+
+
+def ran_before(before: SourceLine | None, now: SourceLine | None) -> str:
+    """How it may come that a declaration repeats an earlier one: its line, or a notebook's cell, ran again; "" for
+    lines of which neither is the case."""
+    if before is None or now is None:
+        return ""
+    if (before.file, before.line) == (now.file, now.line):
+        return "the same line declared it before"
+    is_cell = before.cell is not None and now.cell is not None
+    return "another cell declared it, or this one before a change" if is_cell else ""
+
+
 def again_hint(before: SourceLine | None, now: SourceLine | None) -> str:
     """What to do if a declaration collides with an earlier one because its line, or a notebook's cell, ran again; ""
     for lines of which neither is the case."""
-    if before is None or now is None:
-        return ""
-    is_same = (before.file, before.line) == (now.file, now.line)
-    if not is_same and (before.cell is None or now.cell is None):
-        return ""
-    what = "the same line declared it before" if is_same else "another cell declared it, or this one before a change"
+    what = ran_before(before, now)
     return (
-        f"\n  {what}: in a notebook, begin the cell that declares with sg.reset_default_graph() or g = sg.Graph(), so"
-        " that running it again begins anew; in a loop, give each a name of its own"
+        f"\n  {what}: {BEGIN_ANEW[0].lower()}{BEGIN_ANEW[1:]}; in a loop, give each a name of its own" if what else ""
     )
 
 
@@ -409,7 +420,9 @@ class GrowthWarning(StaticGradWarning):
 
 
 class DuplicateLayerWarning(StaticGradWarning):
-    """A program reads the weights of a layer that nothing trains, and those of an equal one are trained.
+    """Of two equal layers the one is used where the other may be meant: a program reads weights that nothing trains,
+    and those of an equal layer are trained; a cell that ran again has made its net once more in the same graph; or a
+    checkpoint holds two such nets, and the first is restored.
 
     Example:
         >>> import warnings
@@ -445,4 +458,6 @@ def warn(category: type[StaticGradWarning], message: str) -> None:
         return
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__"), registry)
+    warnings.warn_explicit(
+        message, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "__main__"), registry
+    )

@@ -32,6 +32,7 @@ from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floatin
 
 if TYPE_CHECKING:
     from staticgrad.naming import Origin, Place, Unnamed
+    from staticgrad.reruns import Pair, Root
     from staticgrad.warned import Call
 
 Hook = Callable[["Tensor"], "Tensor | None"]
@@ -936,6 +937,9 @@ class Graph(metaclass=hints.Answering):
         # What of a tensor changed after gradients were declared and no derivation has read since, with the number of
         # the node that was next then.
         self.unread: dict[tuple[Tensor, str], int] = {}
+        self.programs = 0  # how many sessions have begun to make
+        self.roots: dict[object, tuple[Root, int]] = {}  # the latest of each kind, and how many programs there were
+        self.repeated: list[Pair] = []  # of which the second may be the first once more, until a session looks at them
         self.looked_up: weakref.WeakSet[Lookup] = weakref.WeakSet()  # by which sessions know a program at once
         self._names: dict[str, int] = {}
         self._lifted: dict[int, tuple[object, Tensor]] = {}
@@ -1168,9 +1172,9 @@ hints.answer(
     Graph,
     (
         "add", "adopt", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls", "keeps_gradients",
-        "looked_up",
-        "loop_indices", "named", "origins", "random_ops", "repeat", "settle_names", "shared_by_updates", "take_place",
-        "touch", "unique_name", "unread", "unsettled", "version", "whereabouts", "why_final",
+        "looked_up", "loop_indices", "named", "origins", "programs", "random_ops", "repeat", "repeated", "roots",
+        "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unread", "unsettled", "version",
+        "whereabouts", "why_final",
     ),
 )  # fmt: skip
 

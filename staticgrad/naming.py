@@ -15,9 +15,10 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple, Self
 
+from staticgrad import reruns
 from staticgrad.errors import FormatError, SourceLine, user_source
 from staticgrad.graph import Graph, Node, Tensor
 
@@ -120,12 +121,13 @@ class Place:
     """What is known of a holder, also when it is gone: its kind, the user's line that made it, and what holds it. What
     it holds keeps this, not the holder itself."""
 
-    __slots__ = ("__weakref__", "holder", "homes", "kind", "source")
+    __slots__ = ("__weakref__", "holder", "homes", "kind", "source", "statement")
 
     def __init__(self, holder: Holder) -> None:
         self.holder = weakref.ref(holder, _note_end)
         self.kind = type(holder).__name__
         self.source = user_source()
+        self.statement = reruns.running()
         self.homes: list[Home] = []
 
     @property
@@ -172,11 +174,12 @@ class Unnamed:
     """A variable that its user has not named. ``base`` is what its name begins with while nothing holds it, ``origin``
     what its present name comes from."""
 
-    __slots__ = ("base", "homes", "origin", "variable")
+    __slots__ = ("base", "homes", "origin", "statement", "variable")
 
     def __init__(self, variable: Tensor, base: str) -> None:
         self.variable = variable
         self.base = base
+        self.statement = reruns.running()
         self.homes: list[Home] = []
         self.origin: Origin | None = None
 
@@ -255,6 +258,7 @@ def settle(graph: Graph) -> None:
             one.variable.op._name = graph.unique_name(one.variable.op.attrs.key)
             if one.origin is not None:
                 graph.origins[one.variable.op.attrs.key] = one.origin
+        reruns.note(graph, _settled(graph))
         graph.unsettled.clear()
         graph.named = None
         bases = Counter(origin.base for origin in graph.origins.values())
@@ -263,9 +267,12 @@ def settle(graph: Graph) -> None:
                 origin.text  # noqa: B018  read now: the file may be edited while the process runs
 
 
-def _names(graph: Graph) -> dict[Node, str]:
-    """The name of each unnamed variable; sets their origins."""
-    roots: dict[Place, list[tuple[str, Unnamed]]] = {}
+Members = list[tuple[str, Unnamed]]  # what a root holds, each with its path
+
+
+def _roots(graph: Graph) -> tuple[dict[Place, Members], list[Unnamed]]:
+    """The unnamed variables of a graph by their roots, and those that nothing holds."""
+    roots: dict[Place, Members] = {}
     alone: list[Unnamed] = []
     for one in graph.unsettled.values():
         root, path = one.place()
@@ -273,9 +280,41 @@ def _names(graph: Graph) -> dict[Node, str]:
             alone.append(one)
         else:
             roots.setdefault(root, []).append((path, one))
+    return roots, alone
+
+
+def _settled(graph: Graph) -> list[reruns.Root]:
+    """Modules that no other holds, and variables that no module holds, whose names are being settled."""
+    roots, alone = _roots(graph)
+    return [
+        *(_root(place.kind, members, place.source, place.statement, place.holder) for place, members in roots.items()),
+        *(_root(one.base, [("", one)], one.variable.source, one.statement) for one in alone),
+    ]
+
+
+def _root(
+    kind: str,
+    members: Members,
+    source: SourceLine | None,
+    statement: reruns.Statement,
+    holder: Callable[[], object] = lambda: "the graph",
+) -> reruns.Root:
+    return reruns.Root(
+        kind,
+        frozenset((path, one.variable.type) for path, one in members),
+        tuple(one.variable.op.attrs.key for _, one in members),
+        source,
+        statement,
+        lambda: holder() is None,
+    )
+
+
+def _names(graph: Graph) -> dict[Node, str]:
+    """The name of each unnamed variable; sets their origins."""
+    roots, alone = _roots(graph)
     names = _Names(graph)
     claims = Counter(path for members in roots.values() for path, _ in members)
-    numbered: list[tuple[Place, list[tuple[str, Unnamed]]]] = []
+    numbered: list[tuple[Place, Members]] = []
     for root, members in roots.items():
         if all(claims[path] == 1 and path not in names.taken for path, _ in members):
             for path, one in members:

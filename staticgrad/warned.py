@@ -3,6 +3,7 @@
     mode       a module was declared in training mode, then switched, and not declared again
     stale      gradients were declared, then a tensor on their way got a hook or was frozen, which they do not know
     layer      a program reads weights that nothing trains, while those of an equal layer, made by the same line, are
+    repeated   a cell or a turn of a loop has made a module once more, beside the first (``staticgrad.reruns``)
     growth     the same call of the program declares the same ops anew and runs them, again and again
 
 All of it is looked for where a session makes a program, and costs nothing where it has one.
@@ -28,6 +29,7 @@ from staticgrad.errors import (
 )
 from staticgrad.graph import HOOKED, GradientCall, Graph, Node, Tensor
 from staticgrad.reach import reach
+from staticgrad.reruns import check_repeated
 
 GROWTHS = 3  # how often a call declares the same ops once more and runs them, until that is warned of
 MANY_GROWTHS = 10  # the same where programs are used again, or where it cannot be known
@@ -91,6 +93,7 @@ def check_program(
     Args:
         is_written: whether the session has written a variable.
     """
+    check_repeated(graph)
     late = [call for call in graph.calls if any(_is_late(call, h) for h in call.modes)]
     groups = _repeated(graph.calls)
     if not (late or groups or graph.unread):

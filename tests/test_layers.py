@@ -23,8 +23,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
-    ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.lifting", "staticgrad.numpy_calls",
-        "staticgrad.warned")),
+    ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",
+        "staticgrad.numpy_calls", "staticgrad.warned")),
     ("operands, sources, control flow", (
         "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its pictures, its interpreter", ("staticgrad.text", "staticgrad.html", "staticgrad.interpreter")),

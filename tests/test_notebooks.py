@@ -51,6 +51,17 @@ def test_so_does_a_cell_that_was_changed(g: sg.Graph, ipython: dict[str, int]) -
         run_cell(CELL, "<kernel>/18.py")
 
 
+def test_a_cell_that_was_changed_and_makes_its_net_again_is_warned(g: sg.Graph, ipython: dict[str, int]) -> None:
+    ipython |= {"<kernel>/17.py": 3, "<kernel>/18.py": 4}
+    names: dict[str, object] = {"sg": sg}
+    cell = "net = sg.nn.Sequential(sg.nn.Linear(2, 1))\ny = sg.Session().run(net([[1.0, 2.0]]))\n"
+    exec(compile(cell, "<kernel>/17.py", "exec"), names)
+    with pytest.warns(
+        sg.DuplicateLayerWarning, match=r"this one before a change.*'0\.weight'.*'sequential\.0\.weight'"
+    ):
+        exec(compile(cell.replace("1.0, 2.0", "3.0, 4.0"), "<kernel>/18.py", "exec"), names)
+
+
 def test_two_lines_of_a_program_are_told_nothing_of_notebooks(g: sg.Graph) -> None:
     sg.Variable([1.0], name="w")
     with pytest.raises(sg.GraphError, match="exists already") as caught:

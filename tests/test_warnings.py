@@ -550,3 +550,97 @@ def test_layers_that_are_meant_to_be_several_do_not_warn() -> None:
         sess.run(target(x), {x: ROWS})
 
     assert not caught(sg.DuplicateLayerWarning, run)
+
+
+class Net(sg.nn.Module):
+    def __init__(self) -> None:
+        self.a, self.b = sg.nn.Linear(4, 4), sg.nn.Linear(4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(sg.nn.relu(self.a(x)))
+
+
+def run_cell(code: str, names: dict[str, object], file: str = "<kernel>/17.py") -> None:
+    exec(compile(code, file, "exec"), names)
+
+
+CELLS = {
+    "a module": "net = Net()\ntrain = sg.optim.Adam().minimize(sg.sum(net(x)))\n",
+    "a module of a function": "def f(): return Net()\nnet = f()\ntrain = sg.optim.SGD().minimize(sg.sum(net(x)))\n",
+    "a variable": "w = sg.Variable([1.0])\ntrain = sg.optim.SGD().minimize(sg.sum(w * x))\n",
+}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_a_cell_that_ran_again_in_the_same_graph_warns(kind: str, begins_anew: bool) -> None:
+    names: dict[str, object] = {"sg": sg, "Net": Net, "x": sg.placeholder((2, 4))}
+    again = "x = sg.placeholder((2, 4))\n" if begins_anew else ""
+
+    def run() -> None:
+        for _ in range(2):
+            with sg.Graph() if begins_anew else sg.get_default_graph():
+                run_cell(again + CELLS[kind] + "step = sg.Session().compile(train, x)\n", names)
+
+    found = caught(sg.DuplicateLayerWarning, run)
+    assert len(found) == (not begins_anew)
+    for warning in found:
+        assert warning.filename == "<kernel>/17.py"
+        assert "the same line declared it before" in str(warning.message)
+        assert "begin the cell that declares with sg.reset_default_graph()" in str(warning.message)
+        first, second = ("'variable'", "'variable_1'") if kind == "a variable" else ("'a.weight'", "'net.a.weight'")
+        assert first in str(warning.message)
+        assert second in str(warning.message)
+
+
+def test_a_net_that_a_loop_makes_anew_after_each_session_warns() -> None:
+    x = sg.placeholder((2, 4))
+
+    def declare() -> tuple[Net, sg.Node]:
+        net = Net()
+        return net, sg.optim.Adam().minimize(sg.sum(net(x)))  # names are settled while the first is still there
+
+    def run() -> None:
+        for _ in range(2):
+            net, train = declare()
+            sg.Session().run(train, {x: ROWS})  # of the second
+            assert net.a.weight.graph is x.graph
+
+    found = caught(sg.DuplicateLayerWarning, run)
+    assert len(found) == 1
+    assert is_at(found[0], "# of the second")
+    assert "in a loop, give each a graph" in str(found[0].message)
+
+
+def test_nets_that_are_meant_to_be_several_are_no_repetition() -> None:
+    x = sg.placeholder((2, 4))
+
+    def make() -> Net:
+        return Net()
+
+    def run() -> None:
+        nets = [Net() for _ in range(3)]
+        trains = [sg.optim.SGD(0.1).minimize(sg.sum(net(x))) for net in nets]
+        sg.Session().run(trains, {x: ROWS})
+        for _ in range(3):
+            nets.append(make())  # all are held, and trained one after the other
+            sg.Session().run(sg.optim.SGD(0.1).minimize(sg.sum(nets[-1](x))), {x: ROWS})
+        for _ in range(2):  # an ensemble, of which the training ops alone are held
+            trains.append(sg.optim.SGD(0.1).minimize(sg.sum(Net()(x))))
+        sg.Session().run(trains, {x: ROWS})
+        student = make()
+        sg.Session().run(sg.optim.SGD(0.1).minimize(sg.sum(student(x))), {x: ROWS})
+        teacher = make()
+        sg.Session().run(sg.optim.SGD(0.1).minimize(sg.sum(teacher(x))), {x: ROWS})
+
+    assert not caught(sg.DuplicateLayerWarning, run)
+
+
+def test_cells_of_one_notebook_may_hold_equal_nets() -> None:
+    names: dict[str, object] = {"sg": sg, "Net": Net, "x": sg.placeholder((2, 4))}
+
+    def run() -> None:
+        for name in ("student", "teacher"):
+            run_cell(f"{name} = Net()\nsg.Session().run(sg.sum({name}.a.weight))\n", names, f"<kernel>/{name}.py")
+
+    assert not caught(sg.DuplicateLayerWarning, run)
