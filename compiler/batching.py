@@ -111,7 +111,8 @@ def _map(
         batched = [x if p is None else _leading(lift(x, graph), p) for x, p in zip(leaves, places, strict=True)]
     sizes = dict.fromkeys(x.shape[0] for x, p in zip(batched, places, strict=True) if p is not None)
     if len(sizes) != 1:
-        raise GraphError(f"vmap: the numbers of examples differ: {', '.join(map(str, sizes))}")
+        shared = "" if all(isinstance(size, int) for size in sizes) else '; sg.dim("n") is one size wherever it stands'
+        raise GraphError(f"vmap: the numbers of examples differ: {', '.join(map(str, sizes))}{shared}")
     (size,) = sizes
     trace = _Trace(graph)
     with trace:

@@ -25,7 +25,7 @@ from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
 from staticgrad.text import ELIDED, class_name
-from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64
+from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64, open_size
 
 CONSTANTS = {"True": True, "False": False, "None": None, "inf": float("inf"), "nan": float("nan")}
 NESTING = 50  # parentheses within parentheses; no attribute comes near it
@@ -371,7 +371,7 @@ class _Reader:
         return resolve(Made(name, self.fields(t)))
 
     def symbol(self, name: str, number: int) -> Dim:
-        return self.symbols.setdefault((name, number), dim(name))
+        return self.symbols.setdefault((name, number), dim(name) if number == 1 else open_size(name))
 
     # -- the node -----------------------------------------------------------------------------------------------------
 

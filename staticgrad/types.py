@@ -146,14 +146,15 @@ def require_number(value: bool | int | float, dtype: np.dtype, what: str) -> Non
 # -- sizes --------------------------------------------------------------------------------------------------------
 
 Monomial = tuple["Atom", ...]
-_serial = itertools.count()
+_serial = itertools.count(1)
 
 
 @frozen
 class Symbol:
-    """A size that feeds bind. Two symbols are the same size only if they are the same symbol."""
+    """A size that feeds bind. Two symbols are the same size only if they are the same symbol; those of ``sg.dim`` are
+    the same if their names are."""
 
-    serial: int
+    serial: int  # 0 for sizes that their users have named
     name: str
 
     def __str__(self) -> str:
@@ -352,7 +353,11 @@ def _normal(terms: dict[Monomial, int]) -> Size:
 def dim(name: str) -> Dim:
     """A size that several placeholders share; the feeds of a call bind it and are checked against each other.
 
-    It stands wherever a size may, and ``+``, ``-``, ``*`` and ``//`` make further sizes of it.
+    It stands wherever a size may, and ``+``, ``-``, ``*`` and ``//`` make further sizes of it. Two calls with one name
+    give the same size.
+
+    Raises:
+        GraphError: the name is no text.
 
     Example:
         >>> n = sg.dim("n")
@@ -361,8 +366,21 @@ def dim(name: str) -> Dim:
         array([31., 42.], dtype=float32)
         >>> x.reshape(n * 2).shape
         (2*n,)
+        >>> n == sg.dim("n")
+        True
     """
-    return Dim((((Symbol(next(_serial), name),), 1),))
+    if not isinstance(name, str):
+        raise GraphError(f"dim: expected a name, actual {name!r}")
+    return _size_of(Symbol(0, name))
+
+
+def open_size(name: str) -> Dim:
+    """A size of its own, whatever else has its name."""
+    return _size_of(Symbol(next(_serial), name))
+
+
+def _size_of(symbol: Symbol) -> Dim:
+    return Dim((((symbol,), 1),))
 
 
 Bindings = Mapping[Symbol, int]

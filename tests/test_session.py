@@ -421,6 +421,34 @@ def test_known_sizes_compile_at_once(g: sg.Graph) -> None:
     assert sess.compile_count == 2
 
 
+def test_a_size_of_one_name_is_one_size(g: sg.Graph) -> None:
+    x, t = sg.placeholder((sg.dim("n"), 2), name="x"), sg.placeholder((sg.dim("n"),), name="t")
+    assert x.shape[0] == t.shape[0] == sg.dim("n") != sg.dim("m")
+    products = sg.vmap(lambda row, factor: row * factor)(x, t)
+    for y in (sg.sum(x, 1) + t, sg.sum(x) + sg.sum(t), products):
+        sess = sg.Session(g)
+        sess.run(y, {x: np.ones((3, 2), np.float32), t: [1, 2, 3]})
+        with pytest.raises(sg.FeedError, match=r"feed of 't', axis 0: expected size n = 4, actual 5"):
+            sess.run(y, {x: np.ones((4, 2), np.float32), t: np.ones(5, np.float32)})
+    with pytest.raises(sg.GraphError, match="dim: expected a name, actual 3"):
+        sg.dim(3)  # type: ignore[arg-type]
+
+
+def test_sizes_declared_as_none_are_several_whatever_their_names(g: sg.Graph) -> None:
+    x, y = sg.placeholder((None,), name="x"), sg.placeholder((None,), name="x")
+    assert x.shape[0] != y.shape[0]
+    again = [node.outputs[0].shape[0] for node in sg.parse(str(g)).nodes]
+    assert again[0] != again[1]
+    values = sg.Session(g).run([sg.sum(x), sg.sum(y)], {x: np.ones(2, np.float32), y: np.ones(3, np.float32)})
+    assert values == [2, 3]
+
+
+def test_a_parsed_size_is_that_of_its_name(g: sg.Graph) -> None:
+    sg.placeholder((sg.dim("n"),), name="x")
+    (node,) = sg.parse(str(g)).nodes
+    assert node.outputs[0].shape == (sg.dim("n"),)
+
+
 def test_shared_sizes_agree(g: sg.Graph) -> None:
     batch = sg.dim("batch")
     x, t = sg.placeholder((batch, 2)), sg.placeholder((batch,))

@@ -397,6 +397,8 @@ def test_bad_use_is_refused() -> None:
     v = sg.Variable(np.zeros(3), name="v")
     with pytest.raises(sg.GraphError, match="numbers of examples differ: 2, 4"):
         sg.vmap(lambda a, b: a + b)(x, y)
+    with pytest.raises(sg.GraphError, match=r'differ: a\.0, b\.0; sg\.dim\("n"\) is one size'):
+        sg.vmap(lambda a, b: a + b)(sg.placeholder((None,), name="a"), sg.placeholder((None,), name="b"))
     with pytest.raises(sg.GraphError, match="no axis 2"):
         sg.vmap(lambda a: a, in_axes=2)(x)
     with pytest.raises(sg.GraphError, match="no argument"):

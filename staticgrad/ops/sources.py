@@ -23,7 +23,6 @@ from staticgrad.types import (
     Size,
     TensorType,
     computed,
-    dim,
     dtype_of,
     float32,
     float64,
@@ -33,6 +32,7 @@ from staticgrad.types import (
     is_weak,
     normalize_axis,
     number,
+    open_size,
     scalar_dtype,
     sizes,
     to_array,
@@ -69,7 +69,7 @@ def as_shape(shape: ShapeLike, what: str, *, free: bool = False) -> Shape:
     result: list[Size] = []
     for position, item in enumerate(items):
         if item is None and free:
-            result.append(dim(f"{what}.{position}"))
+            result.append(open_size(f"{what}.{position}"))
         elif isinstance(item, Size) and not isinstance(item, bool):
             result.append(item)
         elif isinstance(item, np.integer):
