@@ -1,8 +1,8 @@
 """Checkpoints: a session's state as a safetensors file.
 
 The file holds every variable of the graph under its name, and in its metadata the seed and how many runs have drawn
-random numbers, so that training resumes bit for bit, and a digest of all that. It is replaced as a whole, and on the
-way back everything is checked before anything changes.
+random numbers, so that training resumes bit for bit, and a digest of all that; or chosen variables alone. It is
+replaced as a whole, and on the way back everything is checked before anything changes.
 
 Of variables whose names follow the order of declaration the metadata also say what line declared them, so that values
 are not taken for those of another variable where lines change their order. What one line declares several times has
@@ -15,12 +15,12 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from staticgrad.errors import FormatError
+from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
 from staticgrad.runtime import files
@@ -30,18 +30,26 @@ FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
-def save(store: Store, path: str | os.PathLike[str]) -> None:
-    """Write the state of a session to ``path``, whole or not at all."""
+def save(store: Store, path: str | os.PathLike[str], chosen: Mapping[str, str] | None = None) -> None:
+    """Write the state of a session to ``path``, whole or not at all.
+
+    Args:
+        chosen: variables of the graph by their names in the file; default: all under their own names, and the random
+            state.
+    """
     store.graph.settle_names()
-    files.replace(path, store.lock.shared(_contents, store))  # values of one moment
+    files.replace(path, store.lock.shared(_contents, store, chosen))  # values of one moment
 
 
-def _contents(store: Store) -> bytes:
+def _contents(store: Store, chosen: Mapping[str, str] | None) -> bytes:
     from safetensors.numpy import save as to_bytes
 
-    values = {key: store.array(key) for key in store.graph.variables}
-    notes = {"format": FORMAT, "seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
-    notes |= _declared_text(store)
+    written = {key: key for key in store.graph.variables} if chosen is None else chosen
+    values = {name: store.array(key) for name, key in written.items()}
+    notes = {"format": FORMAT}
+    if chosen is None:
+        notes |= {"seed": str(store.seed), "runs_drawn": str(store.runs_drawn)}
+    notes |= _declared_text(store, written)
     return to_bytes(values, notes | {"digest": digest_of(values, notes)})
 
 
@@ -88,11 +96,13 @@ def restore(
     values, notes = _read(path)
     numbers = _numbers(path, notes)
     wanted = {key: key for key in store.graph.variables} if chosen is None else chosen
-    rest = match(f"{path}", ("file", "graph"), wanted, values, (not strict, not strict or chosen is not None))
+    allowed = not strict, not strict or chosen is not None
+    rest = match(f"{path}", ("file", "graph"), wanted, values, allowed, lambda rest: _renaming(store, rest, values))
     loaded = {key: values[name] for name, key in wanted.items() if name in values}
     _check_values(store, path, loaded)
     if not renamed:
         _check_order(store, path, loaded, values, _declared(path, notes))
+        _warn_of_others(store, path, loaded, values)
     store.change(loaded, random=numbers if chosen is None else None)
     return rest
 
@@ -137,7 +147,10 @@ def _check_whole(path: str | os.PathLike[str], values: Mapping[str, Array], note
         raise FormatError(f"{path}: the file is damaged\n  expected digest {expected}\n  actual   {actual}")
 
 
-def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int]:
+def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[int, int] | None:
+    """The random state; None in a file of chosen variables."""
+    if metadata["format"] == FORMAT and metadata.keys().isdisjoint(("seed", "runs_drawn")):
+        return None
     try:
         seed, runs = int(metadata["seed"]), int(metadata["runs_drawn"])
     except (KeyError, ValueError) as error:
@@ -162,9 +175,12 @@ def _check_values(store: Store, path: str | os.PathLike[str], values: Mapping[st
 Declared = Mapping[str, tuple[str, str]]  # base and line of each such name, as ``naming.Origin`` has them
 
 
-def _declared_text(store: Store) -> dict[str, str]:
-    """The note of a file about such names, if there are any."""
-    origins = {name: (origin.base, origin.text) for name, origin in store.graph.origins.items()}
+def _declared_text(store: Store, written: Mapping[str, str]) -> dict[str, str]:
+    """The note of a file about such names, if there are any; a user who renames a variable tells it apart himself."""
+    known = store.graph.origins
+    origins = {
+        name: (known[key].base, known[key].text) for name, key in written.items() if name == key and key in known
+    }
     return {"declared": json.dumps(origins)} if origins else {}
 
 
@@ -203,6 +219,69 @@ def _alike(declared: Declared, types: Mapping[str, object]) -> set[str]:
     for name, (base, _) in declared.items():
         groups.setdefault((base, types.get(name)), []).append(name)
     return {name for group in groups.values() if len(group) > 1 for name in group}
+
+
+# -- names that several modules claimed -------------------------------------------------------------------------------
+
+
+def _without_slots(names: Iterable[str]) -> list[str]:
+    return [name for name in names if "/" not in name]
+
+
+def _prefixes(names: Sequence[str], longer: Iterable[str], is_alike: Callable[[str, str], bool]) -> list[str]:
+    """What a module's kind puts before each of the names to make one of the longer ones, where they are alike."""
+    if not names:
+        return []
+    among = set(longer)
+    ends = [name for name in longer if name.endswith(f".{names[0]}")]
+    found = [end.removesuffix(f".{names[0]}") for end in ends]
+    return [
+        prefix
+        for prefix in found
+        if "." not in prefix and all((whole := f"{prefix}.{name}") in among and is_alike(name, whole) for name in names)
+    ]
+
+
+def _same_type(store: Store, key: str, value: Array) -> bool:
+    attrs = store.attributes(key)
+    return (attrs.shape, attrs.dtype) == (value.shape, value.dtype)
+
+
+def _renaming(store: Store, rest: Unmatched, values: Mapping[str, Array]) -> str:
+    """What to write where names differ only in what the kind of a module puts before them; "" where they do not."""
+    missing, unexpected = _without_slots(rest.missing_keys), _without_slots(rest.unexpected_keys)
+    known = store.graph.variables
+    in_file = _prefixes(missing, unexpected, lambda key, name: key in known and _same_type(store, key, values[name]))
+    in_graph = _prefixes(unexpected, missing, lambda name, key: key in known and _same_type(store, key, values[name]))
+    if not (in_file or in_graph):
+        return ""
+    where, prefixes = ("file", in_file) if in_file else ("graph", in_graph)
+    name = f'f"{prefixes[0]}.{{v.name}}"' if in_file else f'v.name.removeprefix("{prefixes[0]}.")'
+    return (
+        f"\nthe names in the {where} begin with {' or '.join(repr(f'{prefix}.') for prefix in prefixes)}, since several"
+        f" modules there had the same paths\n  variables={{{name}: v for v in net.parameters() + net.buffers()}} takes"
+        " them\n  nets that are attributes of one module, in both programs, have the same names in both"
+    )
+
+
+def _warn_of_others(
+    store: Store, path: str | os.PathLike[str], loaded: Mapping[str, Array], values: Mapping[str, Array]
+) -> None:
+    """Warn where the file has another module like the one that is restored, which may be the one that is meant."""
+    rest = [name for name in values if name not in loaded]
+    for root, _ in store.graph.roots.values():
+        if not all(name in loaded for name in root.names):
+            continue
+        prefixes = _prefixes(root.names, rest, lambda key, name: _same_type(store, key, values[name]))
+        if prefixes:
+            first, other = root.names[0], f"{prefixes[-1]}.{root.names[0]}"
+            warn(
+                DuplicateLayerWarning,
+                f"{path} has {len(prefixes) + 1} modules like this {root.kind}, as a graph in which a cell ran again:"
+                f" {first!r} is taken, {other!r} is not, though it may be the one that was trained."
+                f' variables={{f"{prefixes[-1]}.{{v.name}}": v for v in net.parameters() + net.buffers()}} takes that;'
+                " {v.name: v for v in …} says that the first is meant",
+            )
 
 
 # -- looking at a file ------------------------------------------------------------------------------------------------

@@ -538,29 +538,43 @@ class Session(metaclass=hints.Answering):
         return ""
 
     @boundary
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all variables, optimizer slots among them, and the random state to a safetensors file, whole or not
-        at all. A file that is there keeps its mode and owner; of a link, the file that it names is replaced.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        variables: Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Write variables and the random state to a safetensors file, whole or not at all. A file that is there keeps
+        its mode and owner; of a link, the file that it names is replaced.
+
+        Args:
+            variables: which variables to write, or a module for all of its own; by a dict also under other names.
+                The random state is then left out. By default all are written, optimizer slots among them.
 
         ``restore`` reads it, matching variables by name: hold the modules of a program in one module, whose attributes
         then name them. (``sg.checkpoint`` is not about files: it lets a backward compute again what it would keep.)
 
         Raises:
             FormatError: the path is empty or names what is no regular file.
+            FetchError: what is no variable of this graph.
             OSError: the file or its folder cannot be written.
 
         Example:
-            >>> w = sg.Variable([1.0, 2.0], name="w")
+            >>> net = sg.nn.Linear(2, 1)
+            >>> train = sg.optim.Adam().minimize(sg.sum(net([[1.0, 2.0]])))
             >>> sess = sg.Session()
-            >>> sess.save("model.safetensors")
+            >>> sess.save("state.safetensors")
+            >>> sess.save("weights.safetensors", variables=net)
             >>> from safetensors.numpy import load_file
-            >>> load_file("model.safetensors")["w"]
-            array([1., 2.], dtype=float32)
+            >>> sorted(load_file("weights.safetensors"))
+            ['bias', 'weight']
+            >>> len(load_file("state.safetensors"))
+            9
         """
         from staticgrad.runtime.checkpoint import save
 
         self.store.check_open()
-        save(self.store, path)
+        save(self.store, path, None if variables is None else self._chosen(variables))
 
     @boundary
     def restore(
@@ -570,7 +584,7 @@ class Session(metaclass=hints.Answering):
         strict: bool = True,
         variables: Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor] | None = None,
     ) -> Unmatched:
-        """Take variables and the random state from a file that ``save`` wrote.
+        """Take variables and the random state, if it is there, from a file that ``save`` wrote.
 
         Compared are names, shapes and dtypes. A name with a number follows the order of declaration: that of the second
         unnamed ``Linear`` is ``linear_1``. Where such variables have equal shapes and dtypes, the text of the line that
@@ -608,12 +622,16 @@ class Session(metaclass=hints.Answering):
         self.store.check_open()
         if variables is None:
             return restore(self.store, path, strict)
+        return restore(self.store, path, strict, self._chosen(variables), isinstance(variables, Mapping))
+
+    def _chosen(self, variables: Tensor | Holder | Iterable[Tensor] | Mapping[str, Tensor]) -> dict[str, str]:
+        """Names of variables by their names in a file."""
         if isinstance(variables, Mapping):
-            return restore(self.store, path, strict, {n: self._variable(v) for n, v in variables.items()}, True)
+            return {name: self._variable(x) for name, x in variables.items()}
         if isinstance(variables, Holder):
             variables = variables_of(variables)
         several = [variables] if isinstance(variables, Tensor | str) else variables
-        return restore(self.store, path, strict, {key: key for key in map(self._variable, several)})
+        return {key: key for key in map(self._variable, several)}
 
     def __repr__(self) -> str:
         state = "closed" if self.store.closed[0] else f"{self.compile_count} programs compiled"

@@ -33,7 +33,12 @@ class Unmatched(NamedTuple):
 
 
 def match(
-    what: str, places: tuple[str, str], wanted: Iterable[str], found: Iterable[str], allowed: tuple[bool, bool]
+    what: str,
+    places: tuple[str, str],
+    wanted: Iterable[str],
+    found: Iterable[str],
+    allowed: tuple[bool, bool],
+    advise: Callable[[Unmatched], str] = lambda _: "",
 ) -> Unmatched:
     """Compare the names that are wanted with those of the values that were found.
 
@@ -41,6 +46,7 @@ def match(
         what: begins the message of an error.
         places: where values were looked for, and where their places are.
         allowed: whether wanted names may be missing, and whether others may be found.
+        advise: what to write where names are refused, after what they are.
 
     Raises:
         FormatError: there are names that may not be, or no two names are the same.
@@ -56,6 +62,7 @@ def match(
     parts = [f"\n  {text}: {', '.join(map(repr, some))}" for text, some in zip(texts, rest, strict=True) if some]
     if refused:
         parts.append("\nstrict=False passes them over")
+    parts.append(advise(rest))
     raise FormatError(f"{what}: {problem}{''.join(parts)}")
 
 

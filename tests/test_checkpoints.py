@@ -653,6 +653,99 @@ def test_a_training_checkpoint_loads_into_an_inference_graph(tmp_path: Path) -> 
             np.testing.assert_array_equal(value, expected[name])
 
 
+def test_weights_alone_are_saved_without_the_random_state(tmp_path: Path) -> None:
+    trained, net, other, alone = training_and_inference(tmp_path)
+    expected = net.state_dict(trained)
+    for variables in (net, net.parameters(), {v.name: v for v in net.parameters()}):
+        trained.save(tmp_path / "weights", variables=variables)
+        assert keys_of(tmp_path / "weights") == {*expected}
+        serving = sg.Session(other, seed=9)
+        assert serving.restore(tmp_path / "weights") == ([], [])
+        assert serving.seed == 9
+        for name, value in alone.state_dict(serving).items():
+            np.testing.assert_array_equal(value, expected[name])
+    with pytest.raises(sg.FormatError, match="missing in the file: 'adam/lr'"):
+        trained.restore(tmp_path / "weights")
+    trained.restore(tmp_path / "weights", variables=net)
+
+
+def test_variables_are_saved_under_other_names(g: sg.Graph, tmp_path: Path) -> None:
+    w, v = sg.Variable(f32(1, 2)), sg.Variable(f32(3, 4))
+    sess = sg.Session(g)
+    sess.save(tmp_path / "state", variables={"best.w": w})
+    assert keys_of(tmp_path / "state") == {"best.w"}
+    sess.restore(tmp_path / "state", variables={"best.w": v})
+    assert sess.get(v).tolist() == [1, 2]
+    sess.save(tmp_path / "one", variables=w)
+    assert keys_of(tmp_path / "one") == {"variable"}
+    with pytest.raises(sg.FetchError, match="no variable of this graph"):
+        sess.save(tmp_path / "one", variables=[w * 2])
+    assert keys_of(tmp_path / "one") == {"variable"}
+
+
+def test_chosen_variables_without_names_keep_their_lines(tmp_path: Path) -> None:
+    first, second = ORDERS["layers"]
+    (graph, saved), (other, _) = roots(first), roots(second)
+    sg.Session(graph).save(tmp_path / "state", variables=list(saved.values()))
+    with pytest.raises(sg.FormatError, match="order of declaration"):
+        sg.Session(other).restore(tmp_path / "state", strict=False)
+
+
+def nets(count: int) -> tuple[sg.Session, list[sg.nn.Sequential]]:
+    """A session of a graph of this many equal nets, and the nets."""
+    with sg.Graph() as graph:
+        made = [sg.nn.Sequential(sg.nn.Linear(3, 4), sg.nn.Linear(4, 1)) for _ in range(count)]
+        sg.optim.Adam().minimize(sg.sum(sum(net(sg.ones((2, 3))) for net in made)))
+    return sg.Session(graph, seed=count), made
+
+
+@pytest.mark.parametrize("saved", [1, 2])
+def test_names_that_differ_by_how_many_nets_there_are_say_what_to_write(saved: int, tmp_path: Path) -> None:
+    sess, (net, *_) = nets(saved)
+    sess.save(tmp_path / "state")
+    target, (other, *_) = nets(3 - saved)
+    for variables in (None, other):
+        with pytest.raises(sg.FormatError, match=r"begin with 'sequential\.'") as caught:
+            target.restore(tmp_path / "state", variables=variables)
+        expression = str(caught.value).split("variables=")[1].split("} takes")[0] + "}"
+        target.restore(tmp_path / "state", variables=eval(expression, {"net": other}))
+        for name, value in other.state_dict(target).items():
+            np.testing.assert_array_equal(value, net.state_dict(sess)[name])
+
+
+def test_other_names_are_told_nothing_of_several_nets(g: sg.Graph, tmp_path: Path) -> None:
+    training_and_inference(tmp_path)
+    sg.Variable(f32(1), name="w")
+    with pytest.raises(sg.FormatError) as caught:
+        sg.Session(g).restore(tmp_path / "state")
+    assert "begin with" not in str(caught.value)
+
+
+def test_a_file_with_another_such_net_beside_the_one_that_is_taken_warns(tmp_path: Path) -> None:
+    with sg.Graph() as graph:
+        first = Pair("ab")
+        assert first.parameters()[0].name == "a.weight"
+        sg.Session(graph).run(first(sg.ones((2, 4))))  # its names are settled
+        second = Pair("ab")
+        train = sg.optim.SGD(1.0).minimize(sg.sum(second(sg.ones((2, 4)))))
+    sess = sg.Session(graph)
+    sess.run(train)
+    sess.save(tmp_path / "state")
+    sess.restore(tmp_path / "state")  # all of it
+    with sg.Graph() as serving:
+        net = Pair("ab")
+    target = sg.Session(serving)
+    for arguments in ({"strict": False}, {"variables": net}):
+        with pytest.warns(sg.DuplicateLayerWarning, match=r"'a\.weight' is taken, 'pair\.a\.weight' is not") as caught:
+            target.restore(tmp_path / "state", **arguments)
+        assert caught[0].filename == __file__
+    expression = str(caught[0].message).split("variables=")[1].split("} takes")[0] + "}"
+    target.restore(tmp_path / "state", variables=eval(expression, {"net": net}))
+    np.testing.assert_array_equal(target.get(net.a.weight), sess.get(second.a.weight))
+    target.restore(tmp_path / "state", variables={v.name: v for v in net.parameters()})
+    np.testing.assert_array_equal(target.get(net.a.weight), sess.get(first.a.weight))
+
+
 def test_what_is_missing_is_returned_or_refused(tmp_path: Path) -> None:
     _, _, other, alone = training_and_inference(tmp_path)
     with other:
