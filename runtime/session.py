@@ -237,7 +237,7 @@ class Session(metaclass=hints.Answering):
         if not isinstance(x, Tensor):
             raise FeedError(f"feeds go by tensor, not by {x!r}")
         if x.op.graph is not self.graph:
-            where = x.graph.whereabouts(x, "the session's")
+            where = x.graph.whereabouts(x, "the session's") + self.graph.again_elsewhere(x)
             raise FeedError(f"cannot feed: {where}", source=x.source if x.graph.keeps_gradients else None)
 
     @boundary
@@ -439,7 +439,8 @@ class Session(metaclass=hints.Answering):
     def _gradient_key(self, x: Tensor) -> str:
         self.store.check_open()
         if not isinstance(x, Tensor) or x.op.graph is not self.graph:
-            raise FetchError(f"{x!r} is no tensor of this graph", source=getattr(x, "source", None))
+            again = self.graph.again_elsewhere(x) if isinstance(x, Tensor) else ""
+            raise FetchError(f"{x!r} is no tensor of this graph{again}", source=getattr(x, "source", None))
         return gradient_key(x)
 
     def zero_grad(self) -> None:
@@ -528,7 +529,8 @@ class Session(metaclass=hints.Answering):
     def _instead(self, other: object) -> str:
         """What to write in the place of what is no variable."""
         if isinstance(other, Tensor):
-            return ", each run computes it: feed it for one run" if self.graph.holds(other) else ""
+            is_here = self.graph.holds(other)
+            return ", each run computes it: feed it for one run" if is_here else self.graph.again_elsewhere(other)
         if isinstance(other, Holder):
             return ": it has several, net.parameters() and net.buffers(), and net.state_dict(sess) gives their values"
         if isinstance(other, str) and other in self.graph.variables:

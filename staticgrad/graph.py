@@ -23,7 +23,16 @@ import numpy as np
 
 from staticgrad import hints, numpy_calls
 from staticgrad.boundary import boundary, end_at_user
-from staticgrad.errors import AbsentError, GraphError, SourceLine, at_source, called_for, refuse_copies, user_source
+from staticgrad.errors import (
+    AbsentError,
+    GraphError,
+    SourceLine,
+    at_source,
+    called_for,
+    ran_before,
+    refuse_copies,
+    user_source,
+)
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
@@ -997,6 +1006,15 @@ class Graph(metaclass=hints.Answering):
         """For messages: the name of ``item``, which this graph holds, and why ``other`` cannot use it."""
         return f"{item.name!r} belongs to another graph than {other}"
 
+    def again_elsewhere(self, item: Tensor | Node) -> str:
+        """For messages of a session of this graph: what to do if ``item`` is of another graph because the cell that
+        declares it ran again; "" where it did not."""
+        node = item.op if isinstance(item, Tensor) else item
+        alike = (other for other in self.nodes if other.op is node.op and other.name == node.name)
+        what = next((text for other in alike if (text := ran_before(other.source, node.source))), "")
+        instead = "where a cell has declared again, make a new session, sg.Session(g), and compile again"
+        return f"\n  {what}, in the session's graph: {instead}" if what else ""
+
     def why_final(self, operands: Sequence[Tensor]) -> str:
         """For messages: why no op of ``operands`` can be added to this graph, which is final."""
         return "the graph is finalized, no op can be added"
@@ -1171,10 +1189,10 @@ class Graph(metaclass=hints.Answering):
 hints.answer(
     Graph,
     (
-        "add", "adopt", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls", "keeps_gradients",
-        "looked_up", "loop_indices", "named", "origins", "programs", "random_ops", "repeat", "repeated", "roots",
-        "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unread", "unsettled", "version",
-        "whereabouts", "why_final",
+        "add", "adopt", "again_elsewhere", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls",
+        "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "programs", "random_ops", "repeat",
+        "repeated", "roots", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unread",
+        "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,31 @@ def test_a_cell_that_was_changed_and_makes_its_net_again_is_warned(g: sg.Graph, 
         sg.DuplicateLayerWarning, match=r"this one before a change.*'0\.weight'.*'sequential\.0\.weight'"
     ):
         exec(compile(cell.replace("1.0, 2.0", "3.0, 4.0"), "<kernel>/18.py", "exec"), names)
+
+
+DECLARING = "sg.reset_default_graph()\nx = sg.placeholder((2,), name='x')\nw = sg.Variable([1.0, 2.0])\ny = x * w\n"
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_session_from_before_a_cell_ran_again_says_so(is_changed: bool, ipython: dict[str, int]) -> None:
+    ipython |= {"<kernel>/17.py": 3, "<kernel>/18.py": 4}
+    names: dict[str, Any] = {"sg": sg}
+    exec(compile(DECLARING, "<kernel>/17.py", "exec"), names)
+    x, sess = names["x"], sg.Session()
+    exec(compile(DECLARING, "<kernel>/18.py" if is_changed else "<kernel>/17.py", "exec"), names)
+    what = "another cell declared it" if is_changed else "the same line declared it before"
+    for use in (
+        lambda: sess.run(names["y"], {x: [1.0, 2.0]}),
+        lambda: sess.run(names["y"], {names["x"]: [1.0, 2.0]}),
+        lambda: sess.compile(names["y"], [x]),
+        lambda: sess.get(names["w"]),
+        lambda: sess.grad(names["w"]),
+    ):
+        with pytest.raises((sg.FeedError, sg.FetchError), match=rf"{what}(.|\n)*make a new session, sg\.Session\(g\)"):
+            use()
+    with pytest.raises(sg.FeedError) as caught:
+        sess.run(sg.constant(1.0), {sg.placeholder((3,), name="x"): [0.0] * 3})  # of another line
+    assert "make a new session" not in str(caught.value)
 
 
 def test_two_lines_of_a_program_are_told_nothing_of_notebooks(g: sg.Graph) -> None:

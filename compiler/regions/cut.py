@@ -95,7 +95,7 @@ def check_fetches(graph: Graph, fetches: Sequence[Tensor | Node]) -> None:
     """
     for fetch in fetches:
         if not graph.holds(fetch):
-            where = fetch.graph.whereabouts(fetch, "the session's")
+            where = fetch.graph.whereabouts(fetch, "the session's") + graph.again_elsewhere(fetch)
             raise FetchError(f"cannot fetch: {where}", source=fetch.source if fetch.graph.keeps_gradients else None)
 
 
