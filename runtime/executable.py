@@ -246,7 +246,8 @@ class Executable(vectorcall.Forwarding):
     @boundary
     def memory(self) -> MemoryReport:
         """The memory plan of the latest program, with ``arena_bytes``, ``lower_bound_bytes`` (most bytes alive at once)
-        and ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it.
+        and ``buffers``; ``str()`` is a table with a line for each buffer, ``plot(path)`` draws it. Its first line names
+        the sizes that the feeds of the latest call have bound.
 
         Example:
             >>> x = sg.placeholder((100, 100))
@@ -264,7 +265,14 @@ class Executable(vectorcall.Forwarding):
         program, runner = self._program(), self._latest
         assert runner is not None
         prices = functools.cache(functools.partial(self._prices, runner))
-        return MemoryReport(program.arena_bytes, program.lower_bound_bytes, program.buffers, prices)
+        return MemoryReport(program.arena_bytes, program.lower_bound_bytes, program.buffers, self._bound, prices)
+
+    @property
+    def _bound(self) -> str:
+        """The numbers that the latest program has for the open sizes of the feeds: ``batch = 64, steps = 10``."""
+        shapes = next((known for known, runner in self._runners.items() if runner is self._latest), None)
+        bindings = {} if shapes is None else bind_sizes(self.feeds, shapes)
+        return ", ".join(f"{symbol} = {number}" for symbol, number in bindings.items())
 
     def _prices(self, runner: Runner) -> tuple[Price, ...]:
         from staticgrad.compiler.prices import program_prices
@@ -295,7 +303,7 @@ class Executable(vectorcall.Forwarding):
         """
         from staticgrad.runtime.reports import CostReport
 
-        return CostReport(self._program().costs)
+        return CostReport(self._program().costs, self._bound)
 
     @boundary
     def profile(self, *arrays: Any) -> Profile:
@@ -396,7 +404,10 @@ class Executable(vectorcall.Forwarding):
         if self._latest is None:
             return "not compiled yet"
         native = self._as_native(self._latest)
-        return "interpreted" if native is None else f"arena {byte_text(native.interface.arena_bytes)}"
+        if native is None:
+            return "interpreted"
+        bound = self._bound
+        return f"arena {byte_text(native.interface.arena_bytes)}{bound and f' for {bound}'}"
 
     def _native(self) -> NativeRunner:
         from staticgrad.runtime.gradients import GradientReader

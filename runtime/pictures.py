@@ -178,7 +178,7 @@ def executable_html(exe: Executable, state: str) -> str:
         return block("executable", state, *parts, element("div", reason, style=PALE))
     said = (
         f"arena {byte_text(memory.arena_bytes)}, {len(cost.kernels)} kernels, {count_text(cost.flops)} flops,"
-        f" {byte_text(cost.bytes)} read and written"
+        f" {byte_text(cost.bytes)} read and written{cost.bound and f', for {cost.bound}'}"
     )
     if memory.buffers:
         picture = memory_picture(memory.buffers, memory.arena_bytes, memory.lower_bound_bytes)

@@ -65,7 +65,7 @@ def _below(prices: PriceReport) -> str:
 
 @frozen
 class MemoryReport:
-    """The planned memory of a program.
+    """The planned memory of a program; ``bound`` are the sizes of its feeds that were open when declared, as text.
 
     ``arena_bytes`` is what a call needs besides feeds, results and state; ``lower_bound_bytes`` the most bytes alive
     at once, below which no placement can go. Sizes are in bytes, times in steps of the program. Not counted are the
@@ -76,6 +76,7 @@ class MemoryReport:
     arena_bytes: int
     lower_bound_bytes: int
     buffers: tuple[BufferPlan, ...]
+    bound: str = ""
     find_prices: Callable[[], tuple[Price, ...]] = field(default=no_prices, repr=False, compare=False)
 
     @property
@@ -86,7 +87,8 @@ class MemoryReport:
 
     @property
     def _head(self) -> str:
-        return f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+        needed = f"arena {byte_text(self.arena_bytes)}, at least {byte_text(self.lower_bound_bytes)} alive at once"
+        return f"{needed}, for {self.bound}" if self.bound else needed
 
     def __repr__(self) -> str:
         return f"<memory: {self._head}, {len(self.buffers)} buffers>"
@@ -113,7 +115,7 @@ class MemoryReport:
             from staticgrad.runtime.pictures import memory_plot
 
             return memory_plot(self.buffers, self.arena_bytes, self.lower_bound_bytes)
-        plot_buffers(path, self.buffers, self.arena_bytes, self.lower_bound_bytes)
+        plot_buffers(path, self.buffers, self.arena_bytes, self.lower_bound_bytes, self.bound)
         return None
 
     def _repr_html_(self) -> str:
@@ -123,7 +125,7 @@ class MemoryReport:
 
 
 def plot_buffers(
-    path: str | PathLike[str], buffers: Sequence[BufferPlan], arena_bytes: int, lower_bound_bytes: int
+    path: str | PathLike[str], buffers: Sequence[BufferPlan], arena_bytes: int, lower_bound_bytes: int, bound: str = ""
 ) -> None:
     """Draw each buffer as a rectangle from its first to its last step, at its offset."""
     try:
@@ -149,16 +151,17 @@ def plot_buffers(
     axes.set_ylim(0, max(arena_bytes, lower_bound_bytes, 1) * 1.05)
     axes.set_xlabel("step")
     axes.set_ylabel("offset in bytes")
-    axes.set_title(f"arena of {byte_text(arena_bytes)}")
+    axes.set_title(f"arena of {byte_text(arena_bytes)}{bound and f' for {bound}'}")
     axes.legend(loc="upper right")
     figure.savefig(path)
 
 
 @frozen
 class CostReport:
-    """What a call costs, kernel by kernel."""
+    """What a call costs, kernel by kernel; ``bound`` are the sizes of its feeds that were open when declared."""
 
     kernels: tuple[KernelCost, ...]
+    bound: str = ""
 
     @property
     def flops(self) -> int:
@@ -172,9 +175,8 @@ class CostReport:
 
     @property
     def _head(self) -> str:
-        return (
-            f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written by {len(self.kernels)} kernels"
-        )
+        done = f"{count_text(self.flops)} flops, {byte_text(self.bytes)} read and written"
+        return f"{done} by {len(self.kernels)} kernels{self.bound and f', for {self.bound}'}"
 
     def __repr__(self) -> str:
         return f"<cost: {self._head}>"

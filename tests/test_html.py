@@ -165,6 +165,20 @@ def test_an_executable_without_a_program_says_so(g: sg.Graph, backend: str) -> N
     assert ("interpreted" in page(exe).text) == (backend == "reference")
 
 
+def test_reports_name_the_sizes_that_the_latest_call_has_bound(g: sg.Graph) -> None:
+    batch = sg.dim("batch")
+    x, t = sg.placeholder((batch, 4), name="x"), sg.placeholder((batch, None), name="t")
+    exe = sg.Session(g).compile(sg.sum(sg.sort(x, axis=0)) + sg.sum(t), [x, t])
+    for rows in (16, 8):
+        exe(np.zeros((rows, 4), np.float32), np.zeros((rows, 3), np.float32))
+        for report in (exe.memory, exe.cost):
+            assert str(report).splitlines()[0].endswith(f", for batch = {rows}, t.1 = 3")
+            assert f"for batch = {rows}, t.1 = 3" in page(report).text
+        assert f"for batch = {rows}, t.1 = 3" in page(exe).text
+    y = sg.placeholder((3,))
+    assert ", for" not in str(sg.Session(g).compile(y * 2, y).memory)
+
+
 def test_memory_shows_each_buffer_with_its_line(g: sg.Graph) -> None:
     x, loss, train = trained(3)
     exe = sg.Session(g).compile([loss, train], [x])
