@@ -220,6 +220,20 @@ def test_gradients_inside_a_body(graph: sg.Graph) -> None:
     same([last, by_w, through[0]], [expected, rows, through[1]], {x: values(9, 3), w: values(10, 3)})
 
 
+def test_several_results_of_an_op_that_no_turn_changes(graph: sg.Graph) -> None:
+    a, x = sg.placeholder((3, 3), sg.float64), sg.placeholder((4,), sg.float64)
+
+    def step(c: Any, v: Any) -> Any:
+        first, logarithm = sg.linalg.slogdet(a)
+        return c + v * logarithm * sg.topk(a[0], 2)[0][0], first * v
+
+    last, ys = sg.scan(step, sg.zeros((), dtype=sg.float64), x)
+    data = np.eye(3) * 2 + 0.1
+    got = run([last, ys], {a: data, x: np.arange(4.0)})
+    np.testing.assert_allclose(got[0], 6 * np.linalg.slogdet(data)[1] * 2.1)
+    np.testing.assert_allclose(got[1], np.arange(4.0))
+
+
 def test_hooks_inside_a_body(graph: sg.Graph) -> None:
     x = sg.placeholder((3,), sg.float64)
     scale = sg.placeholder((), sg.float64)

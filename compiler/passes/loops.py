@@ -199,15 +199,16 @@ def _worth(node: Node, operands: Sequence[_Worth]) -> _Worth:
 def _given(body: Body, values: Sequence[Tensor]) -> Body:
     """The body with ``values`` as further captured parameters."""
     region = Region(body.graph, body.feeds, (*body.fetches, *values), body.effects)
-    parameters: list[Tensor] = []
     asked = set(values)
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if not any(y in asked for y in node.outputs):
             return None
-        (y,) = node.outputs
-        parameters.append(o.placeholder(y.shape, y.dtype))
-        return (parameters[-1],)
+        again = node if all(y in asked for y in node.outputs) else get_default_graph().clone(node, inputs)
+        return [
+            o.placeholder(y.shape, y.dtype) if y in asked else other
+            for y, other in zip(node.outputs, again.outputs, strict=True)
+        ]
 
     made = rebuild(region, visit)
     count = len(body.fetches)
