@@ -213,16 +213,16 @@ class _Batcher:
         return other
 
     def ruled(
-        self, rule: OwnRule, node: Node, outputs: Sequence[Tensor], given: Sequence[_Value]
-    ) -> list[Tensor | None]:
+        self, rule: OwnRule, node: Node, outputs: Sequence[_Value], given: Sequence[_Value]
+    ) -> list[_Value | None]:
         """What a rule of a traced node makes, for all examples, of cotangents or tangents of one example."""
         with self._trace:
             inner = [_example(self._trace, v.tensor, v.batched) for v in given]
             found = [None if g is None else lift(g, self._trace) for g in rule(node.outputs, inner)]
         self._known.update(zip(inner, given, strict=True))
-        self._known.update((y, _Value(z, True)) for y, z in zip(node.outputs, outputs, strict=True))
-        batched = iter(self.results([g for g in found if g is not None]))
-        return [None if g is None else next(batched) for g in found]
+        self._known.update(zip(node.outputs, outputs, strict=True))
+        self.declare(self._needed([g for g in found if g is not None]))
+        return [None if g is None else self.value(g) for g in found]
 
     def _needed(self, answers: Sequence[Tensor]) -> list[Node]:
         """The traced nodes that the answers need, in order."""
@@ -268,7 +268,7 @@ class _Batcher:
 
     def _outputs(self, node: Node, operands: Sequence[_Value], batched: bool) -> Sequence[Tensor | _Value]:
         op = node.op
-        if not batched:
+        if not batched and not isinstance(node.attrs, CustomAttributes):
             return get_default_graph().add(op, [v.tensor for v in operands], node.attrs).outputs
         if op.name in RULES:
             return RULES[op.name](self, node, operands)
@@ -378,27 +378,42 @@ def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Ten
     return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in around], attrs).outputs
 
 
-def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
-    """The user's rules are traced for one example when a derivative is taken, then declared for all."""
+def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value]:
+    """The user's rules are traced for one example when a derivative is taken, then declared for all; also those of a
+    function that is the same for all examples, since they know the traced tensors."""
     attrs: CustomAttributes = node.attrs
     values = operands[attrs.results :]
+    batched = any(v.batched for v in operands)
 
-    def pulled_back(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
-        assert attrs.rule is not None
-        found = b.later().ruled(attrs.rule, node, outputs, [_Value(ct, True) for ct in cotangents])
-        for number, (g, v) in enumerate(zip(found, values, strict=False)):  # their numbers are compared later
-            if g is not None and not v.batched:  # the gradients of one that examples share add up
-                found[number] = FUNCTIONS.sum(g, axis=0)
+    def ruled(rule: OwnRule | None, outputs: Sequence[Tensor], given: Sequence[_Value]) -> list[_Value | None]:
+        assert rule is not None
+        found = b.later().ruled(rule, node, [_Value(y, batched) for y in outputs], given)
+        if not batched and any(g is not None and g.batched for g in found):
+            raise GraphError(
+                f"vmap: a rule of {attrs.name!r} reads an example, though its results are the same for all: hand the"
+                f" example to {attrs.name!r} as an argument",
+                source=node.source,
+            )
         return found
 
+    def pulled_back(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+        found = ruled(attrs.rule, outputs, [_Value(ct, batched) for ct in cotangents])
+        added: list[Any] = [None if g is None else b.all(g) if batched else g.tensor for g in found]
+        for number, (g, v) in enumerate(zip(added, values, strict=False)):  # their numbers are compared later
+            if g is not None and batched and not v.batched:  # the gradients of one that examples share add up
+                added[number] = FUNCTIONS.sum(g, axis=0)
+        return added
+
     def pushed_forward(outputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Any]:
-        assert attrs.forward is not None
         given = [_Value(t, v.batched) for t, v in zip(tangents, values, strict=True)]
-        return b.later().ruled(attrs.forward, node, outputs, given)
+        found = ruled(attrs.forward, outputs, given)
+        return [None if g is None else b.all(g) if batched else g.tensor for g in found]
 
     rules = (None if attrs.rule is None else pulled_back, None if attrs.forward is None else pushed_forward)
-    inputs = [*map(b.all, operands[: attrs.results]), *(v.tensor for v in values)]
-    return get_default_graph().add(node.op, inputs, replace(attrs, rule=rules[0], forward=rules[1])).outputs
+    results = [b.all(v) if batched else v.tensor for v in operands[: attrs.results]]
+    inputs = [*results, *(v.tensor for v in values)]
+    made = get_default_graph().add(node.op, inputs, replace(attrs, rule=rules[0], forward=rules[1]))
+    return [_Value(y, batched) for y in made.outputs]
 
 
 def _once(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
