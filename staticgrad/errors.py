@@ -174,7 +174,8 @@ def called_for(what: str, source: SourceLine | None) -> Iterator[None]:
     except Exception as error:
         where = f"  in {what}" if source is None else f"  in {what}, declared at {source}"
         if isinstance(error, StaticGradError):
-            error.args = (f"{error.args[0]}\n{where}",)
+            if not error.args[0].endswith(where):  # as of functions that call each other over and over
+                error.args = (f"{error.args[0]}\n{where}",)
         else:
             error.add_note(where)
         raise

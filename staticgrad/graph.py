@@ -1027,6 +1027,11 @@ class Graph(metaclass=hints.Answering):
             GraphError: it is one of a body.
         """
 
+    def outermost(self, x: Tensor) -> Tensor:
+        """The tensor that is read as ``x`` here: itself, or what a body captured under this parameter, however far out
+        it is declared."""
+        return x
+
     def take_place(self) -> int:
         """The number of a new random op."""
         self.random_ops += 1
@@ -1190,9 +1195,9 @@ hints.answer(
     Graph,
     (
         "add", "adopt", "again_elsewhere", "calls", "check_readable", "clone", "gradient_calls", "holds", "hook_calls",
-        "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "programs", "random_ops", "repeat",
-        "repeated", "roots", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name", "unread",
-        "unsettled", "version", "whereabouts", "why_final",
+        "keeps_gradients", "looked_up", "loop_indices", "named", "origins", "outermost", "programs", "random_ops",
+        "repeat", "repeated", "roots", "settle_names", "shared_by_updates", "take_place", "touch", "unique_name",
+        "unread", "unsettled", "version", "whereabouts", "why_final",
     ),
 )  # fmt: skip
 
@@ -1217,6 +1222,9 @@ class Derivation(Graph):
     def holds(self, item: Tensor | Node) -> bool:
         node = item.op if isinstance(item, Tensor) else item
         return node.graph is self or (node.serial < self.first and self.nodes[node.serial] is node)
+
+    def outermost(self, x: Tensor) -> Tensor:
+        return self.base.outermost(x)
 
     def continues(self, graph: Graph) -> bool:
         """Whether what is declared for ``graph`` goes here."""
@@ -1258,6 +1266,7 @@ class _State(threading.local):
         self.checkpoint: Checkpoint | None = None
         self.module: Place | None = None
         self.primal: Node | None = None
+        self.rules: tuple[tuple[Tensor, ...], ...] = ()  # what each of the user's rules that run was given
 
 
 _state = _State()
@@ -1514,6 +1523,23 @@ class in_derivative(at_source):
     def __exit__(self, *_: object) -> None:
         _state.module, _state.primal = self._around
         super().__exit__()
+
+
+@contextlib.contextmanager
+def in_rule(given: Sequence[Tensor]) -> Iterator[int]:
+    """Run a derivative rule of the user's, in which the tensors it was ``given`` are independent variables. Gives how
+    many rules run now, each within the derivatives that the one before it declares."""
+    before, _state.rules = _state.rules, (*_state.rules, tuple(given))
+    try:
+        yield len(_state.rules)
+    finally:
+        _state.rules = before
+
+
+def independent_now() -> tuple[Tensor, ...]:
+    """The tensors that derivatives declared now take for independent of each other and of all else: those of the
+    innermost rule that runs."""
+    return _state.rules[-1] if _state.rules else ()
 
 
 def closed_checkpoint(node: Node) -> Checkpoint | None:

@@ -444,7 +444,7 @@ class _Reader:
             if isinstance(body.graph, BodyGraph):
                 body.graph.turn = body.feeds[0] if given else None
                 for x, parameter in zip(captured, body.feeds[len(given) :], strict=True):
-                    body.graph.captured.setdefault(x, parameter)
+                    body.graph.capture(x, parameter)
 
     def check_loop(self, node: Node, attrs: LoopAttributes) -> None:
         """That the types of a turn, of carries and of rows are the same outside and inside."""

@@ -383,3 +383,113 @@ def test_bad_rules_are_refused() -> None:
         sg.gradients(misshapen(x), [x])
     with pytest.raises(sg.GraphError, match="expected a function"):
         sg.custom_gradient(3)
+
+
+# -- rules that derive ----------------------------------------------------------------------------------------------
+
+
+def twisted(a: Any, b: Any) -> Any:
+    return sg.tanh(a) * sg.cos(b)
+
+
+@sg.custom_gradient
+def deriving(a: Any, b: Any) -> Any:
+    """The same function, with a rule that derives the sum of the results, weighted by the cotangent."""
+    return twisted(a, b), lambda ct: sg.gradients(sg.sum(twisted(a, b) * ct), [a, b])
+
+
+@sg.custom_gradient
+def pushing(a: Any, b: Any) -> Any:
+    """The same function, with a tangent rule that derives."""
+    return twisted(a, b), None, lambda s, t: sg.jvp(twisted(a, b), [a, b], [s, t])
+
+
+@pytest.mark.parametrize("fn", [deriving, pushing])
+def test_a_rule_that_derives_its_weighted_result_is_right_for_a_loss_that_is_not_linear(fn: Any) -> None:
+    """The cotangent depends on the operand, and the second operand on the first one: neither is differentiated through
+    inside of the rule."""
+    x = sg.constant(X)
+    found = []
+    for own in (fn, twisted):
+        loss = sg.sum(own(x, sg.sin(x)) ** 2)
+        (slope,) = sg.gradients(loss, x)
+        found.append(
+            [slope, sg.jvp(loss, x, X), sg.gradients(sg.sum(slope**2), x), sg.jvp(slope, x, X), sg.hessian(loss, x)]
+        )
+    for got, want in zip(*(sg.nest.flatten(run(group)) for group in found), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fn", [deriving, pushing])
+def test_a_rule_that_derives_in_a_loop_a_vmap_a_checkpoint_and_a_tape(fn: Any) -> None:
+    def losses(own: Any, x: Any) -> list[Any]:
+        h = sg.sin(x)
+        rows = sg.stack([x, x * 0.5])
+        return [
+            sg.sum(sg.scan(lambda c, row: (own(c, row * c), None), h, rows)[0] ** 2),
+            sg.sum(sg.map(lambda row: own(h, x * row), rows) ** 2),
+            sg.sum(sg.vmap(lambda row: own(row, sg.sin(row)))(rows) ** 2),
+            sg.sum(sg.vmap(lambda row: own(h, x) * row)(rows) ** 2),
+            sg.checkpoint(lambda v: sg.sum(own(v, sg.cos(v)) ** 2), x),
+        ]
+
+    x = sg.Variable(X)
+    slopes = [[sg.gradients(loss, x)[0] for loss in losses(own, x)] for own in (fn, twisted)]
+    again = [[sg.gradients(sg.sum(slope**2), x)[0] for slope in group] for group in slopes]
+    got, want = (sg.nest.flatten(run(group)) for group in zip(slopes, again, strict=True))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    session = sg.Session()
+    loss = losses(fn, x)[0]
+    with session.forward(loss) as tape:
+        tape.backward(loss)
+    np.testing.assert_allclose(session.grad(x), want[0], rtol=1e-9)
+
+
+def test_a_rule_that_derives_is_checked_with_a_loss_that_is_not_linear() -> None:
+    for fn in (deriving, pushing):
+        sg.check_gradients(fn, [X * 0.5, X[::-1].copy()], order=2)
+
+
+def test_a_hook_of_an_operand_does_not_see_what_a_rule_derives() -> None:
+    x = sg.Variable(X)
+    calls: list[Any] = []
+    x.register_hook(lambda g: (calls.append(g), g * 10)[1])
+    x.retain_grad()
+    (slope,) = sg.gradients(sg.sum(deriving(x, sg.constant(X)) ** 2), x)
+    (plain,) = sg.gradients(sg.sum(twisted(x.detach() + (v := sg.Variable(np.zeros(3))), sg.constant(X)) ** 2), v)
+    assert len(calls) == 1
+    got, want = run([slope, plain])
+    np.testing.assert_allclose(got, want * 10, rtol=1e-12)
+
+
+def test_a_rule_may_make_its_operand_depend_on_the_cotangent() -> None:
+    @sg.custom_gradient
+    def tied(x: Any) -> Any:
+        return sg.sin(x), lambda ct: sg.gradients(sg.sin(x + 0.0 * sg.sum(ct)), x, grad_ys=ct)
+
+    x = sg.constant(X)
+    (slope,) = sg.gradients(sg.sum(sg.sin(tied(x))), x)
+    np.testing.assert_allclose(run(slope), np.cos(np.sin(X)) * np.cos(X), rtol=1e-12)
+
+
+def test_a_rule_that_enters_itself_without_end_is_refused_by_name() -> None:
+    @sg.custom_gradient
+    def endless(x: Any) -> Any:
+        return sg.sin(x), lambda ct: sg.gradients(endless(x), x, grad_ys=ct)
+
+    x = sg.constant(X)
+    with pytest.raises(sg.GraphError, match="the rule of 'endless' was entered while 40 rules run") as caught:
+        sg.gradients(sg.sum(endless(x)), x)
+    assert str(caught.value).count("in the gradient of") == 1
+    np.testing.assert_allclose(run(sg.gradients(sg.sum(exponential(x)), x)[0]), np.exp(X))  # nothing is left behind
+
+
+def test_a_rule_under_vmap_that_reads_an_example_its_results_do_not_is_refused() -> None:
+    def scaled(scale: Any) -> Any:
+        return sg.custom_gradient(lambda x: (sg.sin(x), lambda ct: ct * scale))
+
+    x = sg.constant(X)
+    y = sg.vmap(lambda row: scaled(row)(x))(sg.stack([x, x]))
+    with pytest.raises(sg.GraphError, match="reads an example"):
+        sg.gradients(sg.sum(y), x)

@@ -7,7 +7,7 @@ in this order of preference: the entry's ``jvp``; the op itself, where it is lin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -21,13 +21,13 @@ from staticgrad.compiler.autodiff.reverse import (
     one_graph,
     parallel_list,
     passes_gradients,
-    primal_of,
     pull_back,
     tensor_list,
 )
+from staticgrad.compiler.autodiff.scope import Scope, scope_of
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor, isolated
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, independent_now, isolated
 from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
@@ -63,13 +63,16 @@ def jvp(ys: Any, xs: Any, tangents: Any) -> list[Tensor]:
     graph = one_graph([*outputs, *inputs], "jvp")
     outputs, inputs = ([graph.adopt(x, "jvp") for x in group] for group in (outputs, inputs))
     with graph, isolated():
+        scope = scope_of(graph, inputs)
         seeds: dict[Tensor, Tensor] = {}
-        for x, t in zip(inputs, directions, strict=True):
+        for x, t in zip(map(scope.outermost, inputs), directions, strict=True):
             if t is not None:
                 given = as_type_of(graph, t, x, "tangents")
                 seeds[x] = given if x not in seeds else FUNCTIONS.add(seeds[x], given)
-        found = propagate(graph, seeds, outputs)
-        return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in outputs]
+        ends = [scope.outermost(y) for y in outputs]
+        independent = {scope.outermost(x) for x in independent_now()}
+        found = propagate(graph, seeds, ends, scope=scope, independent=independent)
+        return [found[y] if y in found else FUNCTIONS.zeros_like(y) for y in ends]
 
 
 @overload
@@ -161,7 +164,8 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
     if not _fixed(y):
         return [FUNCTIONS.zeros(shape, dtype=y.dtype) for shape in shapes]
     basis = _basis(y)
-    if any(z.hooks or z.retains_grad for node in _ancestors([y], 0) for z in node.outputs):  # they see each gradient
+    before = _ancestors(scope_of(get_default_graph(), xs), [y], 0)
+    if any(z.hooks or z.retains_grad for node in before for z in node.outputs):  # they see each gradient
         found = [FUNCTIONS.stack(parts) for parts in zip(*(row(basis[i]) for i in range(_fixed(y))), strict=True)]
     else:
         found = vmap(row)(basis)
@@ -172,25 +176,34 @@ def _by_rows(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
 
 
 def propagate(
-    graph: Graph, tangents: Mapping[Tensor, Tensor], ys: Iterable[Tensor], *, first: int = 0
+    graph: Graph,
+    tangents: Mapping[Tensor, Tensor],
+    ys: Iterable[Tensor],
+    *,
+    first: int = 0,
+    scope: Scope | None = None,
+    independent: Collection[Tensor] = (),
 ) -> dict[Tensor, Tensor]:
     """The tangents of those of ``ys`` that vary, given those of the tensors they depend on.
 
     Args:
-        graph: current, and holds everything; derived nodes are declared into it.
+        graph: current, and holds everything but what ``scope`` takes in; derived nodes are declared into it.
         first: nodes of the graph before this number are not walked.
+        scope: what is walked, the graph alone by default; tensors are handed in and out as its outermost ones.
+        independent: tensors that vary with nothing but what ``tangents`` says.
     """
+    scope = scope or Scope(graph, around=False)
     known = dict(tangents)
-    for node in _ancestors(ys, first):
+    for node in _ancestors(scope, ys, first, independent):
         if not passes_gradients(node):
             continue
-        inputs = [known.get(x) for x in node.inputs]
+        inputs = [known.get(scope.outermost(x)) for x in node.inputs]
         if all(t is None for t in inputs):
             continue
         with at_source(node.source):
-            pushed = push_forward(graph, node.op, primal_of(node), inputs)
+            pushed = push_forward(graph, node.op, scope.primal(node), inputs)
         for y, t in zip(node.outputs, pushed, strict=True):
-            if t is None:
+            if t is None or y in independent:
                 continue
             if t.dtype != y.dtype or not compatible(t.shape, y.shape):
                 raise GradientError(
@@ -200,11 +213,13 @@ def propagate(
     return known
 
 
-def _ancestors(ys: Iterable[Tensor], first: int) -> list[Node]:
-    def makers(tensors: Iterable[Tensor]) -> list[Node]:
-        return [x.op for x in tensors if x.op.serial >= first]
+def _ancestors(scope: Scope, ys: Iterable[Tensor], first: int, independent: Collection[Tensor] = ()) -> list[Node]:
+    """The nodes that ``ys`` depend on, in order, up to what is ``independent``."""
 
-    return sorted(reach(makers(ys), lambda node: makers(node.inputs)), key=lambda n: n.serial)
+    def makers(tensors: Iterable[Tensor]) -> list[Node]:
+        return [x.op for x in map(scope.outermost, tensors) if x.op.serial >= first and x not in independent]
+
+    return sorted(reach(makers(ys), lambda node: makers(node.inputs)), key=scope.place)
 
 
 # -- the rule of one node -----------------------------------------------------------------------------------------

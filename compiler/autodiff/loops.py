@@ -27,8 +27,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from staticgrad.compiler.autodiff.again import operands_of
 from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
+from staticgrad.compiler.autodiff.scope import Scope
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
@@ -352,10 +354,19 @@ def _stacks(graph: Graph, primal: Primal[Any], linear: _Linear) -> list[Tensor]:
     results = attrs.body.fetches[attrs.carries :]
     more: dict[Tensor, Tensor] = dict(zip(results, primal.outputs[attrs.first_result :], strict=True))
     if linear.forward is not None:
-        again = graph.add(_op_of(primal), primal.inputs, replace(attrs, body=linear.forward))
+        home, inputs = _home(graph, primal)
+        with home:
+            again = home.add(_op_of(primal), inputs, replace(attrs, body=linear.forward))
         stacked = zip(linear.forward.fetches[attrs.carries :], again.outputs[attrs.first_result :], strict=True)
         more.update((x, y) for x, y in stacked if x not in more)
     return [more[x] for x in linear.stacked]
+
+
+def _home(graph: Graph, primal: Primal[Any]) -> tuple[Graph, Sequence[Tensor]]:
+    """The graph that a loop stands in, and its operands there: what it is declared again with becomes one with it."""
+    scope = Scope(graph, around=True)
+    y = scope.outermost(primal.outputs[0])
+    return (scope.home(y.op), operands_of(y.op)) if scope.is_outside(y.op) else (graph, primal.inputs)
 
 
 def _op_of(primal: Primal[Any]) -> Op:

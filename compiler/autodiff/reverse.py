@@ -20,7 +20,8 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from staticgrad.collection import collection_held
-from staticgrad.compiler.autodiff.again import Recomputer, operands_of
+from staticgrad.compiler.autodiff.again import Recomputer
+from staticgrad.compiler.autodiff.scope import Scope, scope_of
 from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
 from staticgrad.graph import (
     HOOKED,
@@ -32,6 +33,7 @@ from staticgrad.graph import (
     Tensor,
     control_dependencies,
     in_derivative,
+    independent_now,
     isolated,
 )
 from staticgrad.lifting import graph_of, lift
@@ -103,9 +105,19 @@ def gradients(
         weights: Sequence[Any] = [None] * len(outputs)
         if grad_ys is not None:
             weights = parallel_list(grad_ys, outputs, isinstance(ys, (list, tuple)), "grad_ys", "y")
-        seeds = seed_cotangents(graph, outputs, weights)
+        scope = scope_of(graph, targets)
+        targets = [scope.outermost(x) for x in targets]
+        seeds = {scope.outermost(y): ct for y, ct in seed_cotangents(graph, outputs, weights).items()}
+        given = {scope.outermost(x) for x in independent_now()}
+        finish = finisher(
+            graph,
+            lambda x: () if x in given else x.hooks,
+            lambda x: x.retains_grad and x not in given and graph.holds(x),
+        )
         reached: set[Tensor] = set()
-        found = backpropagate(graph, seeds, targets, on_tensor=finisher(graph), reached=reached)
+        found = backpropagate(
+            graph, seeds, targets, flows=lambda y: y not in given, on_tensor=finish, reached=reached, scope=scope
+        )
         results = [_connected(x, found.get(x), x in reached, unconnected_gradients) for x in targets]
     call = GradientCall(tuple(outputs), tuple(targets), tuple(results), len(graph.nodes), user_source())
     graph.gradient_calls.append(call)
@@ -210,11 +222,12 @@ def backpropagate(
     first: int = 0,
     always: Collection[Tensor] = (),
     reached: set[Tensor] | None = None,
+    scope: Scope | None = None,
 ) -> dict[Tensor, Tensor]:
     """The cotangents of ``targets``, given those of the tensors they flow from.
 
     Args:
-        graph: current, and holds everything; derived nodes are declared into it.
+        graph: current, and holds everything but what ``scope`` takes in; derived nodes are declared into it.
         flows: whether what reaches a tensor is passed on to the operands of its op.
         on_tensor: called once for each tensor that is passed, in reverse order, with its summed cotangent; gives the
             one that goes on (hooks, retained gradients).
@@ -222,6 +235,7 @@ def backpropagate(
         first: nodes of the graph before this number are not walked.
         always: tensors that get a cotangent of zeros where they are reached without one (behind ops like floor).
         reached: takes the tensors that a derivative leads to, be it zero; a custom rule leads nowhere by None.
+        scope: what is walked, the graph alone by default; tensors are handed in and out as its outermost ones.
 
     Returns:
         A cotangent for each target that one reaches.
@@ -230,8 +244,9 @@ def backpropagate(
         GradientError: an op without a derivative is on the way, or a rule gave a cotangent of a wrong type.
     """
     wanted = set(targets)
+    scope = scope or Scope(graph, around=False)
     again = None if first else Recomputer(graph)
-    nodes, varying = _between(cotangents, wanted, flows, first)
+    nodes, varying = _between(scope, cotangents, wanted, flows, first)
     sums = {y: ct for y, ct in cotangents.items() if y in varying}
     found: dict[Tensor, Tensor] = {}
     reached = set() if reached is None else reached
@@ -248,7 +263,7 @@ def backpropagate(
                 found[y] = ct
             goes_on = flows(y) and ct is not None and (zeros is None or not _is_copy(ct, zeros))
             passed.append(ct if goes_on else None)
-        operands = [_summed(x, first) for x in node.inputs]
+        operands = [_summed(scope, x, first) for x in node.inputs]
         leads = needs = tuple([x in varying for x in operands])
         onward = any(needs) and any(y in reached and flows(y) for y in node.outputs)
         if not onward or not passes_gradients(node):
@@ -256,9 +271,12 @@ def backpropagate(
         if any(ct is not None for ct in passed):
             start = len(graph.nodes)
             with in_derivative(node):
-                primal = primal_of(node) if again is None else Primal(*again.values(node, passed), node.attrs)
+                if again is None or scope.is_outside(node):
+                    primal = scope.primal(node)
+                else:
+                    primal = Primal(*again.values(node, passed), node.attrs)
                 pulled = pull_back(graph, node.op, primal, passed, needs)
-                _collect(node, needs, pulled, sums, first)
+                _collect(node, operands, needs, pulled, sums)
             if node.op.own_rule:
                 leads = tuple(need and ct is not None for need, ct in zip(needs, pulled, strict=True))
             if on_node is not None:
@@ -279,28 +297,28 @@ def passes_gradients(node: Node) -> bool:
     return not node.blocked and node.op.differentiable
 
 
-def _summed(x: Tensor, first: int) -> Tensor:
+def _summed(scope: Scope, x: Tensor, first: int) -> Tensor:
     """The tensor whose cotangents those of ``x`` are summed with: a value that is computed again counts as the
     original, whose hooks see one sum. Not so inside a rule, which knows its operands alone."""
-    return x if first else x.original
+    return x if first else scope.outermost(x.original).original
 
 
 def _between(
-    ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
+    scope: Scope, ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
 ) -> tuple[list[Node], set[Tensor]]:
     """The nodes from ``targets`` to ``ys`` in order, and the tensors among their outputs that depend on a target."""
 
     def onward(node: Node) -> list[Node]:
         if not passes_gradients(node) or not any(flows(y) for y in node.outputs):
             return []
-        summed = [_summed(x, first) for x in node.inputs]
+        summed = [_summed(scope, x, first) for x in node.inputs]
         return [x.op for x in summed if is_floating(x.dtype) and (x.op.serial >= first or x in targets)]
 
     reached = reach([y.op for y in ys if y.op.serial >= first or y in targets], onward)
     varying = set(targets)
     nodes = []
-    for node in sorted(reached, key=lambda n: n.serial):
-        if passes_gradients(node) and any(_summed(x, first) in varying for x in node.inputs):
+    for node in sorted(reached, key=scope.place):
+        if passes_gradients(node) and any(_summed(scope, x, first) in varying for x in node.inputs):
             varying.update(y for y in node.outputs if is_floating(y.dtype) and flows(y))
         if any(y in varying for y in node.outputs):
             nodes.append(node)
@@ -308,17 +326,20 @@ def _between(
 
 
 def _collect(
-    node: Node, needs: Sequence[bool], pulled: Sequence[Tensor | None], sums: dict[Tensor, Tensor], first: int
+    node: Node,
+    operands: Sequence[Tensor],
+    needs: Sequence[bool],
+    pulled: Sequence[Tensor | None],
+    sums: dict[Tensor, Tensor],
 ) -> None:
     if len(pulled) != len(node.inputs):
         raise GradientError(
             f"the derivative of op {node.op.name!r}: expected {len(node.inputs)} cotangents, actual {len(pulled)}",
             source=node.source,
         )
-    for operand, need, ct in zip(node.inputs, needs, pulled, strict=True):
+    for x, need, ct in zip(operands, needs, pulled, strict=True):
         if not need or ct is None:
             continue
-        x = _summed(operand, first)
         if ct.dtype != x.dtype or not compatible(ct.shape, x.shape):
             raise GradientError(
                 f"the derivative of op {node.op.name!r}: expected a cotangent of {x.type} for its operand"
@@ -336,11 +357,6 @@ def compatible(a: Shape, b: Shape) -> bool:
 
 
 # -- the rule of one node -----------------------------------------------------------------------------------------
-
-
-def primal_of(node: Node) -> Primal[Any]:
-    """The node as its rule shall see it."""
-    return Primal(operands_of(node), node.outputs, node.attrs)
 
 
 def in_float32(primal: Primal[Any]) -> Primal[Any]:

@@ -16,7 +16,7 @@ from staticgrad import nest
 from staticgrad.boundary import boundary
 from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph
+from staticgrad.graph import Tensor, get_default_graph, in_rule
 from staticgrad.lifting import graph_of, lift
 from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
@@ -24,6 +24,7 @@ from staticgrad.types import TensorType
 P = ParamSpec("P")
 R = TypeVar("R")
 Rule = Callable[..., Any]
+MOST_RULES = 40  # that run within each other's derivatives
 OwnRule = Callable[[Sequence[Tensor], Sequence[Tensor]], list[Any]]  # of the node's results, and of co- or tangents
 
 
@@ -42,18 +43,28 @@ def _listed(made: Any) -> list[Any]:
     return list(made) if isinstance(made, (list, tuple)) else [made]
 
 
-def _reading_own(rule: Rule, leaves: Sequence[Tensor | None]) -> OwnRule:
-    """A rule of the user's that reads results of the node where it reads ``leaves``, those of its function."""
+def _reading_own(rule: Rule, leaves: Sequence[Tensor | None], operands: Sequence[Tensor], name: str) -> OwnRule:
+    """A rule of the user's that reads results of the node where it reads ``leaves``, those of its function. In what it
+    derives, the ``operands`` and what it is given are independent variables, though they may depend on each other."""
 
     def own(outputs: Sequence[Tensor], given: Sequence[Tensor]) -> list[Any]:
         graph = get_default_graph()
         start = len(graph.nodes)
-        made = _listed(rule(*given))
+        with in_rule((*operands, *given)) as depth:
+            if depth > MOST_RULES:
+                raise GraphError(
+                    f"custom_gradient: the rule of {name!r} was entered while {MOST_RULES} rules run, each in what the"
+                    " one before it derives: a rule that derives its own function needs its own rule, without end"
+                )
+            made = _listed(rule(*given))
         known = {x: y for x, y in zip(leaves, outputs, strict=True) if x is not None}
+
+        def read(x: Tensor) -> Tensor:
+            return known.get(graph.outermost(x), x)
+
         for node in graph.nodes[start:]:
-            if any(x in known for x in node.inputs):
-                node.inputs = tuple([known.get(x, x) for x in node.inputs])
-        return [known.get(x, x) if isinstance(x, Tensor) else x for x in made]
+            node.inputs = tuple([read(x) for x in node.inputs])
+        return [read(x) if isinstance(x, Tensor) else x for x in made]
 
     return own
 
@@ -135,7 +146,9 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
     with, in order: a list or tuple, or the lone one; None where no gradient flows, so that the tensor is unconnected.
     Gradients flow to the arguments alone, not to other tensors that ``fn`` uses. The rule declares ops as well and may
     use what ``fn`` made, so it can be differentiated again (through the results of ``fn`` by the rule itself); in
-    forward mode it is transposed.
+    forward mode it is transposed. To ``sg.gradients`` and ``sg.jvp`` in a rule, the tensors that ``fn`` was called with
+    and those that the rule gets are independent variables, so that a rule may be
+    ``lambda ct: sg.gradients(sg.sum(y(x) * ct), x)``.
 
     ``fn`` may return ``(results, rule, tangent_rule)`` instead: a function that gets the tangent of each tensor that
     ``fn`` was called with, in order (zeros for those that do not vary), and returns the tangent of each result, None
@@ -146,7 +159,7 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
     computed in the backward from what they read; or call the function by ``sg.checkpoint``.
 
     Raises:
-        GraphError: ``fn`` returns something else (when called).
+        GraphError: ``fn`` returns something else (when called), or a rule derives ``fn`` by itself again, without end.
         GradientError: a rule gives another number of gradients, or one of another shape (when differentiated).
 
     Source: the interface of ``tf.custom_gradient`` (Abadi et al. 2016).
@@ -210,8 +223,9 @@ def _declared_results(
     graph = graph_of([*leaves, *operands])
     tensors = [lift(y, graph) for y in leaves]
     given = set(operands)
-    own = [y if y.op.serial >= first and y not in given else None for y in tensors]  # others are read as they are
-    rule, forward = (None if r is None else _reading_own(r, own) for r in rules)
+    made = [graph.holds(y) and y.op.serial >= first and y not in given for y in tensors]
+    own = [y if new else None for y, new in zip(tensors, made, strict=True)]  # others are read as they are
+    rule, forward = (None if r is None else _reading_own(r, own, operands, name) for r in rules)
     op = CUSTOM_TANGENT if rule is None else CUSTOM_GRADIENT if forward is None else CUSTOM_DERIVATIVES
     stopped = [FUNCTIONS.stop_gradient(y) for y in tensors]
     attrs = CustomAttributes(rule, forward, name, len(stopped))

@@ -58,6 +58,7 @@ class BodyGraph(Derivation):
         self.source: SourceLine | None = base.source if isinstance(base, BodyGraph) else user_source()
         known = isinstance(base, BodyGraph)
         self.captured: dict[Tensor, Tensor] = dict(base.captured) if isinstance(base, BodyGraph) else {}
+        self._outside = {parameter: x for x, parameter in self.captured.items()}
         self.turn: Tensor | None = base.turn if isinstance(base, BodyGraph) else None
         self.first_capture = len(self.captured) if known else 0
 
@@ -82,7 +83,7 @@ class BodyGraph(Derivation):
             if known is None:
                 known = self.parameter(outside.type, outside.op.name)
                 known.requires_grad = outside.requires_grad
-                self.captured[outside] = known
+                self.capture(outside, known)
         return known
 
     def whereabouts(self, item: Tensor | Node, other: str) -> str:
@@ -102,6 +103,14 @@ class BodyGraph(Derivation):
 
     def check_readable(self, x: Tensor) -> None:
         raise GraphError(self.whereabouts(x, ""))
+
+    def capture(self, outside: Tensor, parameter: Tensor) -> None:
+        """Let ``parameter`` be what this body reads of a tensor ``outside``."""
+        self.captured.setdefault(outside, parameter)
+        self._outside[parameter] = outside
+
+    def outermost(self, x: Tensor) -> Tensor:
+        return self.outer.outermost(self._outside.get(x, x))
 
     def take_place(self) -> int:
         return self.outer.take_place()

@@ -139,7 +139,8 @@ def scan(
     """``carry, y = fn(carry, x)`` for each row x of ``xs``, inside the compiled program.
 
     ``fn`` is called once, with tensors that stand for the values of one turn. It may use any tensor or variable from
-    outside, and gradients flow to them.
+    outside, and gradients flow to them. A derivative declared in ``fn`` is the total one: it goes on through what
+    ``fn`` uses from outside to the tensors that this is made of; the carry and the row are given, like arguments.
 
     Args:
         fn: gets the carry and a row (None where ``xs`` is None); returns the next carry, of equal structure, shapes and
