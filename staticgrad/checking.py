@@ -2,9 +2,13 @@
 
 Comes in: a function of tensors, or tensors that are declared already, and values of what they are derived by. Goes out:
 nothing, or a ``GradientError`` with the numbers. Reverse and forward mode are compared with central differences along
-random directions, as in the test utilities of HIPS autograd: with random weights w and a random direction u,
+random directions, as in the test utilities of HIPS autograd: with weights w and a random direction u,
 
     <vjp(w), u>  =  <w, jvp(u)>  =  d/dt <w, f(x + t u)>  at t = 0.
+
+The weights are random numbers times 2 + tanh(f(x)), declared as tensors, so that the cotangents depend on the results,
+as those of a nonlinear loss do; a rule that differentiates through its cotangent gives itself away. The differences
+take their values as constants.
 
 For a second order the same is asked of the gradient that the first order gave, and so on.
 """
@@ -123,12 +127,15 @@ def _check(
     for _ in range(DIRECTIONS):
         direction = {x: np.asarray(rng.normal(size=feeds[x].shape), x.dtype) for x in xs}
         with graph:
-            weights = [FUNCTIONS.constant(np.asarray(rng.normal(size=_shape(y)), y.dtype)) for y in ys]
-            total = _sum([FUNCTIONS.sum(w * y) for w, y in zip(weights, ys, strict=True)])
-            pulled = gradients([total], xs, unconnected_gradients="zero")
+            drawn = [np.asarray(rng.normal(size=_shape(y)), y.dtype) for y in ys]
+            weights = [FUNCTIONS.constant(w) * (FUNCTIONS.tanh(y) + 2.0) for w, y in zip(drawn, ys, strict=True)]
+            pulled = gradients(list(ys), xs, weights, unconnected_gradients="zero")
             pushed = jvp(list(ys), xs, list(direction.values()))
             along = _sum([FUNCTIONS.sum(w * t) for w, t in zip(weights, pushed, strict=True)])
-        found, forward, value = session.run([pulled, along, total], feeds)
+        found, forward, values = session.run([pulled, along, weights], feeds)
+        with graph:
+            total = _sum([FUNCTIONS.sum(FUNCTIONS.constant(w) * y) for w, y in zip(values, ys, strict=True)])
+        value = session.run(total, feeds)
         reverse = sum(float(np.vdot(g, u)) for g, u in zip(found, direction.values(), strict=True))
         numeric = _difference(session, total, feeds, direction, STEPS[kind])
         for mode, actual in (("reverse", reverse), ("forward", float(forward))):

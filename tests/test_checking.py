@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
 import staticgrad as sg
+from staticgrad import checking
 
 RNG = np.random.default_rng(0)
 
@@ -49,6 +51,19 @@ def test_a_wrong_derivative_is_named_with_its_numbers(order: int) -> None:
     expected, actual = (float(re.search(rf"{word} +(\S+)", text)[1]) for word in ("expected", "actual"))
     assert abs(expected - actual) > 0.01
     assert "test_checking.py" in text
+
+
+def test_cotangents_depend_on_the_results_as_of_a_loss_that_is_not_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    derive, found = checking.gradients, list[Any]()
+
+    def gradients(ys: Any, xs: Any, weights: Any, **options: Any) -> Any:
+        found.extend(derive(weights, xs))
+        return derive(ys, xs, weights, **options)
+
+    monkeypatch.setattr(checking, "gradients", gradients)
+    sg.check_gradients(sg.tanh, [np.array([0.5, 1.0])], order=1)
+    assert found
+    assert None not in found
 
 
 def test_what_cannot_be_checked_is_refused() -> None:

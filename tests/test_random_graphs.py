@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.random_graphs import RandomGraph, random_graph
+from support.random_graphs import RandomGraph, random_graph, random_twins
 from support.sampling import relative_error
 from support.selection import slow
 from support.targets import EVERY
@@ -148,3 +148,16 @@ def test_a_tape_equals_the_interpreter_and_accumulates(start: int, monkeypatch: 
         want = tape_results(case)
         monkeypatch.setenv("STATICGRAD_BACKEND", "compiled")
         agree(tape_results(case), want, f"seed {seed}")
+
+
+@pytest.mark.parametrize("start", [0, slow(8), slow(16), slow(24)])
+def test_derivatives_in_bodies_and_through_deriving_rules_equal_plain_ones(
+    start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most of them by the interpreter, as compiling takes nearly all the time."""
+    for seed in range(start * COUNT // 250, (start + 8) * COUNT // 250):
+        case = random_twins(seed)
+        monkeypatch.setenv("STATICGRAD_BACKEND", "reference" if seed % 8 else "compiled")
+        with np.errstate(all="ignore"), sg.Session(case.graph) as session:
+            plain, inside = session.run([case.plain, case.inside], case.feeds)
+        agree(inside, plain, f"seed {seed}")

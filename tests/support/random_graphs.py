@@ -5,7 +5,7 @@ Values stay of moderate size (what grows is squashed), so that two correct progr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -344,3 +344,79 @@ def random_graph(seed: int, *, ops: int = 14, advanced: bool = False, dtype: np.
         updates = bool(variables) and rng.random() < 0.7 and depends_on_any(loss, variables)
         train = sg.optim.SGD(lr=0.1, momentum=0.9).minimize(loss, variables) if updates else None
     return RandomGraph(graph, feeds, [*chosen, loss], loss, leaves, train, maker.pool)
+
+
+# -- derivatives in bodies and rules ------------------------------------------------------------------------------
+
+
+@dataclass
+class Twins:
+    """Derivatives declared plainly, and the same ones declared inside bodies or through rules that derive."""
+
+    graph: Graph
+    feeds: dict[Tensor, Array]
+    plain: list[Tensor]
+    inside: list[Tensor]
+
+
+def random_twins(seed: int, *, ops: int = 6) -> Twins:
+    """A derivative of about ``ops`` random ops by one of their leaves, declared twice: plainly, and in up to three
+    nested bodies, maybe through a custom gradient whose rule calls ``sg.gradients``; and derivatives of both again."""
+    maker = Maker(seed)
+    graph = Graph()
+    with graph:
+        leaves, feeds = maker.leaves(maker.number(1, 4), sg.float64)
+        maker.grow(maker.number(1, ops + 1), advanced=True)
+        x = leaves[maker.number(len(leaves))]
+        made = [y for y in maker.pool[len(leaves) :] if any(g is not None for g in sg.gradients(y, [x]))] or [x]
+        y, kind = made[maker.number(len(made))], maker.number(3)
+        own = _deriving if maker.number(2) else _linked
+        nested = [maker.number(6) for _ in range(maker.number(1, 4))]
+        plain = _derived(kind, y, x, _linked)
+        inside = _nested(nested, lambda: _derived(kind, y, x, own), plain)
+        results = []
+        for z in (plain, inside):
+            loss = sg.sum(sg.sin(z))
+            slope = sg.gradients(loss, x, unconnected_gradients="zero")[0]
+            results.append([z, slope, *sg.jvp(loss, x, np.ones(x.shape))])
+    return Twins(graph, feeds, *results)
+
+
+def _linked(a: Tensor, b: Tensor) -> Tensor:
+    return sg.tanh(a) * sg.cos(b) + a * 0.3
+
+
+@sg.custom_gradient
+def _deriving(a: Tensor, b: Tensor) -> Any:
+    """The same function with a rule that derives it anew, from the weighted sum of its results."""
+    return _linked(a, b), lambda ct: sg.gradients(sg.sum(_linked(a, b) * ct), [a, b])
+
+
+def _derived(kind: int, y: Tensor, x: Tensor, link: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """A gradient, a tangent or the product of a Hessian and a vector; part of what is derived is declared here."""
+    z = link(y, sg.sin(y))  # of operands that depend on each other
+    loss = sg.sum(sg.sin(z)) + sg.sum(x * x) * sg.mean(z)
+    if kind == 0:
+        return sg.jvp(z * sg.sum(x), x, np.ones(x.shape))[0]
+    (slope,) = sg.gradients(loss, x)
+    return slope if kind == 1 else sg.jvp(slope, x, np.full(x.shape, 0.5))[0]
+
+
+def _nested(kinds: Sequence[int], make: Callable[[], Tensor], like: Tensor) -> Tensor:
+    """The value of ``make``, called inside bodies of these kinds, the first one outermost."""
+    if not kinds:
+        return make()
+    zeros, parts = sg.zeros(like.shape, dtype=sg.float64), sg.constant(np.array([0.25, 0.75]))
+
+    def value() -> Tensor:
+        return _nested(kinds[1:], make, like)
+
+    bodies: list[Callable[[], Tensor]] = [
+        lambda: sg.scan(lambda c, part: (c + value() * part, None), zeros, parts)[0],
+        lambda: sg.sum(sg.map(lambda part: value() * part, parts), axis=0),
+        lambda: sg.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + value() / 2), (0, zeros), max_steps=3)[1],
+        lambda: sg.cond(sg.sum(parts) > 0.5, value, lambda: zeros),
+        lambda: sg.sum(sg.vmap(lambda part: value() * part)(parts), axis=0),
+        lambda: sg.checkpoint(lambda part: value() * part, sg.sum(parts)),
+    ]
+    return bodies[kinds[0]]()
