@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import staticgrad as sg
-from staticgrad.compiler.emit.convolution.kernel import emit_convolution, is_shared, scratch_bytes
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
@@ -237,14 +237,14 @@ class Kernel:
             layer.out, layer.out, pair, (layer.padding,) * 2, (1, 1), layer.groups, strides(x), strides(w), strides(y),
         )  # fmt: skip
         target = current_target()
-        shared = is_shared(kernel, target)
-        module = Module(target)
-        emit_convolution(module, kernel, "kernel", None, shared)
+        module, planned = Module(target), plan_kernel(kernel, target)
+        shared = planned.is_shared
+        name = emit_kernel(module, planned, "kernel")
         f = module.function("run", ["ptr"] * (4 + shared), internal=False)
-        f.call("kernel", "void", *f.params)
+        f.call(name, "void", *f.params)
         f.finish()
         self.native = NativeModule(module.text(), target)
-        self.memory = np.zeros(scratch_bytes(kernel, target, threads) + 64, np.uint8)
+        self.memory = np.zeros(planned.scratch_bytes(threads) + 64, np.uint8)
         pointers = [a.ctypes.data for a in (*operands, result)]
         pointers += [-(-self.memory.ctypes.data // 64) * 64, *[pool_address(threads)] * shared]
         function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(pointers))(self.native.address("run"))

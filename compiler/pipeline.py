@@ -7,6 +7,7 @@
     inline       steps           -> fewer steps, fewer buffers   (steps/inline.py)
     split        steps           -> some in parts for threads    (steps/split.py)
     prepare      steps           -> those that can be kept apart (steps/prepare.py)
+    plan kernels kernels         -> how each is run              (emit/families.py)
     schedule     steps           -> steps in order               (steps/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
@@ -24,8 +25,7 @@ from dataclasses import replace
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_flows
-from staticgrad.compiler.emit.entry import add_scratch, emit_entry, raw_strides
-from staticgrad.compiler.emit.nest.facts import node_cost
+from staticgrad.compiler.emit.entry import emit_entry, plan_kernels
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Plan, plan_memory, use_up
@@ -102,16 +102,15 @@ def _may_prepare(options: Options, held: Sequence[Held]) -> bool:
 
 def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step]]:
     """The slots of a region and its steps, not yet in order."""
-    strides = functools.partial(raw_strides, target=options.target)
     part = functools.cache(functools.partial(_part, options))
-    lowered = lower(region, strides, part, node_cost, fusion="fuse" not in options.disabled)
+    lowered = lower(region, options.target, part, fusion="fuse" not in options.disabled)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
     return lowered.slots, split_reductions(inlined, options.target)
 
 
 def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = ()) -> list[Step]:
-    """The steps with their scratch memory, in the order in which they run. ``others`` touch the same buffers."""
-    add_scratch(steps, options.target, options.workers)
+    """The steps with their kernels planned, in the order in which they run. ``others`` touch the same buffers."""
+    plan_kernels(steps, options.target, options.workers)
     order = schedule(steps, greedy="schedule" not in options.disabled)
     return order if "scalarize" in options.disabled else scalarize(order, options.target, others)
 

@@ -41,6 +41,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("graph to steps", ("staticgrad.compiler.lowering",)),
     ("lifetimes and placement", ("staticgrad.compiler.memory",)),
     ("kernels to LLVM IR", ("staticgrad.compiler.emit",)),
+    ("graph to steps", ("staticgrad.compiler.lowering",)),
     ("steps to steps", ("staticgrad.compiler.steps",)),
     ("compiler driver", ("staticgrad.compiler",)),
     ("runtime", ("staticgrad.runtime",)),

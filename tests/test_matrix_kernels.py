@@ -23,6 +23,7 @@ from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution import planar, products
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target, named
@@ -623,25 +624,13 @@ GROUPS: dict[str, Callable[[], list[Case]]] = {
 # -- one module a target ----------------------------------------------------------------------------------------
 
 
-def raw_strides(kernel: Contraction | Convolution, on: Target) -> tuple[int, ...]:
-    if isinstance(kernel, Contraction):
-        return contraction_plan.raw_strides(kernel, on)
-    return convolution.raw_strides(kernel, on)
-
-
-def scratch_bytes(kernel: Contraction | Convolution, on: Target, workers: int = 1) -> int:
-    if isinstance(kernel, Contraction):
-        return contraction_plan.scratch_bytes(kernel, on, workers)
-    return convolution.scratch_bytes(kernel, on, workers)
-
-
 def emit_epilogue(module: Module, case: Case, name: str) -> str:
     """``out[i…] = raw[i…] + raw[i…] + bias[i0]`` over ranges, with out in C order."""
     shape, element = case.expected.shape, memory_type(case.kernel.dtype)
     f = module.function(name, ["ptr"] * 3 + ["i64"] * (2 * len(shape)))
     raw, bias, out = f.params[:3]
     bounds = f.params[3:]
-    strides = raw_strides(case.kernel, module.target)
+    strides = plan_kernel(case.kernel, module.target).raw_strides
     packed = [int(np.prod(shape[d + 1 :])) for d in range(len(shape))]
     add = "fadd" if case.kernel.dtype.kind == "f" else "add"
 
@@ -669,10 +658,8 @@ def emit_case(module: Module, case: Case, number: int) -> None:
     kernel, epilogue = case.kernel, None
     if case.has_epilogue:
         epilogue = emit_epilogue(module, case, f"epilogue{number}")
-    if isinstance(kernel, Contraction):
-        contraction.emit_contraction(module, kernel, f"kernel{number}", epilogue)
-    else:
-        convolution.emit_convolution(module, kernel, f"kernel{number}", epilogue)
+    emit = contraction.emit_contraction if isinstance(kernel, Contraction) else convolution.emit_convolution
+    emit(module, replace(plan_kernel(kernel, module.target), is_shared=False), f"kernel{number}", epilogue)
     pointers = 2 + kernel.store_raw + (2 if epilogue else 0) + 1
     f = module.function(f"run{number}", ["ptr"] * pointers, internal=False)
     f.call(f"kernel{number}", "void", *f.params)
@@ -689,7 +676,7 @@ def compiled(cases: list[Case], target: Target) -> NativeModule:
 
 def run_case(native: NativeModule, case: Case, number: int) -> np.ndarray:
     """Call the kernel; returns the epilogue's output where there is one, else the result."""
-    size = scratch_bytes(case.kernel, native.target)
+    size = plan_kernel(case.kernel, native.target).scratch_bytes(1)
     assert size % 64 == 0
     memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
     scratch = -(-memory.ctypes.data // 64) * 64
@@ -729,20 +716,17 @@ def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolu
     target = current_target()
     module, pools = Module(target), []
     for number, kernel in enumerate(kernels):
-        if isinstance(kernel, Contraction):
-            pools.append(contraction_plan.is_shared(kernel, target))
-            contraction.emit_contraction(module, kernel, f"kernel{number}", None, pools[-1])
-        else:
-            pools.append(convolution.is_shared(kernel, target))
-            convolution.emit_convolution(module, kernel, f"kernel{number}", None, pools[-1])
+        planned = plan_kernel(kernel, target)
+        pools.append(planned.is_shared)
+        name = emit_kernel(module, planned, f"kernel{number}")
         f = module.function(f"run{number}", ["ptr"] * (4 + pools[-1]), internal=False)
-        f.call(f"kernel{number}", "void", *f.params)
+        f.call(name, "void", *f.params)
         f.finish()
     native = NativeModule(module.text(), target)
     for number, (case, kernel, shared) in enumerate(zip(cases, kernels, pools, strict=True)):
         found = []
         for threads in (1, 2, 3):
-            size = scratch_bytes(kernel, target, threads)
+            size = plan_kernel(kernel, target).scratch_bytes(threads)
             memory = np.full(size + 64 + GUARD, 0xFF, np.uint8)
             scratch = -(-memory.ctypes.data // 64) * 64
             case.result.fill(99)
@@ -816,7 +800,7 @@ def test_products_by_threads_have_the_same_bits_for_any_number(blocks: str) -> N
     cases = [contraction_case(m, n, k, layouts=layouts, batch=batch) for m, n, k, batch in sizes
              for layouts in ("nnn", "ntn", "ttn", "nnt")]  # fmt: skip
     kernels = [cast(Contraction, case.kernel) for case in cases]
-    assert all(contraction_plan.is_shared(kernel, target) for kernel in kernels)
+    assert all(plan_kernel(kernel, target).is_shared for kernel in kernels)
     check_threads(cases, kernels, atol=1e-3)
 
 
@@ -836,7 +820,7 @@ def test_large_products_pack_on_the_stack() -> None:
         a, b = ((n, 1) if way == "n" else (1, n) for way in layouts)
         kernel = Contraction(F32, (), n, n, n, a, b, (n, 1))
         for name in ("avx512", "avx2"):
-            assert contraction_plan.scratch_bytes(kernel, TARGETS[name], 2) == 0
+            assert plan_kernel(kernel, TARGETS[name]).scratch_bytes(2) == 0
 
 
 @pytest.mark.parametrize("name", HERE)
@@ -848,7 +832,7 @@ def test_an_infinite_pixel_is_only_in_the_weights_of_taps_that_meet_it(name: str
     module = Module(TARGETS[name])
     emit_case(module, case, 0)
     pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data]
-    memory = np.zeros(scratch_bytes(case.kernel, module.target) + 64, np.uint8)
+    memory = np.zeros(plan_kernel(case.kernel, module.target).scratch_bytes(1) + 64, np.uint8)
     native = NativeModule(module.text(), module.target)
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(native.address("run0"))
     run(*pointers, -(-memory.ctypes.data // 64) * 64)
@@ -968,7 +952,7 @@ def test_a_strided_operand_is_packed_once() -> None:
 
 def test_small_products_need_no_scratch() -> None:
     kernel = contraction_case(32, 32, 64).kernel
-    assert scratch_bytes(kernel, TARGETS["avx512"]) == 0
+    assert plan_kernel(kernel, TARGETS["avx512"]).scratch_bytes(1) == 0
 
 
 @pytest.mark.parametrize("name", ["avx512", "avx2"])
@@ -984,7 +968,7 @@ def test_few_rows_do_not_pack_a_transposed_matrix() -> None:
     """Packing it costs more than the product: x @ w.T for a small batch, the linear layer of many models."""
     kernel = contraction_case(16, 512, 512, layouts="ntn").kernel
     for target in TARGETS.values():
-        assert scratch_bytes(kernel, target) < 512 * 512 * 4 / 4
+        assert plan_kernel(kernel, target).scratch_bytes(1) < 512 * 512 * 4 / 4
 
 
 def test_a_matrix_that_low_tiles_read_often_is_packed() -> None:

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, check, normal, op
 
+from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest.facts import dtype_of, simplify
 from staticgrad.compiler.emit.nest.indices import narrowed
-from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function, scratch_bytes
+from staticgrad.compiler.emit.nest.kernel import emit_nest, nest_function
 from staticgrad.compiler.emit.nest.plan import plan_nest, spans_of
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import AVX2, AVX512, GENERIC, Target
@@ -705,8 +706,8 @@ def test_a_value_stored_anyway_is_not_kept_in_scratch() -> None:
         Store(Access(2, 0, (50, 1)), 4),
     )
     nest = Nest((3,), (50,), (F32,) * 3, body)
-    assert scratch_bytes(nest, GENERIC) == 0
-    assert scratch_bytes(softmax(3, 50), GENERIC) == 256
+    assert plan_kernel(nest, GENERIC).scratch_bytes(1) == 0
+    assert plan_kernel(softmax(3, 50), GENERIC).scratch_bytes(1) == 256
     check([nest], [[normal(150), np.zeros(150, F32), np.zeros(150, F32)]], rtol=3e-6)
 
 

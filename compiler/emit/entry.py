@@ -18,23 +18,15 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.contraction import kernel as contraction
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
-from staticgrad.compiler.emit.convolution import kernel as convolution
+from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
-from staticgrad.compiler.emit.nest import kernel as nests
-from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.polls import POLL_SECONDS, commit, end_if_interrupted
-from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, Prepared, Slot
 from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
-from staticgrad.compiler.steps.step import Kernel, Memory, Operand, Step, Temp
+from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
@@ -54,84 +46,15 @@ class Entry:
     polls: bool  # it looks whether it shall end
 
 
-def raw_strides(kernel: Contraction | Convolution, target: Target) -> tuple[int, ...]:
-    """Where a matrix kernel keeps a result that only its epilogue reads."""
-    if isinstance(kernel, Contraction):
-        return contraction_plan.raw_strides(kernel, target)
-    return convolution.raw_strides(kernel, target)
-
-
-def packed_bytes(kernel: Contraction | Convolution, target: Target, number: int) -> int:
-    """How many bytes operand ``number`` of a matrix kernel has packed; 0 where it had better be given as it is."""
-    if isinstance(kernel, Contraction):
-        return contraction_plan.packed_bytes(kernel, target, number)
-    return convolution.packed_bytes(kernel, target, number)
-
-
-def is_shared(kernel: Kernel, target: Target) -> bool:
-    """Whether a kernel is handed the pool: it takes long, and pieces of it may run at once."""
-    if isinstance(kernel, Packing):
-        return False
-    if isinstance(kernel, Nest):
-        return nests.is_shared(kernel, target)
-    if isinstance(kernel, Batch):
-        return routines.is_shared(kernel, target)
-    if not is_all_divisible(kernel.epilogue):
-        return False
-    if isinstance(kernel, Contraction):
-        return contraction_plan.is_shared(kernel, target)
-    return convolution.is_shared(kernel, target)
-
-
-def scratch_bytes(kernel: Kernel, target: Target, workers: int) -> int:
-    """Memory that a kernel needs while so many workers run it."""
-    if isinstance(kernel, Packing):
-        return 0
-    if not is_shared(kernel, target):
-        workers = 1
-    if isinstance(kernel, Nest):
-        return nests.scratch_bytes(kernel, target, workers)
-    if isinstance(kernel, Batch):
-        return routines.scratch_bytes(kernel, target, workers)
-    if isinstance(kernel, Contraction):
-        return contraction_plan.scratch_bytes(kernel, target, workers)
-    return convolution.scratch_bytes(kernel, target, workers)
-
-
-@phase("scratch")
-def add_scratch(steps: Sequence[Step], target: Target, workers: int) -> None:
-    """Give each step the buffer that its kernel needs beside its operands."""
+@phase("plan kernels")
+def plan_kernels(steps: Sequence[Step], target: Target, workers: int) -> None:
+    """Decide how each kernel is run, and give its step the buffer that it needs beside its operands."""
     for step in steps:
-        nbytes = scratch_bytes(step.kernel, target, workers) if step.kernel is not None else 0
-        if nbytes:
-            step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
-
-
-def kernel_function(module: Module, kernel: Kernel, name: str, shared: bool) -> str:
-    """The name of the function that runs ``kernel``, emitted when first asked for. If ``shared`` it takes the pool."""
-    if isinstance(kernel, Nest):
-        return nests.nest_function(module, kernel, form="shared" if shared else "whole")
-    known = module.shared(kernel)
-    if known is not None:
-        return known
-    if isinstance(kernel, Batch):
-        unique = module.unique(name)
-        routines.emit_batch(module, kernel, unique, shared)
-        return module.share(kernel, unique)
-    if isinstance(kernel, Packing):
-        unique = module.unique(name)
-        if isinstance(kernel.of, Contraction):
-            contraction.emit_packing(module, kernel.of, unique)
-        else:
-            convolution.emit_packing(module, kernel.of, unique)
-        return module.share(kernel, unique)
-    epilogue = nests.nest_function(module, kernel.epilogue, ranged=True) if kernel.epilogue is not None else None
-    unique = module.unique(name)
-    if isinstance(kernel, Contraction):
-        contraction.emit_contraction(module, kernel, unique, epilogue, shared)
-    else:
-        convolution.emit_convolution(module, kernel, unique, epilogue, shared)
-    return module.share(kernel, unique)
+        if step.kernel is not None:
+            step.planned = planned = plan_kernel(step.kernel, target)
+            nbytes = planned.scratch_bytes(workers)
+            if nbytes:
+                step.scratch = Temp(f"{step.name}.scratch", nbytes, "scratch of one kernel", step.source)
 
 
 class _Main:
@@ -281,15 +204,15 @@ class _Main:
         asks = self._unseen >= POLL_SECONDS
         if asks:
             self._unseen = 0.0
-        is_told = step.callback is not None or (step.kernel is not None and is_shared(step.kernel, self.module.target))
+        is_told = step.callback is not None or (step.planned is not None and step.planned.is_shared)
         if asks or is_told:
             end_if_interrupted(self.f, asks=asks)
 
     def _step(self, step: Step, polls: bool) -> None:
-        if step.kernel is not None:
-            shared = is_shared(step.kernel, self.module.target)
+        if step.planned is not None:
+            shared = step.planned.is_shared
             self.shares |= shared
-            name = kernel_function(self.module, step.kernel, f"{step.family}_{step.name}", shared)
+            name = emit_kernel(self.module, step.planned, f"{step.family}_{step.name}")
             pointers = [self._address(o.memory, o.offset) for o in step.operands]
             scratch = self._address(step.scratch) if step.scratch is not None else Value("null", "ptr")
             self.f.call(name, "void", *pointers, scratch, *self.f.params[2:] * shared)

@@ -428,6 +428,12 @@ class Tiling:
         return self.vectors * self.lanes
 
     @property
+    def text(self) -> str:
+        """The size of a tile and of what is cut in tiles."""
+        prefetches = ", B prefetched" * self.far + ", A prefetched" * self.far_a
+        return f"tiles {self.rows}x{self.width} of {self.m}x{self.n}{prefetches}"
+
+    @property
     def edge(self) -> bool:
         """Some vector is not whole."""
         return self.last_lanes != self.lanes

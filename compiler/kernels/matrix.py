@@ -15,6 +15,7 @@ Emitters pack one operand into the order in which tiles read it. Where that oper
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,6 +52,24 @@ class Contraction:
         """Whether the result has no elements."""
         return 0 in (self.m, self.n, *self.batch)
 
+    @property
+    def family(self) -> str:
+        return "contraction"
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, without the epilogue's."""
+        return 2 * math.prod(self.batch) * self.m * self.n * self.k
+
+    @property
+    def text(self) -> str:
+        """Sizes and strides, then the epilogue."""
+        product = (
+            f"contraction {self.dtype.name} batch {self.batch} {self.m}x{self.k} · {self.k}x{self.n},"
+            f" strides {self.a_strides} {self.b_strides} -> {self.c_strides}"
+        )
+        return product + _epilogue(self.epilogue, self.store_raw)
+
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
@@ -82,6 +101,45 @@ class Convolution:
     store_raw: bool = True
     packed: int | None = None
 
+    @property
+    def result_sizes(self) -> tuple[int, int, int, int]:
+        """The sizes of the result's four indices."""
+        if self.direction == "forward":
+            return self.batch, self.filters, self.out_height, self.out_width
+        if self.direction == "input_grad":
+            return self.batch, self.channels, self.height, self.width
+        return self.filters, self.channels // self.groups, *self.kernel
+
+    @property
+    def result_strides(self) -> tuple[int, int, int, int]:
+        """The strides of the result's four indices, where it is stored."""
+        return {"forward": self.y_strides, "input_grad": self.x_strides, "weight_grad": self.w_strides}[self.direction]
+
+    @property
+    def is_empty(self) -> bool:
+        """The result has no elements."""
+        return 0 in self.result_sizes
+
+    @property
+    def family(self) -> str:
+        return "convolution"
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions, without the epilogue's, those of padding too."""
+        taps = self.kernel[0] * self.kernel[1] * self.channels // self.groups
+        return 2 * self.batch * self.filters * self.out_height * self.out_width * taps
+
+    @property
+    def text(self) -> str:
+        """Sizes, then the epilogue."""
+        product = (
+            f"convolution {self.direction} {self.dtype.name} x({self.batch}, {self.channels}, {self.height},"
+            f" {self.width}) w{self.kernel} y({self.batch}, {self.filters}, {self.out_height},"
+            f" {self.out_width}) stride {self.stride} padding {self.padding} groups {self.groups}"
+        )
+        return product + _epilogue(self.epilogue, self.store_raw)
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -93,3 +151,13 @@ class Packing:
     @property
     def dtype(self) -> np.dtype:
         return self.of.dtype
+
+    @property
+    def text(self) -> str:
+        return f"pack for {self.of.text}"
+
+
+def _epilogue(nest: Nest | None, store_raw: bool) -> str:
+    if nest is None:
+        return ""
+    return "\nepilogue" + ("" if store_raw else " (the product itself is not stored)") + f"\n{nest.text}"

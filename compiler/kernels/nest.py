@@ -117,3 +117,35 @@ class Nest:
     @property
     def dims(self) -> tuple[int, ...]:
         return self.outer + self.inner
+
+    @property
+    def text(self) -> str:
+        """The loops, then the instructions by number."""
+        lines = [f"for {self.outer} × {self.inner}"]
+        return "\n".join([*lines, *(f"  v{number} = {_instruction(instr)}" for number, instr in enumerate(self.body))])
+
+
+def _instruction(instr: Instr) -> str:
+    match instr:
+        case Constant():
+            return f"constant {instr.value} : {instr.dtype.name}"
+        case Iota():
+            return f"index of dim {instr.dim}"
+        case Load():
+            return f"load {_access(instr.access)}{_guard(instr.guard)} : {instr.dtype.name}"
+        case Compute():
+            return f"{instr.op}({', '.join(f'v{a}' for a in instr.args)}) : {instr.dtype.name}"
+        case Reduce():
+            return f"reduce {instr.kind} v{instr.arg} : {instr.dtype.name}"
+        case Store():
+            verb = "add" if instr.mode == "add" else "store"
+            return f"{verb} v{instr.value} to {_access(instr.access)}{_guard(instr.guard)}"
+
+
+def _access(access: Access) -> str:
+    terms = "".join(f" + v{value}*{stride}" for value, stride in access.terms)
+    return f"arg{access.arg}[{access.offset} + {access.strides}{terms}]"
+
+
+def _guard(guard: int | None) -> str:
+    return "" if guard is None else f" where v{guard}"

@@ -271,6 +271,10 @@ class Batch:
         """Whether there is nothing to write."""
         return self.count == 0 or not any(block.elements for block in self.routine.blocks)
 
+    @property
+    def text(self) -> str:
+        return f"{self.count} × {self.routine.text}"
+
 
 def _cumulation(node: Node, wanted: Sequence[bool]) -> Batch:
     kinds: dict[str, Cumulated] = {

@@ -1,6 +1,6 @@
 """Fuse: which nodes share a kernel.
 
-Comes in: a region of primitives, and about how many instructions a node takes. Goes out: groups in topological order,
+Comes in: a region of primitives. Goes out: groups in topological order,
 each of which becomes one kernel (or, for writes, the fill before it). A nest group has a *domain*, the shape over which
 it loops, and the axes it reduces; a member is an element value (of the domain's shape) or a row value (reduced axes of
 size 1). Groups grow greedily: a node joins its operands' group if its shape fits, no cycle arises (``order``) and the
@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.regions.families import FILLED, MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
@@ -30,7 +31,6 @@ from staticgrad.phases import phase
 from staticgrad.types import sizes
 
 Kind = Literal["nest", "matrix", "write", "effect"]
-CostOf = Callable[[Node], int]
 
 # Instructions of one body. Values that are used far from where they are made leave the registers anyway, and short
 # bodies are sooner equal to others, which saves the code generator work. So where what passes between two kernels stays
@@ -82,13 +82,17 @@ def is_soft(node: Node, x: Tensor) -> bool:
     return is_nest(x.op)
 
 
-def new_group(node: Node, cost_of: CostOf) -> Group:
+def new_group(node: Node) -> Group:
     """A group of one node."""
     if is_nest(node):
         reduces = node.op.name in REDUCTIONS
         shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
         return Group(
-            nodes=[node], domain=shape, axes=node.attrs.axes if reduces else None, cost=cost_of(node), last=node.serial
+            nodes=[node],
+            domain=shape,
+            axes=node.attrs.axes if reduces else None,
+            cost=node_cost(node),
+            last=node.serial,
         )
     kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
     return Group(kind=kind, anchor=node, last=node.serial)
@@ -101,16 +105,15 @@ def _largest(domain: tuple[int, ...]) -> int:
 class Fuser:
     """The greedy grouping; ``groups()`` is its result."""
 
-    def __init__(self, region: Region, cost_of: CostOf) -> None:
+    def __init__(self, region: Region) -> None:
         self.region = region
-        self.cost_of = cost_of
         self.users = users_of(region)
         self.group_of: dict[Node, Group] = {}
         self.order = Order()
 
     def run(self) -> list[Group]:
         for node, target in self._nodes():
-            group = new_group(node, self.cost_of)
+            group = new_group(node)
             group.product = self._product(node)
             before = self._dependencies(node)
             if target is not None:
@@ -265,12 +268,12 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
 
 
 @phase("fuse")
-def fuse(region: Region, cost_of: CostOf, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:
+def fuse(region: Region, *, enabled: bool = True) -> tuple[list[Group], dict[Node, Group]]:
     """The groups of a region. With ``enabled=False`` every node has a kernel of its own."""
-    fuser = Fuser(region, cost_of)
+    fuser = Fuser(region)
     if enabled:
         return fuser.run(), fuser.group_of
     for node in region.graph.nodes:
         if node.op.name not in SOURCES and node.op.name not in VIEWS:
-            fuser.group_of[node] = new_group(node, cost_of)
+            fuser.group_of[node] = new_group(node)
     return fuser.groups(), fuser.group_of

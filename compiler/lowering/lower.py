@@ -15,12 +15,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from staticgrad.compiler.emit.families import plan_kernel
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
 from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
-from staticgrad.compiler.lowering.fuse import CostOf, Group, escaping, fuse
+from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot
 from staticgrad.compiler.regions.families import STORED, WRITES, users_of
@@ -36,7 +38,6 @@ from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.phases import phase
 from staticgrad.types import bool_, int64, sizes
 
-RawStrides = Callable[["Contraction | Convolution"], tuple[int, ...]]  # where a kernel keeps a result it hands on
 # Makes a function of its own of a body whose feeds from a number on, if one is given, are the same in many turns.
 LowerPart = Callable[[Region, int | None], Part]
 ENOUGH_TURNS = 8  # of a loop: what is saved in them is a multiple of what packing an operand costs
@@ -62,7 +63,7 @@ class Lowering:
     """One attempt to lower a region, with a set of deferred writes."""
 
     region: Region
-    raw_strides: RawStrides
+    target: Target
     part: LowerPart
     groups: list[Group]
     group_of: dict[Node, Group]
@@ -158,7 +159,9 @@ class Lowering:
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
-            strides = self.places.strides_of(result) if needed else self.raw_strides(replace(kernel, store_raw=False))
+            strides = self.places.strides_of(result)
+            if not needed:
+                strides = plan_kernel(replace(kernel, store_raw=False), self.target).raw_strides
             raw = Raw(result, strides, tuple(operand.memory for operand in operands))
             builder = NestBuilder(self.places, group.domain, raw=raw)
             self._fill_builder(group, builder)
@@ -174,11 +177,10 @@ class Lowering:
             reads.extend(builder.loaded())
             writes.extend(builder.stored)
             adds.extend(builder.added)
-        family = "contraction" if isinstance(kernel, Contraction) else "convolution"
         step = Step(
-            _name([node, *group.nodes]), family, kernel, tuple(operands), tuple(dict.fromkeys(reads)),
+            _name([node, *group.nodes]), kernel.family, kernel, tuple(operands), tuple(dict.fromkeys(reads)),
             tuple(dict.fromkeys(writes)), tuple(dict.fromkeys(adds)), source=node.source,
-            serial=group.last, flops=_matrix_flops(kernel),
+            serial=group.last, flops=kernel.flops,
         )  # fmt: skip
         self._append(step, group.members)
 
@@ -454,26 +456,19 @@ def _nbytes(x: Tensor) -> int:
     return math.prod(sizes(x.shape)) * x.dtype.itemsize
 
 
-def _matrix_flops(kernel: Contraction | Convolution) -> int:
-    if isinstance(kernel, Contraction):
-        return 2 * math.prod(kernel.batch) * kernel.m * kernel.n * kernel.k
-    taps = kernel.kernel[0] * kernel.kernel[1] * kernel.channels // kernel.groups
-    return 2 * kernel.batch * kernel.filters * kernel.out_height * kernel.out_width * taps
-
-
 def _state_key(node: Node) -> tuple[str, str]:
     return node.op.name, node.attrs.key
 
 
 @phase("lower")
-def lower(region: Region, raw_strides: RawStrides, part: LowerPart, cost_of: CostOf, *, fusion: bool = True) -> Steps:
+def lower(region: Region, target: Target, part: LowerPart, *, fusion: bool = True) -> Steps:
     """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
-    groups, group_of = fuse(region, cost_of, enabled=fusion)
+    groups, group_of = fuse(region, enabled=fusion)
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
-        lowering = Lowering(region, raw_strides, part, groups, group_of, deferred)
+        lowering = Lowering(region, target, part, groups, group_of, deferred)
         steps = lowering.run()
         clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:

@@ -15,10 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.emit.entry import packed_bytes, raw_strides
+from staticgrad.compiler.emit.families import packed_kernel, plan_kernel
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
@@ -76,19 +77,19 @@ def packed_apart(step: Step, target: Target, lasts: Callable[[Memory], bool]) ->
         return None
     bare = replace(step.kernel, epilogue=None)
     for number, operand in reversed(tuple(enumerate(step.operands[:2]))):
-        nbytes = packed_bytes(bare, target, number) if lasts(operand.memory) else 0
-        if nbytes:
-            return _packing_and_rest(step, bare, number, nbytes, target)
+        planned = packed_kernel(bare, target, number) if lasts(operand.memory) else None
+        if planned is not None:
+            return _packing_and_rest(step, bare, number, planned, target)
     return None
 
 
 def _packing_and_rest(
-    step: Step, bare: Contraction | Convolution, number: int, nbytes: int, target: Target
+    step: Step, bare: Contraction | Convolution, number: int, planned: PlannedKernel, target: Target
 ) -> list[Step]:
     assert isinstance(step.kernel, Contraction | Convolution)
     operand = step.operands[number]
     name = operand.memory.name if isinstance(operand.memory, StateSlot) else step.name
-    packed = Temp(f"{name}.packed", nbytes, REASON, step.source)
+    packed = Temp(f"{name}.packed", planned.packed_bytes, REASON, step.source)
     others = {o.memory for position, o in enumerate(step.operands) if position != number}
     kernel = Packing(replace(bare, packed=number))
     took("prepare: an operand packed apart")
@@ -106,8 +107,10 @@ def _moved(
     epilogue: Nest | None, kernel: Contraction | Convolution, other: Contraction | Convolution, target: Target
 ) -> Nest | None:
     """The epilogue of ``kernel`` as that of ``other``, which may hand on its raw result with other strides."""
-    before, after = raw_strides(kernel, target), raw_strides(other, target)
-    if epilogue is None or before == after:
+    if epilogue is None:
+        return None
+    before, after = plan_kernel(kernel, target).raw_strides, plan_kernel(other, target).raw_strides
+    if before == after:
         return epilogue
 
     def moved(instr: Instr) -> Instr:

@@ -20,7 +20,7 @@ from itertools import product
 
 import numpy as np
 
-from staticgrad.compiler.emit.entry import raw_strides
+from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.nest.facts import Facts, analyse, closure, cost_of, dtype_of
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
@@ -58,7 +58,7 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
 
     def close() -> None:
         if len(run) > 1:
-            joint = _joint(run, users)
+            joint = _joint(run, users, target)
             took("scalarize: small nests joined")
             took("scalarize: small products joined", any(isinstance(small.step.kernel, Contraction) for small in run))
             found.append(joint)
@@ -67,7 +67,7 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
             found.extend(small.step for small in run)
         run.clear()
 
-    candidates = [_candidate(step, target) for step in steps]
+    candidates = [_candidate(step) for step in steps]
     beside = [None, *candidates, None]
     for number, (step, candidate) in enumerate(zip(steps, candidates, strict=True)):
         alone = beside[number] is None and beside[number + 2] is None
@@ -91,13 +91,13 @@ def scalarize(steps: Sequence[Step], target: Target, others: Sequence[Step] = ()
 Parts = Sequence[tuple[Nest, Sequence[Operand]]]
 
 
-def _candidate(step: Step, target: Target) -> tuple[Parts, int] | None:
+def _candidate(step: Step) -> tuple[Parts, int] | None:
     """The nests that a step stands for and what they cost as they are, if their elements could be written down."""
     if isinstance(step.kernel, Nest):
         parts: Parts = [(step.kernel, step.operands)]
         cost = 0
     elif isinstance(step.kernel, Contraction) and _is_plain_product(step.kernel):
-        parts = _product(step, step.kernel, target)
+        parts = _product(step, step.kernel)
         cost = PRODUCT_COST
     else:
         return None
@@ -126,11 +126,12 @@ def _is_plain_product(kernel: Contraction) -> bool:
     return kernel.dtype.kind == "f" and kernel.packed is None and (kernel.store_raw or not kernel.batch)
 
 
-def _product(step: Step, kernel: Contraction, target: Target) -> Parts:
+def _product(step: Step, kernel: Contraction) -> Parts:
     """The nest that a contraction stands for, and that of its epilogue."""
     *_, m, n, k = dims = (*kernel.batch, kernel.m, kernel.n, kernel.k)
     batch = len(kernel.batch)
-    c_strides = raw_strides(kernel, target)
+    assert step.planned is not None
+    c_strides = step.planned.raw_strides
     a, b, *rest = step.operands
     if kernel.store_raw:
         c, *rest = rest
@@ -214,7 +215,7 @@ def _fits(run: Sequence[_Small], small: _Small) -> bool:
     )
 
 
-def _joint(run: Sequence[_Small], users: Counter[Memory]) -> Step:
+def _joint(run: Sequence[_Small], users: Counter[Memory], target: Target) -> Step:
     steps = [small.step for small in run]
     operands = list(dict.fromkeys(operand for small in run for operand in small.operands))
     own = Counter(memory for step in steps for memory in step.memories)
@@ -230,7 +231,11 @@ def _joint(run: Sequence[_Small], users: Counter[Memory]) -> Step:
         scratch=None,
         after=list(dict.fromkeys(other for step in steps for other in step.after)),
     )
-    return with_nest(joint, _written([(small.nest, small.operands) for small in run], operands, passing), operands)
+    nest = _written([(small.nest, small.operands) for small in run], operands, passing)
+    joint = with_nest(joint, nest, operands)
+    assert joint.kernel is not None
+    joint.planned = plan_kernel(joint.kernel, target)
+    return joint
 
 
 class _Registers(Body):

@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.compiler.kernels.planned import Kernel, PlannedKernel
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
@@ -56,9 +55,6 @@ def memory_bytes(memory: Memory) -> int:
             return 0
 
 
-Kernel = Nest | Contraction | Convolution | Packing | Batch
-
-
 @dataclass(frozen=True, slots=True)
 class Operand:
     """The place where a kernel's pointer argument points: ``offset`` bytes into a memory."""
@@ -82,6 +78,7 @@ class Step:
     check: Check | None = None
     callback: CallbackSlot | None = None
     loop: Loop | Branch | None = None
+    planned: PlannedKernel | None = None  # how the kernel is run, once that is decided
     scratch: Temp | None = None
     source: SourceLine | None = None
     serial: int = 0
@@ -158,6 +155,7 @@ def with_nest(step: Step, nest: Nest, operands: Sequence[Operand]) -> Step:
     return replace(
         step,
         kernel=kernel,
+        planned=None,
         operands=tuple(operands[arg] for arg in used),
         reads=tuple(m for m in mentioned if m in loaded),
         writes=tuple(m for m in step.writes if m in stored),

@@ -17,7 +17,8 @@ from typing import get_args
 import staticgrad.compiler
 from staticgrad.compiler import modes
 from staticgrad.compiler.emit import convolution
-from staticgrad.compiler.emit.contraction.plan import Plan as ProductPlan
+from staticgrad.compiler.emit.contraction.plan import ContractionPlan
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.nest.plan import NestPlan
 
 COMPILER = Path(staticgrad.compiler.__path__[0])
@@ -43,10 +44,10 @@ def _named(path: Path) -> Iterator[str]:
 
 def _plans() -> Iterator[type]:
     """The classes of what emitters hand to ``took_plan``."""
-    yield from (NestPlan, ProductPlan)
+    yield from (NestPlan, ContractionPlan)
     for _, name, _ in pkgutil.iter_modules(convolution.__path__, f"{convolution.__name__}."):
         for value in vars(importlib.import_module(name)).values():
-            if isinstance(value, type) and dataclasses.is_dataclass(value) and hasattr(value, "raw_strides"):
+            if isinstance(value, type) and dataclasses.is_dataclass(value) and issubclass(value, ConvolutionPlan):
                 yield value
 
 

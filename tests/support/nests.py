@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.llvm import Module
 from staticgrad.compiler.emit.native import NativeModule
-from staticgrad.compiler.emit.nest.kernel import nest_function, scratch_bytes
+from staticgrad.compiler.emit.nest.kernel import nest_function
 from staticgrad.compiler.emit.target import TARGETS, Target
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
 from staticgrad.optable import NO_ATTRIBUTES, OPS
@@ -144,7 +145,7 @@ class Compiled:
         """Run nest ``i`` on copies of ``arrays`` and return them."""
         nest, bounds = self.nests[i], self.ranges[i]
         memories = [Memory.of(a) for a in arrays]
-        scratch = Memory.of(np.full(scratch_bytes(nest, self.target), 0x77, np.uint8))
+        scratch = Memory.of(np.full(plan_kernel(nest, self.target).scratch_bytes(1), 0x77, np.uint8))
         pointers = [m.flat.ctypes.data for m in memories]
         if bounds is None:
             pointers.append(scratch.flat.ctypes.data)

@@ -1,8 +1,6 @@
-"""Contraction kernels: a ``Contraction`` comes in, a function of the module goes out.
+"""Contraction kernels: a planned ``Contraction`` comes in, a function of the module goes out.
 
-    void @name(ptr A, ptr B, [ptr C], ptr epilogue arguments…, ptr scratch, [ptr pool])
-
-C is passed where ``store_raw`` says so. What is done is ``plan``'s to say; here its loops are written, from the
+What is done is ``plan``'s to say, the parameters are ``emit/matrix.py``'s; here the loops are written, from the
 outermost: points of the batch, blocks of B (some columns, some of k: packed for each), groups of row panels, passes
 over the block's k (A is packed for each), column panels, row panels. The partial sums of a group stay in C (or scratch)
 until its last k; then the group calls the epilogue for its rows and the columns of the block.
@@ -19,8 +17,9 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
-from staticgrad.compiler.emit.contraction.plan import Plan, Share, a_batch, b_batch, plan_of
+from staticgrad.compiler.emit.contraction.plan import ContractionPlan, Share, a_batch, b_batch, plan_of
 from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
+from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -31,7 +30,6 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import (
-    NO_POOL,
     Part,
     Table,
     chunk_range,
@@ -41,29 +39,26 @@ from staticgrad.compiler.emit.parallel import (
     unravel,
 )
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.modes import took, took_plan
+from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.modes import took
 
 
-def emit_contraction(
-    module: Module, kernel: Contraction, name: str, epilogue: str | None, shared: bool = False
-) -> None:
-    """Add the function of ``kernel`` to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest. If
-    ``shared`` it takes a pool, else its chunks, where it has some, run one after the other."""
-    extra = len(kernel.epilogue.args) - 1 if kernel.epilogue is not None else 0
-    f = module.function(name, ["ptr"] * (2 + kernel.store_raw + extra + 1 + shared))
-    pointers, pool = (f.params[:-1], f.params[-1]) if shared else (f.params, NO_POOL)
-    if not kernel.is_empty:
-        plan = plan_of(kernel, module.target)
-        took_plan(plan)
-        took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
-        took("product: several blocks of terms", plan.block_depth < plan.k)
-        took("product: several passes over a block", plan.depth_block < plan.block_depth)
-        if plan.share is None:
-            b, own = _scratch(f, plan, pointers[-1])
-            _Emitter(f, plan, epilogue, pointers, b, own).emit()
-        else:
-            _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
-    f.finish()
+def emit_contraction(module: Module, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
+    """Add the function of a contraction to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
+    write_matrix_kernel(module, planned, name, epilogue, _write)
+
+
+def _write(f: Function, planned: PlannedKernel, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
+    plan = planned.plan
+    assert isinstance(plan, ContractionPlan)
+    took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
+    took("product: several blocks of terms", plan.block_depth < plan.k)
+    took("product: several passes over a block", plan.depth_block < plan.block_depth)
+    if plan.share is None:
+        b, own = _scratch(f, plan, pointers[-1])
+        _Emitter(f, plan, epilogue, pointers, b, own).emit()
+    else:
+        _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
 
 
 def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
@@ -85,7 +80,7 @@ class _Block:
     depth: Index
 
 
-def _pack(f: Function, plan: Plan, to: Value, b: Value, block: _Block, panels: tuple[Index, Index]) -> None:
+def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Block, panels: tuple[Index, Index]) -> None:
     """Pack some column panels of a block of B; ``to`` is where the block is."""
     tiling, element = plan.tiling, memory_type(plan.kernel.dtype)
     source = Matrix(f.offset(b, f.mul(block.start, plan.b[0]), element), *plan.b)
@@ -102,7 +97,7 @@ def _behind(f: Function, index: Index, first: Index) -> Index:
     return 0 if index is first else f.sub(index, first)
 
 
-def _scratch(f: Function, plan: Plan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
+def _scratch(f: Function, plan: ContractionPlan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
     """Where B is packed, and the scratch memory behind it, if no worker shares them."""
     nbytes = plan.b_bytes + plan.own_bytes
     if not plan.on_stack:
@@ -123,7 +118,13 @@ class _Emitter:
     """Writes the loops of one plan. B is packed at ``packed_b``; ``own`` is scratch memory of one worker."""
 
     def __init__(
-        self, f: Function, plan: Plan, epilogue: str | None, pointers: Sequence[Value], packed_b: Value, own: Value
+        self,
+        f: Function,
+        plan: ContractionPlan,
+        epilogue: str | None,
+        pointers: Sequence[Value],
+        packed_b: Value,
+        own: Value,
     ) -> None:
         kernel = plan.kernel
         self.f = f
@@ -323,7 +324,13 @@ class _Shared:
     """Writes the function that has chunks run, and the functions of the chunks."""
 
     def __init__(
-        self, f: Function, plan: Plan, share: Share, epilogue: str | None, pointers: Sequence[Value], pool: Value
+        self,
+        f: Function,
+        plan: ContractionPlan,
+        share: Share,
+        epilogue: str | None,
+        pointers: Sequence[Value],
+        pool: Value,
     ) -> None:
         self.f = f
         self.plan = plan

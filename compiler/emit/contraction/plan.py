@@ -1,5 +1,5 @@
 """The plan of a contraction: its loops, its scratch memory and how threads share it, made once from sizes, strides and
-the target. A ``Contraction`` comes in, a ``Plan`` goes out; the epilogue has no part in it.
+the target. A ``Contraction`` comes in, a ``ContractionPlan`` goes out; the epilogue has no part in it.
 
 1. *Orientation, tile, packing* are ``blocking``'s choice. If C is not contiguous in the orientation that is
    computed, a block is computed in scratch memory and copied out.
@@ -35,9 +35,11 @@ from staticgrad.compiler.emit.contraction.blocking import (
 )
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
 from staticgrad.compiler.emit.microkernel import FEW_REGISTERS, Layout, Tiling, aligned_bytes, round_up, tile_lanes
+from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
 from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Blocking, Target
 from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.kernels.planned import PlannedKernel
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
@@ -68,7 +70,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ContractionPlan:
     """What the emitter needs to know; sizes and strides are those of the orientation that is computed."""
 
     kernel: Contraction
@@ -137,42 +139,57 @@ class Plan:
         return self.b_bytes + self.own_bytes <= self.stack_bytes
 
     @property
+    def raw_strides(self) -> tuple[int, ...]:
+        """The strides (``*batch``, m, n) of the scratch block in which the epilogue finds the raw result."""
+        return (0,) * len(self.kernel.batch) + ((self.c[1], self.c[0]) if self.swapped else self.c)
+
+    @property
+    def text(self) -> str:
+        """Tiles, then what is packed, then passes and chunks."""
+        lines = [f"{'dot products' if self.dots else self.tiling.text}{' of the transpose' if self.swapped else ''}"]
+        if self.pack_b:
+            given = "given packed" if self.kernel.packed is not None else "packed"
+            lines.append(f"B {given}, {self.columns_per_block} panels of {self.block_depth} terms at a time")
+        if self.pack_a:
+            lines.append(f"A packed, {self.group_rows} rows at a time")
+        if self.depth_block < self.k:
+            lines.append(f"passes of {self.depth_block} terms of {self.k}")
+        if self.via_scratch:
+            lines.append("C by way of scratch memory")
+        if self.share is not None:
+            of = f"{self.share.points} points" if self.share.points else f"{self.group_rows} rows"
+            lines.append(f"chunks of {of}{f' by {self.share.strip} panels' if self.share.strip else ''}")
+        return "; ".join(lines)
+
+    @property
     def whole_b_bytes(self) -> int:
         """Of a B that is packed for all blocks of columns."""
         return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
 
 
-def raw_strides(kernel: Contraction, target: Target) -> tuple[int, ...]:
-    """The strides (``*batch``, m, n) at which the epilogue finds the raw result."""
-    if kernel.store_raw or kernel.is_empty:
-        return kernel.c_strides
-    plan = plan_of(kernel, target)
-    return (0,) * len(kernel.batch) + ((plan.c[1], plan.c[0]) if plan.swapped else plan.c)
-
-
-def scratch_bytes(kernel: Contraction, target: Target, workers: int = 1) -> int:
-    """The scratch memory that the kernel needs, run by so many workers, unless it is on the stack: a multiple of 64
-    bytes."""
+def planned(kernel: Contraction, target: Target) -> PlannedKernel:
+    """The kernel with its plan."""
     if kernel.is_empty:
-        return 0
+        return PlannedKernel(kernel, None, raw_strides=kernel.c_strides)
     plan = plan_of(kernel, target)
-    if plan.on_stack:
-        return 0
-    if plan.share is not None and not plan.share.points:
-        return plan.b_bytes + workers * plan.own_bytes
-    return (workers if plan.share is not None else 1) * (plan.b_bytes + plan.own_bytes)
+    by_pieces = plan.share is not None and not plan.share.points  # which share what is packed of B
+    scratch = 0 if plan.on_stack else plan.b_bytes + plan.own_bytes
+    common = plan.b_bytes if by_pieces and scratch else 0
+    return PlannedKernel(
+        kernel,
+        plan,
+        is_shared=plan.share is not None and is_all_divisible(kernel.epilogue),
+        shared_bytes=common,
+        worker_bytes=scratch - common,
+        raw_strides=kernel.c_strides if kernel.store_raw else plan.raw_strides,
+        packed_bytes=plan.whole_b_bytes if kernel.packed is not None else 0,
+    )
 
 
-def packed_bytes(kernel: Contraction, target: Target, number: int) -> int:
-    """How many bytes operand ``number`` has packed; 0 where the kernel had better not be given it packed."""
-    if kernel.is_empty or kernel.batch or not is_worth_packing(given_orientation(kernel), target, number):
-        return 0
-    return plan_of(replace(kernel, packed=number), target).whole_b_bytes
-
-
-def is_shared(kernel: Contraction, target: Target) -> bool:
-    """Whether the kernel is worth the threads of a pool."""
-    return not kernel.is_empty and plan_of(kernel, target).share is not None
+def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
+    """The kernel had better be given operand ``number`` packed, if that stays the same from call to call."""
+    plain = not kernel.is_empty and not kernel.batch
+    return plain and is_worth_packing(given_orientation(kernel), target, number)
 
 
 def _seconds(kernel: Contraction, target: Target) -> float:
@@ -184,13 +201,13 @@ def _seconds(kernel: Contraction, target: Target) -> float:
     return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / BYTES_PER_SECOND)
 
 
-def plan_of(kernel: Contraction, target: Target) -> Plan:
+def plan_of(kernel: Contraction, target: Target) -> ContractionPlan:
     """The plan of a kernel; the epilogue has no part in it."""
     return _make_plan(replace(kernel, epilogue=None), target)
 
 
 @functools.lru_cache(maxsize=4096)
-def _make_plan(kernel: Contraction, target: Target) -> Plan:
+def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     """Decide everything that depends on sizes, strides and the target alone."""
     given, row_block = given_orientation(kernel), target.sized(ROW_BLOCK)
     by_dots = kernel.packed is None and dots_swap(given, target) is not None
@@ -228,7 +245,7 @@ def _make_plan(kernel: Contraction, target: Target) -> Plan:
     tile_stride = (
         1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % target.sized(PAGE) == 0 else 0)
     )
-    plan = Plan(
+    plan = ContractionPlan(
         kernel=kernel,
         swapped=swapped,
         m=m,
@@ -348,7 +365,7 @@ def a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
     return (kernel.b_strides if swapped else kernel.a_strides)[:-2]
 
 
-def _with_scratch(plan: Plan) -> Plan:
+def _with_scratch(plan: ContractionPlan) -> ContractionPlan:
     """The plan with the sizes of its three scratch areas."""
     dtype, tiling, rows = plan.kernel.dtype, plan.tiling, plan.group_rows
     packs = plan.pack_b and plan.kernel.packed is None

@@ -196,6 +196,11 @@ class Depthwise(ByUnits):
     image_bytes: int
     own_bytes: int  # a copy of an image and a scratch block
 
+    @property
+    def text(self) -> str:
+        stored = "" if self.direct else "; rows of the result by way of scratch memory"
+        return f"channels as lanes: {len(self.phases)} phases{stored}; {self.units_text()}"
+
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
@@ -317,6 +322,10 @@ class DepthwiseWeights(ByUnits):
     x_bytes: int
     shared_bytes: int  # the weights of all chunks
     own_bytes: int  # copies of an image of x and of y
+
+    @property
+    def text(self) -> str:
+        return f"weights, channels as lanes; {self.units_text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result, ``[i][j][channel]``."""

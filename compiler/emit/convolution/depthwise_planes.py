@@ -263,6 +263,12 @@ class DepthwisePlanes(ByUnits):
     own_bytes: int
     shared_bytes: int = 0
 
+    @property
+    def text(self) -> str:
+        return (
+            f"planes: {self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles; {self.units_text('channels')}"
+        )
+
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
         return 0, self.block * self.columns, self.columns, 1
@@ -314,6 +320,11 @@ class DepthwisePlanesWeights(ByUnits):
     frame_bytes: int
     own_bytes: int
     shared_bytes: int
+
+    @property
+    def text(self) -> str:
+        blocks = f"{self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles"
+        return f"weights by planes: {blocks}; {self.units_text('channels')}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""

@@ -84,6 +84,16 @@ class Forward(ByUnits):
     strip_bytes: int
     own_bytes: int  # of the strip and the scratch block, and no less than of a buffer for packing
 
+    @property
+    def text(self) -> str:
+        tiles = " + ".join(phase.tiling.text for phase in self.packing.phases)
+        flat = ", rows as one run" if self.flat else ""
+        weights = "weights packed" if self.packs else "weights given packed"
+        stored = "" if self.direct else "; rows of the result by way of scratch memory"
+        return (
+            f"rows of pixels: {tiles}{flat}; {weights}, strips of {self.strip.rows} rows{stored}; {self.units_text()}"
+        )
+
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel

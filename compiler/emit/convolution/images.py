@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.parallel import Part, Table, chunk_range, divide, open_part, run_chunks
@@ -264,14 +265,12 @@ class Units:
         return number, (low, f.min(f.add(low, self.rows), self.total_rows))
 
 
-class ByUnits(abc.ABC):
+class ByUnits(ConvolutionPlan):
     """A plan that does its units one by one, in chunks where the kernel is worth it: what all units share is prepared
     first, then each chunk works in scratch memory of its worker, and the first thread completes the result."""
 
     __slots__ = ()
     units: Units
-    shared_bytes: int  # of scratch memory that all chunks use
-    own_bytes: int  # and that each worker has for itself
 
     @abc.abstractmethod
     def prepare(self, writer: Writer) -> None:
@@ -289,12 +288,15 @@ class ByUnits(abc.ABC):
         """Write what comes after them: nothing, unless a plan says otherwise."""
         return
 
+    def units_text(self, of: str = "rows") -> str:
+        """The units, what each has several of, and how many are a chunk."""
+        units = self.units
+        text = f"{units.count} units of {units.rows} {of}"
+        return text if units.share is None else f"{text}, {units.share} a chunk"
+
     @property
     def is_shared(self) -> bool:
         return self.units.share is not None
-
-    def scratch_bytes(self, workers: int) -> int:
-        return self.shared_bytes + (workers if self.is_shared else 1) * self.own_bytes
 
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
         if not self.is_shared:

@@ -93,6 +93,11 @@ class Planar(ByUnits):
         """Whether tiles are written where the result, or the epilogue, wants them."""
         return self.result[3] == 1
 
+    @property
+    def text(self) -> str:
+        copies = f", {self.copies} copies of each" if self.dealt else ""
+        return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units_text()}"
+
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result: in planes as the result would be, or channels
         last."""

@@ -88,6 +88,14 @@ class Products(ByUnits):
     panel_bytes: int
     own_bytes: int
 
+    @property
+    def text(self) -> str:
+        panels = (
+            f"{self.strip} panels of {self.depth} terms packed at a time" if self.copied else "planes read in place"
+        )
+        weights = "; weights packed" if self.packed else ""
+        return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {self.units_text()}"
+
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
         return 0, self.pixels, self.columns, 1

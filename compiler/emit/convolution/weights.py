@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.convolution.images import (
     x_image,
 )
 from staticgrad.compiler.emit.convolution.panels import pack_pixels
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -57,7 +58,7 @@ MOST_PARTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class WeightGrad:
+class WeightGrad(ConvolutionPlan):
     """The transpose by weights."""
 
     image: Image
@@ -96,9 +97,23 @@ class WeightGrad:
     def is_shared(self) -> bool:
         return self.part > 0 or self.share is not None
 
-    def scratch_bytes(self, workers: int) -> int:
-        own = self.image_bytes + self.y_bytes
-        return workers * own + self.parts * self.result_bytes if self.part else own + self.result_bytes
+    @property
+    def shared_bytes(self) -> int:
+        """Of partial sums, or of the result and of copies that all threads read."""
+        if self.part:
+            return self.parts * self.result_bytes
+        return self.image_bytes + self.y_bytes + self.result_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """Of the copies of a worker that has images of its own."""
+        return self.image_bytes + self.y_bytes if self.part else 0
+
+    @property
+    def text(self) -> str:
+        images = f"{self.together} images at a time, {self.rows} rows"
+        copies = "" if self.y_in_place else ", y copied"
+        return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{chunks_text(self.share, self.part)}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""

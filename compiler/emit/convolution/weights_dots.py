@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
@@ -74,7 +75,7 @@ class Panels:
 
 
 @frozen
-class DotWeights:
+class DotWeights(ConvolutionPlan):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     planes: Planes
@@ -103,10 +104,21 @@ class DotWeights:
         """The sums of the largest tile, lane by lane."""
         return self.filters.size * self.channels.size * self.lanes
 
-    def scratch_bytes(self, workers: int) -> int:
-        own = (workers if self.is_shared else 1) * (self.x_bytes + self.vector_bytes)
+    @property
+    def shared_bytes(self) -> int:
+        """Of the sums of all chunks, or of a result that is not stored."""
         sums = self.parts if self.part else 0 if self.planes.kernel.store_raw else 1
-        return sums * self.sum_bytes + own
+        return sums * self.sum_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        return self.x_bytes + self.vector_bytes
+
+    @property
+    def text(self) -> str:
+        tile = f"tiles {self.filters.size}x{self.channels.size}"
+        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        return f"weights by dot products of planes: {tile}; {segments}{chunks_text(self.share, self.part)}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
@@ -215,7 +227,7 @@ def _add_units(writer: Writer, plan: DotWeights, units: Range, worker: Index) ->
 def _own(writer: Writer, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
     """Where a worker has its planes and its vectors of sums."""
     f = writer.f
-    shared = plan.scratch_bytes(1) - plan.x_bytes - plan.vector_bytes
+    shared = plan.shared_bytes
     at = f.add(shared, f.mul(worker, plan.x_bytes + plan.vector_bytes))
     return writer.area(at), writer.area(f.add(at, plan.x_bytes))
 

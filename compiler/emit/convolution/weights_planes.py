@@ -20,6 +20,7 @@ import functools
 import math
 
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -55,7 +56,7 @@ SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
 
 
 @frozen
-class PlaneWeights:
+class PlaneWeights(ConvolutionPlan):
     """The plan of a kernel; sizes are elements unless said otherwise, of one group."""
 
     planes: Planes
@@ -107,12 +108,23 @@ class PlaneWeights:
         """Whether the sums of all tiles are kept, because a tile is added to more than once."""
         return self.segments.number > 1 or self.unfolded
 
-    def scratch_bytes(self, workers: int) -> int:
+    @property
+    def shared_bytes(self) -> int:
         if self.part:
-            return self.raw_bytes + workers * (self.x_bytes + self.y_bytes) + self.parts * self.sum_bytes
-        workers = workers if self.is_shared else 1
-        sums = self.sum_bytes if self.kept else workers * self.sum_bytes
-        return self.raw_bytes + self.y_bytes + workers * self.x_bytes + sums
+            return self.raw_bytes + self.parts * self.sum_bytes
+        return self.raw_bytes + self.y_bytes + (self.sum_bytes if self.kept else 0)
+
+    @property
+    def own_bytes(self) -> int:
+        if self.part:
+            return self.x_bytes + self.y_bytes
+        return self.x_bytes + (0 if self.kept else self.sum_bytes)
+
+    @property
+    def text(self) -> str:
+        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        y = "y in place" if self.y_in_place else "y packed"
+        return f"weights by planes: {self.tiling.text}; {segments}, {y}{chunks_text(self.share, self.part)}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""

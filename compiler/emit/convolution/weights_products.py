@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -66,7 +67,7 @@ class Side:
 
 
 @frozen
-class WeightProducts:
+class WeightProducts(ConvolutionPlan):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     kernel: Convolution
@@ -118,8 +119,16 @@ class WeightProducts:
     def own_bytes(self) -> int:
         return self.plane_bytes + self.panel_bytes
 
-    def scratch_bytes(self, workers: int) -> int:
-        return max(1, self.parts) * self.sum_bytes + (workers if self.is_shared else 1) * self.own_bytes
+    @property
+    def shared_bytes(self) -> int:
+        return max(1, self.parts) * self.sum_bytes
+
+    @property
+    def text(self) -> str:
+        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        turned = " of the transpose" * self.swapped
+        chunks = chunks_text(self.share, self.part)
+        return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{chunks}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""

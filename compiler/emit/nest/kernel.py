@@ -54,7 +54,6 @@ from staticgrad.compiler.emit.nest.plan import (
     Sweep,
     plan_nest,
     plan_ranged,
-    scratch_bytes,
 )
 from staticgrad.compiler.emit.nest.reduction import (
     accumulator_dtype,
@@ -69,10 +68,9 @@ from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run
 from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took, took_plan
 from staticgrad.optable import OPS
-
-__all__ = ["emit_nest", "is_shared", "nest_function", "scratch_bytes"]
 
 SHORTEST_BLOCK = 128
 
@@ -84,10 +82,11 @@ Body = Callable[[Scope, Accumulators], Accumulators]
 Form = Literal["whole", "ranged", "shared"]
 
 
-def is_shared(nest: Nest, target: Target) -> bool:
-    """Whether the nest is worth the threads of a pool: then it may be emitted as ``shared``."""
+def planned(nest: Nest, target: Target) -> PlannedKernel:
+    """The nest with its plan."""
     plan = plan_nest(nest, target)
-    return plan is not None and plan.share is not None
+    nbytes = 0 if plan is None else plan.scratch_bytes
+    return PlannedKernel(nest, plan, is_shared=plan is not None and plan.share is not None, worker_bytes=nbytes)
 
 
 def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:

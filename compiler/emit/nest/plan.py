@@ -498,6 +498,32 @@ class NestPlan:
         return self.scratch_bytes // self.group
 
     @property
+    def text(self) -> str:
+        """The order of the loops and the vectors, then what is staged, grouped, cut in chunks and prefetched."""
+        loops = " ".join(f"{dim}:{self.nest.dims[dim]}" for dim in self.order)
+        lines = [f"loops {loops}" if loops else "no loop"]
+        if self.vector is not None:
+            spans = self.spans or (self.sweeps[0].spans if self.sweeps else ())
+            unrolled = max((span.copies for span in spans), default=1)
+            turns = f" x{unrolled}" if unrolled > 1 else ""
+            lines.append(f"vectors of {self.lanes}{turns} along {self.vector}")
+        if len(self.sweeps) > 1:
+            lines.append(f"{len(self.sweeps)} sweeps")
+        if self.across is not None:
+            lines.append(f"tiles transposed across {self.across}")
+        if self.staged:
+            lines.append("short rows staged")
+        if self.panel is not None:
+            lines.append("in panels of rows")
+        if self.group > 1:
+            lines.append(f"groups of {self.group} rows")
+        if self.share is not None:
+            lines.append(f"{self.share.chunks} chunks of {self.share.size} along {self.share.dim}")
+        if self.ahead is not None:
+            lines.append(f"prefetches along {self.ahead}")
+        return "; ".join(lines)
+
+    @property
     def vector_is_inner(self) -> bool:
         return self.vector is not None and self.vector >= len(self.nest.outer)
 
@@ -584,14 +610,6 @@ def plan_ranged(nest: Nest, target: Target) -> NestPlan:
     order = _loop_order(nest, facts, vector, lanes)
     levels = _levels(nest, facts, order)
     return NestPlan(nest, facts, order, levels, vector, lanes, (), (), {}, (), 0, contractions(nest, facts), {})
-
-
-def scratch_bytes(nest: Nest, target: Target, workers: int = 1) -> int:
-    """Bytes of scratch memory that the function emitted for ``nest`` must be handed, run by so many workers."""
-    plan = plan_nest(nest, target)
-    if plan is None:
-        return 0
-    return plan.scratch_bytes * (workers if plan.share is not None else 1)
 
 
 def _levels(nest: Nest, facts: Facts, order: tuple[int, ...]) -> tuple[int, ...]:

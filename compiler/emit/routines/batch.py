@@ -16,6 +16,7 @@ from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, intege
 from staticgrad.compiler.emit.parallel import Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.kernels.routines import (
     Batch,
     Cholesky,
@@ -68,40 +69,52 @@ def _together(batch: Batch, target: Target) -> int:
     return unit if FEW * batch.count >= unit else 0
 
 
-def _chunks(batch: Batch, target: Target) -> tuple[int, int]:
+def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
-    unit = max(1, _together(batch, target))
+    unit = max(1, together)
     units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND, target))
     return units * unit, chunks
 
 
-def is_shared(batch: Batch, target: Target) -> bool:
-    """Whether the batch is worth the threads of a pool."""
-    return not batch.is_empty and _chunks(batch, target)[1] > 1
+@frozen
+class BatchPlan:
+    """How a batch is run: ``together`` says how many pieces are run at once, 0 where each is run alone; chunks have
+    ``size`` pieces."""
+
+    together: int
+    size: int
+    chunks: int
+
+    @property
+    def text(self) -> str:
+        alone = "each piece alone" if not self.together else f"{self.together} pieces at once"
+        return f"{alone}; {self.chunks} chunks of {self.size}" if self.chunks > 1 else alone
 
 
-def _own_bytes(batch: Batch, target: Target) -> int:
-    writer = WRITERS[type(batch.routine)]
-    nbytes = (writer.scratch_together if _together(batch, target) else writer.scratch_bytes)(batch.routine, target)
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def planned(batch: Batch, target: Target) -> PlannedKernel:
+    """The batch with its plan."""
+    if batch.is_empty:
+        return PlannedKernel(batch, None)
+    writer, together = WRITERS[type(batch.routine)], _together(batch, target)
+    nbytes = (writer.scratch_together if together else writer.scratch_bytes)(batch.routine, target)
+    plan = BatchPlan(together, *_chunks(batch, together, target))
+    return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
-def scratch_bytes(batch: Batch, target: Target, workers: int) -> int:
-    """Memory that the batch needs while so many workers run it."""
-    return 0 if batch.is_empty else _own_bytes(batch, target) * (workers if is_shared(batch, target) else 1)
-
-
-def emit_batch(module: Module, batch: Batch, name: str, shared: bool) -> None:
+def emit_batch(module: Module, planned: PlannedKernel, name: str) -> None:
     """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
+    batch, plan = planned.kernel, planned.plan
+    assert isinstance(batch, Batch)
     arguments = len(batch.routine.blocks)
-    piece = "" if batch.is_empty else _piece(module, batch, name)
-    f = module.function(name, ["ptr"] * (arguments + 1 + shared))
-    if piece:
-        took("routine: shared", shared)
-        took("routine: alone", not shared)
-        took("routine: pieces together", _together(batch, module.target) > 0)
-        if shared:
-            _run_shared(f, batch, piece)
+    piece = "" if plan is None else _piece(module, batch, name)
+    f = module.function(name, ["ptr"] * (arguments + 1 + planned.is_shared))
+    if plan is not None:
+        assert isinstance(plan, BatchPlan)
+        took("routine: shared", planned.is_shared)
+        took("routine: alone", not planned.is_shared)
+        took("routine: pieces together", plan.together > 0)
+        if planned.is_shared:
+            _run_shared(f, batch, plan, planned.worker_bytes, piece)
         else:
             _run_range(f, batch, piece, f.params[:arguments], f.params[arguments], 0, batch.count)
     f.finish()
@@ -141,13 +154,12 @@ def _run_range(
         f.call(piece, "void", *places(loop.index), scratch)
 
 
-def _run_shared(f: Function, batch: Batch, piece: str) -> None:
+def _run_shared(f: Function, batch: Batch, plan: BatchPlan, own_bytes: int, piece: str) -> None:
     *pointers, pool = f.params
-    size, chunks = _chunks(batch, f.target)
     table = Table.fill(f, pointers)
     part = open_part(f.module, f"{f.name}.pieces", len(pointers))
-    low, high = chunk_range(part.f, part.chunk, size, batch.count)
+    low, high = chunk_range(part.f, part.chunk, plan.size, batch.count)
     *places, scratch = part.table.pointers
-    own = part.f.offset(scratch, part.f.mul(part.worker, _own_bytes(batch, f.target)), "i8")
+    own = part.f.offset(scratch, part.f.mul(part.worker, own_bytes), "i8")
     _run_range(part.f, batch, piece, places, own, low, high)
-    run_chunks(f, pool, part.f.finish(), table, chunks)
+    run_chunks(f, pool, part.f.finish(), table, plan.chunks)

@@ -1,0 +1,131 @@
+"""The families of kernels: for each type of kernel its planner and its emitter, in one table.
+
+    plan    kernel, target               -> how it is run, a value            (``kernels/planned.py``)
+    emit    module, planned kernel, name -> the name of a function in the module
+    packed  kernel, target, number       -> the kernel given that operand packed; None where it had better not be
+    pack    module, kernel, name         -> a function that packs the operand that the kernel is given packed
+
+Nothing else in the compiler asks of which type a kernel is, but for what rewrites nests. A new family is a value in
+``kernels/`` with its reference, and an entry here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from staticgrad.compiler.emit.contraction import kernel as contraction
+from staticgrad.compiler.emit.contraction import plan as contraction_plan
+from staticgrad.compiler.emit.convolution import kernel as convolution
+from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.nest import kernel as nests
+from staticgrad.compiler.emit.nest.facts import literals_of
+from staticgrad.compiler.emit.routines import batch as routines
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
+from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.planned import Kernel, PlannedKernel
+from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.frozen import frozen
+
+Write = Callable[[Module, PlannedKernel, str], None]
+
+
+@frozen
+class Family:
+    """What the compiler asks of one type of kernels; the module's docstring says what the functions take and give."""
+
+    plan: Callable[[Any, Target], PlannedKernel]
+    emit: Callable[[Module, PlannedKernel, str], str]
+    packed: Callable[[Any, Target, int], PlannedKernel | None] = lambda kernel, target, number: None
+    pack: Callable[[Module, Any, str], None] | None = None
+
+
+def plan_kernel(kernel: Kernel, target: Target) -> PlannedKernel:
+    """How a kernel is run on a target."""
+    return FAMILIES[type(kernel)].plan(kernel, target)
+
+
+def packed_kernel(kernel: Kernel, target: Target, number: int) -> PlannedKernel | None:
+    """The kernel that is given operand ``number`` packed, where that pays; the epilogue has no part in it."""
+    return FAMILIES[type(kernel)].packed(kernel, target, number)
+
+
+def emit_kernel(module: Module, planned: PlannedKernel, name: str) -> str:
+    """The name of the function that runs a kernel, emitted when first asked for: equal kernels share it. It takes the
+    kernel's operands, scratch memory and, if the kernel ``is_shared``, the pool."""
+    return FAMILIES[type(planned.kernel)].emit(module, planned, name)
+
+
+def _once(write: Write) -> Callable[[Module, PlannedKernel, str], str]:
+    """An emitter that writes a function for each kernel that the module does not have yet."""
+
+    def emit(module: Module, planned: PlannedKernel, name: str) -> str:
+        key = (planned.kernel, _literals(planned.kernel))
+        known = module.shared(key)
+        if known is None:
+            known = module.unique(name)
+            write(module, planned, known)
+            module.share(key, known)
+        return known
+
+    return emit
+
+
+def _literals(kernel: Kernel) -> tuple[str, ...]:
+    """What tells kernels apart that compare equal: numbers in their epilogues, as 0.0 equals -0.0, and 1 True."""
+    epilogue = kernel.epilogue if isinstance(kernel, Contraction | Convolution) else None
+    return () if epilogue is None else literals_of(epilogue)
+
+
+def _emit_nest(module: Module, planned: PlannedKernel, name: str) -> str:
+    assert isinstance(planned.kernel, Nest)
+    return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
+
+
+def _epilogue(module: Module, kernel: Contraction | Convolution) -> str | None:
+    return None if kernel.epilogue is None else nests.nest_function(module, kernel.epilogue, ranged=True)
+
+
+def _emit_contraction(module: Module, planned: PlannedKernel, name: str) -> None:
+    assert isinstance(planned.kernel, Contraction)
+    contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
+
+
+def _emit_convolution(module: Module, planned: PlannedKernel, name: str) -> None:
+    assert isinstance(planned.kernel, Convolution)
+    convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
+
+
+def _plan_packing(kernel: Packing, target: Target) -> PlannedKernel:
+    return PlannedKernel(kernel, plan_kernel(kernel.of, target).plan)
+
+
+def _emit_packing(module: Module, planned: PlannedKernel, name: str) -> None:
+    assert isinstance(planned.kernel, Packing)
+    pack = FAMILIES[type(planned.kernel.of)].pack
+    assert pack is not None
+    pack(module, planned.kernel.of, name)
+
+
+def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Target, int], PlannedKernel | None]:
+    def packed(kernel: Contraction | Convolution, target: Target, number: int) -> PlannedKernel | None:
+        found = plan_kernel(replace(kernel, packed=number), target) if takes(kernel, target, number) else None
+        return found if found is not None and found.packed_bytes else None
+
+    return packed
+
+
+FAMILIES: dict[type, Family] = {
+    Nest: Family(nests.planned, _emit_nest),
+    Batch: Family(routines.planned, _once(routines.emit_batch)),
+    Packing: Family(_plan_packing, _once(_emit_packing)),
+    Contraction: Family(
+        contraction_plan.planned, _once(_emit_contraction), _packed_if(contraction_plan.takes_packed),
+        contraction.emit_packing,
+    ),
+    Convolution: Family(
+        convolution.planned, _once(_emit_convolution), _packed_if(convolution.takes_packed), convolution.emit_packing
+    ),
+}  # fmt: skip

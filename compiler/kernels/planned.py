@@ -1,0 +1,56 @@
+"""Planned kernels: how a kernel is run on one target, decided once, before anything is written.
+
+Comes in: a kernel, and what the planner of its family decided (``emit/families.py``). Goes out: what the stages between
+lowering and emission ask: scratch memory, whether threads share the work, where the raw result lies, how large an
+operand is that was packed beforehand, and the text that reports show. ``plan`` is the family's own: loops, tiles,
+staging and prefetches, which its emitter writes down.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
+from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.frozen import frozen
+
+Kernel = Nest | Contraction | Convolution | Packing | Batch
+
+
+class KernelPlan(Protocol):
+    """How one kernel is run, as its family says it."""
+
+    @property
+    def text(self) -> str:
+        """Loops, tiles, staged operands, chunks and prefetches, in a line or two."""
+
+
+@frozen(eq=False)
+class PlannedKernel:
+    """A kernel and its plan; ``plan`` is None where no element is to be computed.
+
+    Attributes:
+        is_shared: the kernel is handed the pool: it takes long, and its chunks may run at once.
+        shared_bytes: scratch memory that all workers use, a multiple of 64 bytes.
+        worker_bytes: scratch memory that each worker has for itself, a multiple of 64 bytes.
+        raw_strides: where a matrix kernel's epilogue finds the raw result, a stride in elements for each index.
+        packed_bytes: the size of the operand that a matrix kernel is given packed.
+    """
+
+    kernel: Kernel
+    plan: KernelPlan | None
+    is_shared: bool = False
+    shared_bytes: int = 0
+    worker_bytes: int = 0
+    raw_strides: tuple[int, ...] = ()
+    packed_bytes: int = 0
+
+    def scratch_bytes(self, workers: int) -> int:
+        """The scratch memory that the kernel needs, run by so many workers."""
+        return self.shared_bytes + self.worker_bytes * (workers if self.is_shared else 1)
+
+    @property
+    def text(self) -> str:
+        """The kernel, and below it how it is run."""
+        return self.kernel.text if self.plan is None else f"{self.kernel.text}\nplan: {self.plan.text}"
