@@ -47,6 +47,7 @@ from staticgrad.compiler.program import (
     Program,
     Slot,
     StateSlot,
+    Stepwise,
     VersionSlot,
 )
 from staticgrad.compiler.regions.digest import Digest, NoDigest, digest
@@ -88,6 +89,11 @@ class Binary:
         if self._program is None:
             self._program = self._compile()
         return self._program
+
+    @property
+    def stepwise(self) -> Stepwise | None:
+        """Where it is to be run step by step: such a program is never one that was kept."""
+        return None if self._program is None else self._program.stepwise
 
     def assembly(self) -> str:
         """The machine code as text, made again."""

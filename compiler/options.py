@@ -19,6 +19,7 @@ class Options:
     timed: bool = False  # whether the program notes the time after each step
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
     prepares: bool = False  # whether what follows from variables alone is kept from call to call
+    stepwise: bool = False  # each step is a function of its own, to be run beside its reference
 
     @staticmethod
     def from_environment(
@@ -28,4 +29,5 @@ class Options:
         workers: int = 1,
     ) -> Options:
         switches = config.get("MEMORY"), config.names("DISABLE")
-        return Options(current_target(), *switches, planning_seconds, memory_budget, workers=workers)
+        stepwise = config.get("VERIFY") == "2"
+        return Options(current_target(), *switches, planning_seconds, memory_budget, workers=workers, stepwise=stepwise)

@@ -20,7 +20,7 @@ Loading the text and running it is the runtime's.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.collection import collection_held
@@ -33,7 +33,7 @@ from staticgrad.compiler.memory.problems import Held
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
-from staticgrad.compiler.program import BufferPlan, Program, Slot
+from staticgrad.compiler.program import BufferPlan, Program, Slot, Stepwise
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.stages import Stages
 from staticgrad.compiler.steps.costs import step_cost
@@ -45,9 +45,11 @@ from staticgrad.compiler.steps.recompute import fit
 from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
-from staticgrad.compiler.steps.step import Step
-from staticgrad.graph import unscoped
+from staticgrad.compiler.steps.step import Memory, Step
+from staticgrad.graph import Tensor, unscoped
 from staticgrad.text import print_nodes
+
+Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
 @unscoped()
@@ -60,7 +62,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
         if not step.optional or step.name not in options.disabled:
             region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
-    slots, steps = _kernels(region, options)
+    slots, steps, places = _kernels(region, options)
     first, rest = prepare(steps, options.target) if _may_prepare(options, held) else ([], steps)
     first, rest = _ordered(first, options, rest), _ordered(rest, options, first)
     prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
@@ -73,7 +75,10 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     flows = describe_flows(steps, slots, plan)
     stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
     poison = options.memory == "poison"
-    entry = emit_entry(steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared)
+    stepwise = options.stepwise and not options.timed
+    entry = emit_entry(
+        steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared, stepwise=stepwise
+    )
     stages.text("llvm", lambda: entry.text)
     return stages.done(
         Program(
@@ -91,6 +96,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             workers=options.workers if entry.shares else 1,
             polls=entry.polls,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
+            stepwise=Stepwise(tuple(steps), plan.offsets, region, places) if stepwise else None,
         )
     )
 
@@ -100,12 +106,12 @@ def _may_prepare(options: Options, held: Sequence[Held]) -> bool:
     return options.prepares and options.memory == "plan" and options.memory_budget is None and not held
 
 
-def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step]]:
-    """The slots of a region and its steps, not yet in order."""
+def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step], Places]:
+    """The slots of a region, its steps, not yet in order, and where its tensors lie."""
     part = functools.cache(functools.partial(_part, options))
     lowered = lower(region, options.target, part, fusion="fuse" not in options.disabled)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
-    return lowered.slots, split_reductions(inlined, options.target)
+    return lowered.slots, split_reductions(inlined, options.target), lowered.places
 
 
 def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = ()) -> list[Step]:
@@ -118,7 +124,7 @@ def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = (
 def _part(options: Options, region: Region, captured: int | None = None) -> Part:
     """The body of a loop, from materialize to place, as a function of its own. Its feeds from number ``captured`` on
     are the same in many turns."""
-    slots, unordered = _kernels(materialize(region), options)
+    slots, unordered, _ = _kernels(materialize(region), options)
     packed: tuple[PackedFeed, ...] = ()
     if captured is not None and options.memory_budget is None:
         unordered, slots, packed = packed_before(unordered, slots, captured, options.target)

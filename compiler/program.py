@@ -13,7 +13,7 @@ written. A program with a ``PreparedSlot`` finds in the arena what its last call
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from staticgrad.errors import SourceLine
@@ -23,6 +23,9 @@ from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
     from staticgrad.compiler.kernels.matrix import Contraction
+    from staticgrad.compiler.regions.region import Region
+    from staticgrad.compiler.steps.step import Memory, Step, Temp
+    from staticgrad.graph import Tensor
 
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
 # Rates of a fast core with its operands in cache: what they estimate is a lower bound of a time.
@@ -216,6 +219,17 @@ class Interface:
 
 
 @frozen(eq=False)
+class Stepwise:
+    """What running a program step by step beside its reference takes: the steps, where their buffers lie, the region
+    that was lowered, and where its tensors lie, with which strides. The function of step k is ``step<k>``."""
+
+    steps: tuple[Step, ...]
+    offsets: Mapping[Temp, int]
+    region: Region
+    places: Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
+
+
+@frozen(eq=False)
 class Program:
     """Compiled, but not loaded: a value without addresses."""
 
@@ -233,6 +247,7 @@ class Program:
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or nobody knows how long, and looks whether it shall end
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
+    stepwise: Stepwise | None = None
 
     @property
     def kernels_text(self) -> str:

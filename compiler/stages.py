@@ -29,7 +29,7 @@ class Stages:
         self._directory = config.get("DUMP_DIR")
         self._wanted = config.names("PRINT_AFTER")
         self._debug = int(config.get("DEBUG"))
-        self._verify = config.get("VERIFY") == "1"
+        self._verify = config.get("VERIFY") != "0"
         self._program = next(_programs)
         self._stage = itertools.count()
         self._begun = self._last = time.perf_counter()

@@ -123,6 +123,11 @@ class NativeRunner:
         prototype = _KEEPING if self.keeps_lock else _RELEASING
         self.main_address = binary.code.address("main")
         self._main: _Main = prototype(self.main_address)
+        self._is_stepwise = binary.stepwise is not None
+        if binary.stepwise is not None:
+            from staticgrad.runtime.stepwise import StepwiseMain
+
+            self._main = StepwiseMain(binary.code, interface.slots, binary.stepwise)
         self._is_interruptible = interface.polls and interruptible()
         # A program that polls expects a context in its place.
         self.pool = 0 if interface.polls and not self._is_interruptible else _pool_address(interface.workers)
@@ -130,7 +135,7 @@ class NativeRunner:
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
         self._kind = self._choose_lock(callbacks)
-        self._is_plain = False  # calls go through Python: this interpreter is called another way
+        self._is_plain = self._is_stepwise  # calls go through Python
 
     @property
     def program(self) -> Program:
@@ -399,7 +404,7 @@ class NativeRunner:
             places: for each result the number of the fetched tensor, -1 for an op.
             single: whether the result is one array rather than a list.
         """
-        if self._poison or self._gradients or self._is_late:
+        if self._poison or self._gradients or self._is_late or self._is_stepwise:
             return None
         leaves = [ArraySpec(self._fetch_slots[p], self.types[p]) if p >= 0 else ArraySpec(0, None) for p in places]
         slots = {index: position for position, index in self._feeds}

@@ -27,6 +27,7 @@ from staticgrad.types import TensorType, is_floating, is_short_float
 
 ReadVariable = Callable[[Any], Array]
 ReadGradient = Callable[[str], "Array | None"]
+Observe = Callable[[Tensor, Array, Sequence[Array]], Array]
 
 
 @dataclass(slots=True)
@@ -45,6 +46,7 @@ def evaluate(
     key: Array | None = None,
     read_gradient: ReadGradient = lambda key: None,
     key_again: Array | None = None,
+    observe: Observe = lambda x, value, operands: value,
 ) -> Outcome:
     """Run a computation.
 
@@ -54,6 +56,7 @@ def evaluate(
         key: int64[2], the session's seed and the run number; random ops need it.
         key_again: the same of the run whose draws are repeated; default: ``key``.
         read_gradient: gives an accumulated gradient by its key, None where there is none.
+        observe: gets each value that is computed, with its operands, and gives what the run goes on with.
 
     Raises:
         FeedError: a placeholder that is needed was not fed.
@@ -61,7 +64,7 @@ def evaluate(
         Exception: what a Python function of the graph raised.
     """
     feeds = dict(zip(computation.feeds, arrays, strict=True))
-    run = _Run(feeds, read_variable, key, read_gradient, key if key_again is None else key_again)
+    run = _Run(feeds, read_variable, key, read_gradient, key if key_again is None else key_again, observe)
     needed = _needed(computation.fetches, computation.effects, feeds)
     with np.errstate(all="ignore"):
         for node in computation.graph.nodes:
@@ -89,7 +92,9 @@ class _Run:
         key: Array | None,
         read_gradient: ReadGradient,
         key_again: Array | None,
+        observe: Observe,
     ) -> None:
+        self.observe = observe
         self.values: dict[Tensor, Array] = dict(feeds)
         self.outcome = Outcome()
         self.read_variable = read_variable
@@ -103,7 +108,7 @@ class _Run:
         results = special(self, node, inputs) if special is not None else _reference(node, inputs)
         for y, value in zip(node.outputs, results, strict=True):
             if y not in self.values:  # else it is fed, and the feed stands for it
-                self.values[y] = _checked(node, y.type, value)
+                self.values[y] = self.observe(y, _checked(node, y.type, value), inputs)
 
 
 def _reference(node: Node, inputs: Sequence[Array], *extra: Array) -> Sequence[Any]:

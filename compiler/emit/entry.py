@@ -70,9 +70,13 @@ class _Main:
         name: str = "main",
         base: int = 0,
         polls_before: float = 0,
+        *,
+        is_external: bool = False,
+        stepwise: bool = False,
     ) -> None:
         self.module = module
-        self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=name != "main")
+        self.f: Function = module.function(name, ["ptr", "ptr", "ptr"], "i32", internal=not is_external)
+        self.most = 1 if stepwise else SEGMENT  # steps in one function, which then are functions to be called
         self.base = base  # where the arena of a part begins in the program's
         self.plan = plan
         self.poison = poison
@@ -104,8 +108,8 @@ class _Main:
         if prepared is not None:
             begin = prepared.steps
             self._prepare(steps[:begin], prepared)
-        segments = _segments(steps[begin:])
-        if len(segments) == 1:
+        segments = _segments(steps[begin:], self.most)
+        if len(segments) == 1 and self.most > 1:
             self._steps(steps[begin:], begin)
         else:
             self._segments(segments, begin)
@@ -126,7 +130,7 @@ class _Main:
             changed = f.binary("or", changed, f.compare("icmp ne", version, f.load("i64", place)))
         ticks, self._ticks = self._ticks, None  # they are timed together: most calls skip them
         with f.when(changed):
-            self._segments(_segments(steps), 0)
+            self._segments(_segments(steps, self.most), 0)
             for version, place in zip(versions, places, strict=True):
                 f.store(version, place)
         self._ticks = ticks
@@ -145,8 +149,10 @@ class _Main:
     def _segment(self, steps: Sequence[Step], first: int) -> None:
         """A call of a function of its own for some steps."""
         known = len(self.checks)
-        name = self.module.unique(f"{self.f.name}.steps{first}")
-        part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base, self.polls_before)
+        stepwise = self.most == 1
+        name = f"step{first}" if stepwise else self.module.unique(f"{self.f.name}.steps{first}")
+        part = _Main(self.module, self.numbers, self.plan, self.poison, self.checks, name, self.base, self.polls_before,
+                     is_external=stepwise)  # fmt: skip
         part._ticks, part._ending = self._ticks, self._ending
         part._steps(steps, first)
         part._finish()
@@ -283,13 +289,14 @@ def _gaps(plan: Plan) -> list[tuple[int, int]]:
     return [(end, start - end) for end, start in zip(ends, starts, strict=True) if start > end]
 
 
-def _segments(steps: Sequence[Step]) -> list[list[Step]]:
-    """Steps in order, cut where a function would have very many steps or operands; at least one piece."""
+def _segments(steps: Sequence[Step], most: int) -> list[list[Step]]:
+    """Steps in order, cut where a function would have more than ``most`` steps, or very many operands; at least one
+    piece."""
     found: list[list[Step]] = [[]]
     operands = 0
     for step in steps:
         operands += len(step.operands)
-        if found[-1] and (len(found[-1]) == SEGMENT or operands > MOST_OPERANDS):
+        if found[-1] and (len(found[-1]) == most or operands > MOST_OPERANDS):
             found.append([])
             operands = len(step.operands)
         found[-1].append(step)
@@ -311,13 +318,14 @@ def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:
 @phase("emit text")
 def emit_entry(
     steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False,
-    prepared: Prepared | None = None,
+    prepared: Prepared | None = None, stepwise: bool = False,
 ) -> Entry:  # fmt: skip
-    """The text of the module that runs ``steps`` over ``plan``."""
+    """The text of the module that runs ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
     module = Module(target)
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
     polls = sum(step.seconds for step in steps[:writing]) >= POLLS_FROM
-    main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0)
+    main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0, is_external=True,
+                 stepwise=stepwise)  # fmt: skip
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)

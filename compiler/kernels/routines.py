@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from typing import Literal, Protocol
 
 import numpy as np
 
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node
+from staticgrad.optable import Array
 from staticgrad.types import int64, sizes
 
 Cumulated = Literal["sum", "prod", "recurrence"]
@@ -256,11 +258,13 @@ class Singular:
 
 @frozen
 class Batch:
-    """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes."""
+    """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes. ``call`` gives
+    all results of the op for flat operands, as the op's reference does."""
 
     routine: Routine
     count: int
     results: tuple[int, ...] = (0,)
+    call: Callable[[Sequence[Array]], Sequence[Array]] | None = field(default=None, compare=False)
 
     @property
     def flops(self) -> int:
@@ -350,4 +354,10 @@ ROUTINES = frozenset(_MAKERS)
 def batch_of(node: Node, wanted: Sequence[bool]) -> Batch:
     """The kernel of a node whose op is one of ``ROUTINES``; ``wanted`` says which of its results anybody reads: a
     kernel need not write the others."""
-    return _MAKERS[node.op.name](node, wanted)
+    shapes = [sizes(x.shape) for x in node.inputs]
+
+    def call(operands: Sequence[Array]) -> Sequence[Array]:
+        found = node.op.reference(node.attrs, *(x.reshape(s) for x, s in zip(operands, shapes, strict=True)))
+        return found if isinstance(found, tuple | list) else (found,)
+
+    return replace(_MAKERS[node.op.name](node, wanted), call=call)

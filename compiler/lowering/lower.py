@@ -12,7 +12,7 @@ fail runs after it; then the write is *deferred* to a copy at the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from staticgrad.compiler.emit.families import plan_kernel
@@ -52,10 +52,11 @@ _CONVOLUTIONS: dict[str, tuple[Direction, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The result of lowering."""
+    """The result of lowering, and where tensors that have memory lie, with which strides."""
 
     steps: tuple[Step, ...]
     slots: tuple[Slot, ...]
+    places: Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 
 @dataclass(eq=False)
@@ -86,7 +87,7 @@ class Lowering:
         for node in {_state_key(n): n for n in sorted(self.deferred, key=lambda n: n.serial)}.values():
             self._commit(node)  # of several writes of one variable the last
         self._order_effects()
-        return Steps(tuple(self.steps), tuple(self.places.slots))
+        return Steps(tuple(self.steps), tuple(self.places.slots), self.places.found())
 
     def _fill_builder(self, group: Group, builder: NestBuilder) -> None:
         """The nodes of a group, then the stores of what others need."""

@@ -92,6 +92,10 @@ class Places:
                 self._memory[x] = Temp(x.name, nbytes, f"read by {reason}", x.source)
         return self._memory[x]
 
+    def found(self) -> dict[Tensor, tuple[Memory, tuple[int, ...]]]:
+        """Where each tensor lies that has been asked for, and its strides there."""
+        return {x: (memory, tuple(self.strides_of(x))) for x, memory in self._memory.items()}
+
     def start_in(self, concat: Node, x: Tensor) -> int:
         """Where operand ``x`` begins in the result of a concat, along its axis."""
         if concat not in self._starts:

@@ -62,6 +62,11 @@ class LoopAttributes(Bodied):
         return replace(self, body=bodies[0], condition=bodies[1] if len(bodies) > 1 else None)
 
     @property
+    def ends_early(self) -> bool:
+        """It may take fewer turns than its results have rows."""
+        return self.counted or self.condition is not None
+
+    @property
     def first_result(self) -> int:
         """The number of the first stacked result."""
         return self.carries + (self.condition is not None)

@@ -1,0 +1,149 @@
+"""``STATICGRAD_VERIFY=2``: programs run step by step beside their reference. Right ones run as ever, faults that are
+planted in a tile, in what rewrites steps and in a live interval are named with the kernel and the user's line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.random_graphs import random_graph
+
+import staticgrad as sg
+from staticgrad.compiler import pipeline
+from staticgrad.compiler.emit.contraction import plan as contraction_plan
+from staticgrad.compiler.emit.contraction.plan import ContractionPlan
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.kernels.nest import Compute, Nest
+from staticgrad.compiler.memory import plan as memory_plan
+from staticgrad.compiler.regions.verify import VerifyError
+from staticgrad.compiler.steps.step import Step, Temp
+from staticgrad.graph import Tensor
+
+pytestmark = pytest.mark.usefixtures("g")
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(autouse=True)
+def verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATICGRAD_VERIFY", "2")
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+# -- right programs -------------------------------------------------------------------------------------------------
+
+
+def test_training_runs_as_ever_when_steps_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, labels = sg.placeholder((16, 1, 12, 12)), sg.placeholder((16,), sg.int64)
+    net = sg.nn.Sequential(
+        sg.nn.Conv2d(1, 4, 3), sg.nn.ReLU(), sg.nn.MaxPool2d(2), sg.nn.Flatten(), sg.nn.Linear(100, 5)
+    )
+    loss = sg.nn.cross_entropy(net(x), labels)
+    train = sg.optim.Adam(lr=1e-2).minimize(loss)
+    feeds = {x: normal(16, 1, 12, 12), labels: RNG.integers(0, 5, 16)}
+    found = []
+    for level in ("2", "0"):
+        monkeypatch.setenv("STATICGRAD_VERIFY", level)
+        with sg.Session(seed=0) as session:
+            found.append([float(session.run([loss, train], feeds)[0]) for _ in range(3)])
+    assert found[0] == found[1]
+
+
+def test_loops_branches_and_routines_are_verified() -> None:
+    x, w = sg.placeholder((6, 4, 8)), sg.placeholder((8, 8))
+    last, hs = sg.scan(lambda h, row: (sg.tanh(row @ w + h @ w.T),) * 2, sg.zeros((4, 8)), x)
+    root = sg.while_loop(
+        lambda y: sg.max(sg.abs(y * y - 2.0)) > 1e-5, lambda y: 0.5 * (y + 2.0 / y), sg.ones(3), max_steps=9
+    )
+    chosen = sg.cond(sg.sum(last) > 0, lambda: last @ w, lambda: sg.exp(last))
+    fetches = [hs, root, chosen, sg.sort(x), sg.linalg.qr(w)[1], *sg.gradients(sg.sum(hs), [w])]
+    assert len(sg.Session().run(fetches, {x: normal(6, 4, 8), w: 0.3 * normal(8, 8)})) == len(fetches)
+
+
+def test_tapes_that_consume_and_packed_weights_are_verified() -> None:
+    x = sg.placeholder((4, 64))
+    net = sg.nn.Sequential(sg.nn.Linear(64, 64), sg.nn.GELU(), sg.nn.Linear(64, 3))
+    session = sg.Session(seed=0)
+    y = net(x)
+    for _ in range(2):
+        assert session.run(y, {x: normal(4, 64)}).shape == (4, 3)
+    loss = sg.sum(y * y)
+    with session.forward([loss], {x: normal(4, 64)}) as tape:
+        tape.backward(loss)
+        assert np.isfinite(tape[loss])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_drawn_programs_pass(seed: int) -> None:
+    case = random_graph(seed, advanced=seed % 2 == 0)
+    with sg.Session(case.graph) as session:
+        fetches = [*case.results, *([] if case.train is None else [case.train])]
+        session.run(fetches, case.feeds)
+
+
+# -- planted faults -------------------------------------------------------------------------------------------------
+
+
+def product() -> tuple[Tensor, dict[Tensor, np.ndarray]]:
+    a, b = sg.placeholder((37, 41)), sg.placeholder((41, 43))
+    y = sg.tanh(a @ b)  # the line that is named
+    return y, {a: normal(37, 41), b: normal(41, 43)}
+
+
+def test_a_wrong_tile_is_named_with_its_kernel_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = contraction_plan._make_plan
+
+    def without_the_last_term(kernel: Contraction, target: Target) -> ContractionPlan:
+        plan = right(kernel, target)
+        return replace(plan, k=plan.k - 1, block_depth=plan.k - 1, depth_block=plan.k - 1)
+
+    monkeypatch.setattr(contraction_plan, "_make_plan", without_the_last_term)
+    y, feeds = product()
+    with pytest.raises(VerifyError, match=r"contraction dot_tanh: element .* by the reference") as error:
+        sg.Session().run(y, feeds)
+    assert "37x41 · 41x43" in str(error.value)
+    assert "y = sg.tanh(a @ b)" in str(error.value)
+
+
+def test_a_wrong_fusion_is_named_with_its_ops_and_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = pipeline.inline
+
+    def swapping(steps: Sequence[Step], target: Target) -> list[Step]:
+        """Exchanges the operands of subtractions."""
+        found = right(steps, target)
+        for step in found:
+            if isinstance(step.kernel, Nest):
+                body = tuple(
+                    replace(i, args=i.args[::-1]) if isinstance(i, Compute) and i.op == "subtract" else i
+                    for i in step.kernel.body
+                )
+                step.kernel = replace(step.kernel, body=body)
+        return found
+
+    monkeypatch.setattr(pipeline, "inline", swapping)
+    x, y = sg.placeholder((50,)), sg.placeholder((50,))
+    z = sg.exp(x - y)  # the line that is named
+    with pytest.raises(VerifyError, match=r"subtract_exp: 'exp' .* by the graph") as error:
+        sg.Session().run(z, {x: normal(50), y: normal(50)})
+    assert "z = sg.exp(x - y)" in str(error.value)
+
+
+def test_a_wrong_live_interval_is_named_with_both_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = memory_plan.live_ranges
+
+    def ending_early(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
+        return {temp: (first, first + 1) for temp, (first, _) in right(steps).items()}
+
+    monkeypatch.setattr(memory_plan, "live_ranges", ending_early)
+    monkeypatch.setattr(memory_plan, "check_steps", lambda *_, **__: None)
+    x, w = sg.placeholder((64, 64)), sg.placeholder((64, 64))
+    first = x @ w
+    second = w @ x
+    third = first @ second
+    with pytest.raises(VerifyError, match=r"it changed byte \d+ of buffer .*a live interval or an address is wrong"):
+        sg.Session().run([third], {x: normal(64, 64), w: normal(64, 64)})
