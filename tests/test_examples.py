@@ -146,6 +146,76 @@ def test_clipped_gradients_equal_a_loop_over_examples() -> None:
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+def test_gradients_by_task_are_those_of_a_tape() -> None:
+    example = load("several_losses")
+    model = example.Model()
+    feeds = dict(zip(model.feeds, example.data(example.BATCH, seed=5), strict=True))
+    with sg.Session(model.graph, seed=0) as session:
+        found, cosines = session.run([model.gradients, model.cosines], feeds)
+        with session.forward(model.losses, feeds) as tape:
+            for task, row in enumerate(found):
+                session.zero_grad()
+                tape.backward(model.losses, grad=np.eye(3, dtype=np.float32)[task], retain_graph=task < 2)
+                slopes = [session.grad(v) for name, v in model.graph.variables.items() if name.startswith("trunk")]
+                want = np.concatenate([slope.ravel() for slope in slopes if slope is not None])
+                np.testing.assert_allclose(row, want, rtol=1e-3, atol=1e-6)
+    lengths = np.linalg.norm(found, axis=1)
+    np.testing.assert_allclose(cosines, found @ found.T / np.outer(lengths, lengths), rtol=1e-4, atol=1e-5)
+
+
+def test_conflicting_gradients_are_projected_on_each_other_in_turn() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(4, 6)), np.ones((1, 6)), -np.eye(6)[:1]])
+    found = sg.Session().run(load("several_losses").project(sg.constant(rows)))
+    for i, row in enumerate(rows):
+        want = row.copy()
+        for other in np.delete(rows, i, axis=0):
+            if want @ other < 0:
+                want -= want @ other / (other @ other) * other
+        np.testing.assert_allclose(found[i], want, atol=1e-12)
+
+
+def test_influence_is_the_slope_by_the_share_of_an_example() -> None:
+    influence = load("influence")
+    model, everyone = influence.Model(*influence.data()), np.ones(influence.COUNT)
+    model.fit(everyone)
+    guesses = model.influence(everyone)
+    for i in np.argsort(guesses)[[0, 1, influence.COUNT // 2, -2, -1]]:
+        losses = []
+        for change in (-1e-3, 1e-3):
+            share = everyone.copy()
+            share[i] += change
+            model.fit(share)
+            losses.append(float(model.tested()))
+        np.testing.assert_allclose(guesses[i], (losses[0] - losses[1]) / 2e-3, rtol=1e-4)
+
+
+def test_a_batch_as_large_as_the_noise_scale_has_as_much_noise_as_gradient() -> None:
+    influence = load("influence")
+    points, labels, *_ = data = influence.data()
+    ((_, scale),) = influence.Model(*data).fit(np.ones(influence.COUNT), steps=1)
+    slopes = -labels[:, None] * points / 2  # of log(1 + exp(-label * points @ w)) at w = 0
+    rows = np.random.default_rng(0).integers(0, len(slopes), (20_000, round(scale)))
+    noise = slopes[rows].mean(axis=1) - slopes.mean(axis=0)
+    ratio = (noise**2).sum(axis=1).mean() / (slopes.mean(axis=0) ** 2).sum()
+    assert abs(ratio * round(scale) / scale - 1) < 0.03
+
+
+def test_a_served_model_takes_raw_columns_and_any_number_of_rows(tmp_path: Path) -> None:
+    regression = load("regression")
+    x, y = regression.table(300, seed=3)
+    with sg.Graph() as graph:
+        model = regression.Regressor()
+    with sg.Session(graph, seed=0) as session:
+        model.standardise(session, x, y)
+        session.save(tmp_path / "model.safetensors")
+    predict = regression.serve(tmp_path / "model.safetensors")
+    assert [len(predict(x[:count])) for count in (1, 7, 300)] == [1, 7, 300]
+    assert abs(predict(x).mean() - y.mean()) < y.std()
+    moved = x + np.float32(1e-3) * regression.SCALES.astype(np.float32)  # a thousandth of each column's deviation
+    assert np.abs(predict(moved) - predict(x)).max() < 0.01 * y.std()
+
+
 def test_the_neural_ode_learns_motions_that_it_has_not_seen() -> None:
     losses, others = load("neural_ode").train()
     assert losses[-1] < losses[0] / 100
