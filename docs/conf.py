@@ -19,6 +19,7 @@ from sphinx.addnodes import desc_addname, desc_sig_name, pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.pycode import ModuleAnalyzer
+from sphinx.util import inspect as sphinx_inspect
 from sphinx.util.nodes import make_refnode
 
 import staticgrad
@@ -85,9 +86,15 @@ MADE_BY_CALLS = ("Executable", "Node", "Tape", "Tensor")  # users never call the
 def as_written(
     app: Sphinx, what: str, name: str, value: object, options: object, signature: str | None, result: str | None
 ) -> tuple[str | None, str | None]:
-    """A signature with the names of types as the source has them; none for what users do not construct."""
+    """A signature with the names of types as the source has them; none for what users do not construct. That of a
+    class is its initializer's: of a class with ``__new__``, as modules have, Sphinx would take that."""
     if what == "exception" or name.removeprefix("staticgrad.") in MADE_BY_CALLS:
         return "", None
+    if isinstance(value, type) and issubclass(value, staticgrad.nn.Module):
+        initializer = sphinx_inspect.signature(value.__init__, bound_method=True, type_aliases=autodoc_type_aliases)
+        signature = sphinx_inspect.stringify_signature(
+            initializer, show_return_annotation=False, unqualified_typehints=True
+        )
     aliases = re.compile(r"TypeAliasForwardRef\('(\w+)'\)")
     return tuple(aliases.sub(r"\1", text) if text else text for text in (signature, result))  # type: ignore[return-value]
 

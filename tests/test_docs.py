@@ -120,3 +120,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").exists()
+    layers = (tmp_path / "site" / "reference" / "nn-layers.html").read_text(encoding="utf-8")
+    shown = re.sub(r"<[^>]*>|\s+", " ", layers)
+    assert re.search(r"sg\.nn\. +Linear +\( +in_features +: +int", shown), "signatures are not those of initializers"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -246,6 +247,13 @@ def layers() -> list[type[sg.nn.Module]]:
 def test_layers_refuse_arguments_that_they_do_not_have(layer: type[sg.nn.Module]) -> None:
     with pytest.raises(TypeError, match="bogus"):
         layer(bogus=1)
+
+
+@pytest.mark.parametrize("layer", layers(), ids=lambda layer: layer.__name__)
+def test_the_help_of_a_layer_says_what_each_argument_is(layer: type[sg.nn.Module]) -> None:
+    said = re.search(r"^Args:\n((?: .*\n|\n)+)", inspect.getdoc(layer) or "", re.MULTILINE)
+    names = re.findall(r"^ {4}(\w+):", said[1], re.MULTILINE) if said else []
+    assert names == list(inspect.signature(layer).parameters)
 
 
 @pytest.mark.parametrize("layer", [sg.nn.Sigmoid, sg.nn.Tanh])

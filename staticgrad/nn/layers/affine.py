@@ -28,11 +28,14 @@ WEIGHT = init.kaiming_uniform(a=math.sqrt(5))
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``: (\\*, in_features) to (\\*, out_features).
+    """``x @ weight.T + bias``: (…, in_features) to (…, out_features).
 
     Args:
+        in_features: the last size of the input.
+        out_features: the last size of the result.
         bias: whether there is one.
-        first_bias: what it begins with; default: uniform in ±1/√in_features, as the weights (He et al. 2015, a = √5).
+        dtype: of the parameters.
+        first_bias: what it begins with; None: uniform in ±1/√in_features, as the weights (He et al. 2015, a = √5).
 
     Example:
         >>> layer = sg.nn.Linear(3, 2)
@@ -78,7 +81,17 @@ class _RowOfZeros:
 
 
 class Embedding(Module):
-    """A table of vectors: indices (\\*) to (\\*, embedding_dim). The row ``padding_idx`` is zero and is not trained.
+    """A table of vectors: indices (…) to (…, embedding_dim). The row ``padding_idx`` is zero and is not trained.
+
+    Args:
+        num_embeddings: the number of rows.
+        embedding_dim: the size of a row.
+        padding_idx: a row that is zero and is not trained; None: no row.
+        max_norm: as PyTorch has it; anything but None is refused.
+        norm_type: of ``max_norm``; it changes nothing.
+        scale_grad_by_freq: as PyTorch has it; True is refused.
+        sparse: as PyTorch has it; True is refused, gradients are dense.
+        dtype: of the table.
 
     Example:
         >>> table = sg.nn.Embedding(1000, 64, padding_idx=0)

@@ -26,11 +26,13 @@ class MultiheadAttention(Module):
         embed_dim: E, the features of queries, keys and values.
         num_heads: divides E.
         dropout: probability that a weight is dropped in training.
+        bias: whether the projections have biases.
         add_bias_kv: a key and a value that are learned follow those of each example.
         add_zero_attn: a key and a value of zeros follow all others.
         kdim: the features of keys, if they have others.
         vdim: the features of values, likewise.
         batch_first: operands (N, L, E) instead of (L, N, E).
+        dtype: of the parameters.
 
     Raises:
         GraphError: features that do not fall into the heads.

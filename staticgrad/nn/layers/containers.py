@@ -26,6 +26,9 @@ class _Members(Module):
 class Sequential(_Members):
     """Modules one after the other; given as arguments (named ``"0"``, ``"1"``, …) or as one dict.
 
+    Args:
+        modules: the modules, or one dict of modules by name.
+
     Example:
         >>> net = sg.nn.Sequential(sg.nn.Linear(4, 8), sg.nn.ReLU(), sg.nn.Linear(8, 3))
         >>> net(sg.zeros((5, 4))).shape, net[0].weight.shape
@@ -54,6 +57,9 @@ class Sequential(_Members):
 
 class ModuleList(_Members):
     """Modules in a list, so that their variables are found.
+
+    Args:
+        modules: the modules to begin with.
 
     Example:
         >>> layers = sg.nn.ModuleList([sg.nn.Linear(4, 4) for _ in range(3)])

@@ -80,6 +80,8 @@ class Conv1d(_Convolution):
     Its ``weight`` is (out_channels, in_channels / groups, kernel_size), its ``bias`` (out_channels,).
 
     Args:
+        in_channels: the channels of the input.
+        out_channels: the channels of the result.
         kernel_size: the number of elements that a result sees.
         stride: how far the kernel moves between two results.
         padding: elements put around the input at each side; ``"same"`` keeps its size (stride 1 only).
@@ -87,6 +89,7 @@ class Conv1d(_Convolution):
         groups: results of a group see the channels of that group alone; it divides both numbers of channels.
         bias: whether there is one.
         padding_mode: what is put around: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        dtype: of the parameters.
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.
@@ -107,9 +110,11 @@ class Conv1d(_Convolution):
 class Conv2d(_Convolution):
     """Two-dimensional convolution of (N, in_channels, H, W) or (in_channels, H, W), as ``nn.conv2d``.
 
-    Its ``weight`` is (out_channels, in_channels / groups, \\*kernel_size), its ``bias`` (out_channels,).
+    Its ``weight`` is ``(out_channels, in_channels / groups, *kernel_size)``, its ``bias`` (out_channels,).
 
     Args:
+        in_channels: the channels of the input.
+        out_channels: the channels of the result.
         kernel_size: (KH, KW), or one number for both; so are stride, padding and dilation.
         stride: how far the kernel moves between two results.
         padding: elements put around the input at each side; ``"same"`` keeps its size (stride 1 only).
@@ -117,6 +122,7 @@ class Conv2d(_Convolution):
         groups: results of a group see the channels of that group alone; it divides both numbers of channels.
         bias: whether there is one.
         padding_mode: what is put around: ``"zeros"``, ``"reflect"``, ``"replicate"`` or ``"circular"``.
+        dtype: of the parameters.
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.
@@ -139,9 +145,11 @@ class Conv2d(_Convolution):
 class ConvTranspose2d(Module):
     """The transpose of a convolution, as ``nn.conv_transpose2d``: (N, in_channels, H, W) to a larger image.
 
-    Its ``weight`` is (in_channels, out_channels / groups, \\*kernel_size), its ``bias`` (out_channels,).
+    Its ``weight`` is ``(in_channels, out_channels / groups, *kernel_size)``, its ``bias`` (out_channels,).
 
     Args:
+        in_channels: the channels of the input.
+        out_channels: the channels of the result.
         kernel_size: (KH, KW), or one number for both; so are stride, padding, output_padding and dilation.
         stride: the distance at which elements of the input stand in the result.
         padding: rows and columns taken away at each side of the result.
@@ -150,6 +158,7 @@ class ConvTranspose2d(Module):
         bias: whether there is one.
         dilation: the distance between neighbours in the kernel.
         padding_mode: ``"zeros"``, the only one.
+        dtype: of the parameters.
 
     Raises:
         GraphError: channels that do not fall into the groups, a kernel without elements.

@@ -20,6 +20,10 @@ from staticgrad.types import number
 class Dropout(Module):
     """Zero each element with probability ``p`` and scale the others by 1 / (1 - p); in evaluation the identity.
 
+    Args:
+        p: the probability of an element to be zeroed.
+        inplace: as PyTorch has it; True is refused, tensors are values.
+
     Example:
         >>> sg.Session(seed=0).run(sg.nn.Dropout(0.5)(sg.ones(6)))
         array([2., 0., 2., 2., 0., 0.], dtype=float32)
@@ -57,6 +61,9 @@ class Identity(Module):
 class ReLU(Module):
     """max(x, 0).
 
+    Args:
+        inplace: as PyTorch has it; True is refused, tensors are values.
+
     Example:
         >>> sg.Session().run(sg.nn.ReLU()(sg.constant([-1.0, 0.0, 2.0])))
         array([0., 0., 2.], dtype=float32)
@@ -71,6 +78,10 @@ class ReLU(Module):
 
 class LeakyReLU(Module):
     """x where it is positive, else negative_slope·x.
+
+    Args:
+        negative_slope: the factor of negative elements.
+        inplace: as PyTorch has it; True is refused, tensors are values.
 
     Example:
         >>> sg.Session().run(sg.nn.LeakyReLU(0.25)(sg.constant([-1.0, 2.0])))
@@ -88,6 +99,10 @@ class LeakyReLU(Module):
 class ELU(Module):
     """x where it is positive, else alpha·(exp(x) - 1) (Clevert et al. 2016).
 
+    Args:
+        alpha: what the results of large negative elements approach is its negative.
+        inplace: as PyTorch has it; True is refused, tensors are values.
+
     Example:
         >>> sg.Session().run(sg.nn.ELU(alpha=0.5)(sg.constant([-1.0, 2.0]))).round(3)
         array([-0.316,  2.   ], dtype=float32)
@@ -103,6 +118,9 @@ class ELU(Module):
 
 class GELU(Module):
     """x·Φ(x), Φ the normal distribution function (Hendrycks and Gimpel 2016); ``approximate="tanh"``: by a tanh.
+
+    Args:
+        approximate: ``"none"``, or ``"tanh"``: Φ is computed by a tanh.
 
     Example:
         >>> sg.Session().run(sg.nn.GELU()(sg.constant([-1.0, 0.0, 1.0]))).round(3)
@@ -120,6 +138,9 @@ class GELU(Module):
 class SiLU(Module):
     """x·σ(x).
 
+    Args:
+        inplace: as PyTorch has it; True is refused, tensors are values.
+
     Example:
         >>> sg.Session().run(sg.nn.SiLU()(sg.constant([-1.0, 0.0, 1.0]))).round(3)
         array([-0.269,  0.   ,  0.731], dtype=float32)
@@ -134,6 +155,10 @@ class SiLU(Module):
 
 class Softplus(Module):
     """log(1 + exp(beta·x)) / beta; x where beta·x is above the threshold.
+
+    Args:
+        beta: the larger, the nearer to max(x, 0).
+        threshold: of beta·x, above which the result is x.
 
     Example:
         >>> sg.Session().run(sg.nn.Softplus()(sg.constant([-1.0, 0.0, 30.0]))).round(3)
@@ -174,6 +199,9 @@ class Sigmoid(Module):
 class Softmax(Module):
     """exp(x) / Σ exp(x) along the axis ``dim``.
 
+    Args:
+        dim: the axis along which results add up to 1.
+
     Example:
         >>> sg.Session().run(sg.nn.Softmax(dim=-1)(sg.constant([[0.0, 0.0], [0.0, 1.0]]))).round(3)
         array([[0.5  , 0.5  ],
@@ -190,6 +218,9 @@ class Softmax(Module):
 class LogSoftmax(Module):
     """x - log Σ exp(x) along the axis ``dim``.
 
+    Args:
+        dim: the axis along which the exponentials of results add up to 1.
+
     Example:
         >>> sg.Session().run(sg.nn.LogSoftmax()(sg.constant([0.0, 0.0, 100.0])))
         array([-100., -100.,    0.], dtype=float32)
@@ -203,7 +234,11 @@ class LogSoftmax(Module):
 
 
 class Flatten(Module):
-    """The axes from ``start_dim`` to ``end_dim`` as one: by default (N, \\*) to (N, features).
+    """The axes from ``start_dim`` to ``end_dim`` as one: by default (N, …) to (N, features).
+
+    Args:
+        start_dim: the first of the axes that become one.
+        end_dim: the last of them.
 
     Example:
         >>> sg.nn.Flatten()(sg.zeros((8, 3, 4, 4))).shape
@@ -226,6 +261,14 @@ def _window(layer: str, kernel_size: Sizes, stride: Sizes | None, padding: Sizes
 class MaxPool2d(Module):
     """The largest element of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side. With
     ``return_indices`` a pair, of the elements and of their places in the image.
+
+    Args:
+        kernel_size: the sizes of the window (KH, KW), or one number for both; so are the others.
+        stride: how far the window moves between two results; None: windows side by side.
+        padding: rows and columns of -∞ put around the input at each side.
+        dilation: the distance between neighbours in the window.
+        return_indices: give a pair, of the elements and of their places in the image.
+        ceil_mode: windows that begin inside of the input and end outside count.
 
     Example:
         >>> sg.nn.MaxPool2d(3, stride=2, padding=1)(sg.zeros((8, 3, 32, 32))).shape
@@ -253,6 +296,14 @@ class MaxPool2d(Module):
 class AvgPool2d(Module):
     """The mean of each window of (N, C, H, W) or (C, H, W); ``stride`` None: windows side by side.
 
+    Args:
+        kernel_size: the sizes of the window (KH, KW), or one number for both; so are the others.
+        stride: how far the window moves between two results; None: windows side by side.
+        padding: rows and columns of zeros put around the input at each side.
+        ceil_mode: windows that begin inside of the input and end outside count.
+        count_include_pad: the padding counts as elements of the mean.
+        divisor_override: what sums are divided by; None: the number of elements.
+
     Example:
         >>> sg.nn.AvgPool2d(2)(sg.zeros((8, 3, 32, 32))).shape
         (8, 3, 16, 16)
@@ -277,6 +328,9 @@ class AvgPool2d(Module):
 
 class AdaptiveAvgPool2d(Module):
     """Means over windows that share an image (N, C, H, W) out evenly into ``output_size``; None keeps a size.
+
+    Args:
+        output_size: (H, W) of the result, or one number for both; None keeps a size.
 
     Example:
         >>> sg.nn.AdaptiveAvgPool2d((1, None))(sg.zeros((8, 16, 7, 5))).shape

@@ -74,6 +74,15 @@ class BatchNorm1d(_BatchNorm):
     In training over the batch, which also updates ``running_mean`` and ``running_var``: (1 - momentum)·old +
     momentum·new, ``momentum`` None: the mean of all batches. In evaluation the running ones are used.
 
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance.
+        momentum: the part of the new statistics in the running ones; None: these are the mean of all batches.
+        affine: whether there are ``weight`` and ``bias``.
+        track_running_stats: whether there are running statistics; without them the batch's own always serve.
+        bias: whether there is a ``bias`` beside ``weight``.
+        dtype: of the parameters.
+
     Example:
         >>> norm = sg.nn.BatchNorm1d(2, momentum=0.5)
         >>> x = sg.constant([[1.0, 10.0], [3.0, 30.0]])
@@ -91,6 +100,15 @@ class BatchNorm1d(_BatchNorm):
 class BatchNorm2d(_BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) of (N, C, H, W), as ``BatchNorm1d``.
 
+    Args:
+        num_features: C, the number of channels.
+        eps: added to the variance.
+        momentum: the part of the new statistics in the running ones; None: these are the mean of all batches.
+        affine: whether there are ``weight`` and ``bias``.
+        track_running_stats: whether there are running statistics; without them the batch's own always serve.
+        bias: whether there is a ``bias`` beside ``weight``.
+        dtype: of the parameters.
+
     Example:
         >>> norm = sg.nn.BatchNorm2d(3)
         >>> norm(sg.zeros((8, 3, 32, 32))).shape
@@ -105,7 +123,14 @@ class BatchNorm2d(_BatchNorm):
 class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes (Ba, Kiros, Hinton 2016), then ``weight`` and ``bias``.
 
-    (\\*, \\*normalized_shape) to the same; weight and bias are of ``normalized_shape``.
+    ``(…, *normalized_shape)`` to the same; weight and bias are of ``normalized_shape``.
+
+    Args:
+        normalized_shape: the last sizes of the input, or the last one as a number.
+        eps: added to the variance.
+        elementwise_affine: whether there are ``weight`` and ``bias``.
+        bias: whether there is a ``bias`` beside ``weight``.
+        dtype: of the parameters.
 
     Example:
         >>> norm = sg.nn.LayerNorm(2)
@@ -141,6 +166,12 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """Root mean square 1 over the last axes (Zhang and Sennrich 2019), then ``weight``, of ``normalized_shape``.
 
+    Args:
+        normalized_shape: the last sizes of the input, or the last one as a number.
+        eps: added to the mean square; None: the dtype's machine epsilon.
+        elementwise_affine: whether there is ``weight``.
+        dtype: of the parameters.
+
     Example:
         >>> norm = sg.nn.RMSNorm(2)
         >>> sg.Session().run(norm(sg.constant([[3.0, 4.0], [0.0, 2.0]]))).round(3)
@@ -171,7 +202,15 @@ class GroupNorm(Module):
     """Mean 0 and variance 1 over groups of channels (Wu and He 2018), then ``weight`` and ``bias``, (C,) each, unless
     ``affine=False`` or ``bias=False``.
 
-    (N, C, \\*) to the same; ``num_groups`` divides C.
+    (N, C, …) to the same; ``num_groups`` divides C.
+
+    Args:
+        num_groups: divides ``num_channels``.
+        num_channels: C, the channels of the input.
+        eps: added to the variance.
+        affine: whether there are ``weight`` and ``bias``.
+        bias: whether there is a ``bias`` beside ``weight``.
+        dtype: of the parameters.
 
     Example:
         >>> norm = sg.nn.GroupNorm(num_groups=4, num_channels=16)

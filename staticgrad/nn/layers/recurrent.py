@@ -165,6 +165,7 @@ class LSTM(_Recurrent):
         dropout: the probability with which what a layer hands to the next is dropped in training.
         bidirectional: a second direction reads from the last step to the first; their features are joined.
         proj_size: the features that h is projected to; 0: none.
+        dtype: of the parameters.
 
     Example:
         >>> rnn = sg.nn.LSTM(input_size=3, hidden_size=5, num_layers=2, batch_first=True)
@@ -240,6 +241,7 @@ class GRU(_Recurrent):
         batch_first: (batch, steps, features) instead of (steps, batch, features); states stay as they are.
         dropout: the probability with which what a layer hands to the next is dropped in training.
         bidirectional: a second direction reads from the last step to the first; their features are joined.
+        dtype: of the parameters.
 
     Example:
         >>> rnn = sg.nn.GRU(input_size=3, hidden_size=5)
