@@ -126,7 +126,7 @@ class normal:
 
 
 def fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Fan in and fan out of a weight (out, in, \\*kernel).
+    """Fan in and fan out of a weight ``(out, in, *kernel)``.
 
     Raises:
         GraphError: fewer than two dimensions.

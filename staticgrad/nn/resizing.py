@@ -136,7 +136,7 @@ def interpolate(
     """Resize the axes behind the second.
 
     Args:
-        input: (N, C, \\*) with one to three more axes of known size.
+        input: (N, C, …) with one to three more axes of known size.
         size: new sizes, or one for all.
         scale_factor: instead of sizes: by what the old ones are multiplied (rounded down).
         mode: ``"nearest"``, ``"nearest-exact"``, ``"linear"`` (of images ``"bilinear"``, of volumes ``"trilinear"``),

@@ -100,7 +100,7 @@ DOT = register(
 
 @public
 def dot(a: Tensor, b: Tensor) -> Tensor:
-    """Products of the matrices ``a`` (\\*batch, m, k) and ``b`` (\\*batch, k, n), batch shapes and dtypes equal."""
+    """Products of the matrices ``a`` (…, m, k) and ``b`` (…, k, n), batch shapes and dtypes equal."""
     return a.graph.add(DOT, (a, b)).outputs[0]
 
 
@@ -125,7 +125,7 @@ def _as_matrices(o: Namespace, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _flat(o: Namespace, x: Tensor) -> Tensor:
-    """All axes but the last as one: (\\*batch, n) to (prod(batch), n)."""
+    """All axes but the last as one: (…, n) to (prod(batch), n)."""
     return x if x.ndim == 2 else o.reshape(x, (product(x.shape[:-1]), x.shape[-1]))
 
 
@@ -202,11 +202,11 @@ def matmul(x1: TensorLike, x2: TensorLike) -> Tensor:
     """The matrix product of ``np.matmul``.
 
     Args:
-        x1: (\\*batch, m, k), or a vector (k,).
-        x2: (\\*batch, k, n), or a vector (k,). Batch shapes broadcast.
+        x1: (…, m, k), or a vector (k,).
+        x2: (…, k, n), or a vector (k,). Batch shapes broadcast.
 
     Returns:
-        (\\*batch, m, n), without m or n where that operand is a vector.
+        (…, m, n), without m or n where that operand is a vector.
 
     Raises:
         GraphError: a scalar, or sizes that do not agree.
@@ -306,12 +306,12 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
     """``input @ weight.T + bias``.
 
     Args:
-        input: (\\*, in).
+        input: (…, in).
         weight: (out, in), or (in,) for a single output that has no axis.
         bias: (out,), or one number for all outputs, or None.
 
     Returns:
-        (\\*, out), or (\\*).
+        (…, out), or (…).
 
     Raises:
         GraphError: sizes that do not agree.

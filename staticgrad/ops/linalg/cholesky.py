@@ -129,10 +129,10 @@ def cholesky(x: TensorLike, *, upper: bool = False) -> Tensor:
     L from the first pivot on that is not positive are NaN.
 
     Args:
-        x: (\\*batch, n, n).
+        x: (…, n, n).
 
     Returns:
-        (\\*batch, n, n), zero in the other triangle.
+        (…, n, n), zero in the other triangle.
 
     Raises:
         GraphError: no square matrices.

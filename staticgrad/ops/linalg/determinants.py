@@ -267,10 +267,10 @@ def det(x: TensorLike) -> Tensor:
     """The determinants of square matrices; the first and second derivatives of singular ones are right, too.
 
     Args:
-        x: (\\*batch, n, n).
+        x: (…, n, n).
 
     Returns:
-        (\\*batch,).
+        (…).
 
     Raises:
         GraphError: no square matrices of a size known when declared.
@@ -289,10 +289,10 @@ def slogdet(x: TensorLike) -> tuple[Tensor, Tensor]:
     """The signs of the determinants of square matrices (0 of singular ones), and the logarithms of their magnitudes.
 
     Args:
-        x: (\\*batch, n, n).
+        x: (…, n, n).
 
     Returns:
-        Twice (\\*batch,).
+        Twice the shape (…).
 
     Raises:
         GraphError: no square matrices of a size known when declared.

@@ -110,10 +110,10 @@ def eigh(x: TensorLike) -> tuple[Tensor, Tensor]:
     positive. Derivatives of vectors of equal eigenvalues do not exist; their terms are taken for zero.
 
     Args:
-        x: (\\*batch, n, n), n known when declared.
+        x: (…, n, n), n known when declared.
 
     Returns:
-        (\\*batch, n) and (\\*batch, n, n).
+        (…, n) and (…, n, n).
 
     Raises:
         GraphError: no square matrices of a size known when declared.

@@ -172,11 +172,11 @@ def solve(x1: TensorLike, x2: TensorLike) -> Tensor:
     A singular ``x1`` gives infinities and NaN.
 
     Args:
-        x1: (\\*batch, n, n).
-        x2: (n,) or (\\*batch, n, k); batches broadcast.
+        x1: (…, n, n).
+        x2: (n,) or (…, n, k); batches broadcast.
 
     Returns:
-        (\\*batch, n, k), without k for a vector.
+        (…, n, k), without k for a vector.
 
     Raises:
         GraphError: no square matrices, or sizes that do not agree.

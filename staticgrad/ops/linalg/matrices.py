@@ -96,10 +96,10 @@ def diagonal(x: TensorLike, *, offset: int = 0) -> Tensor:
     """The diagonals of matrices, ``offset`` above the main one (below it if negative).
 
     Args:
-        x: (\\*batch, m, n), m and n known when declared.
+        x: (…, m, n), m and n known when declared.
 
     Returns:
-        (\\*batch, size of the diagonal).
+        (…, size of the diagonal).
 
     Example:
         >>> a = sg.constant([[1, 2, 3], [4, 5, 6]])
@@ -219,7 +219,7 @@ def matrix_norm(x: TensorLike, *, keepdims: bool = False, ord: float | str | Non
     largest and smallest singular value), 1 and -1 (of the sums of columns), inf and -inf (of the sums of rows).
 
     Args:
-        x: (\\*batch, m, n).
+        x: (…, m, n).
 
     Raises:
         GraphError: another ``ord``.

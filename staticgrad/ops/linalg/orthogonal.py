@@ -137,9 +137,9 @@ def qr(x: TensorLike, *, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     """Matrices as products of Q with orthonormal columns and an upper triangular R, by Householder reflections.
 
     Args:
-        x: (\\*batch, m, n), of full rank for derivatives.
-        mode: "reduced": Q (\\*batch, m, k) and R (\\*batch, k, n), k = min(m, n); "complete": Q (\\*batch, m, m) and R
-            (\\*batch, m, n), for m > n without a derivative.
+        x: (…, m, n), of full rank for derivatives.
+        mode: "reduced": Q (…, m, k) and R (…, k, n), k = min(m, n); "complete": Q (…, m, m) and R
+            (…, m, n), for m > n without a derivative.
 
     Raises:
         GraphError: another mode, no matrices of sizes known when declared.

@@ -164,11 +164,11 @@ def svd(x: TensorLike, *, full_matrices: bool = True) -> tuple[Tensor, Tensor, T
     that ``full_matrices`` asks for have none.
 
     Args:
-        x: (\\*batch, m, n), m and n known when declared; k = min(m, n).
-        full_matrices: whether U is (\\*batch, m, m) and Vh (\\*batch, n, n) instead of (…, m, k) and (…, k, n).
+        x: (…, m, n), m and n known when declared; k = min(m, n).
+        full_matrices: whether U is (…, m, m) and Vh (…, n, n) instead of (…, m, k) and (…, k, n).
 
     Returns:
-        U, S (\\*batch, k) in descending order, and Vh.
+        U, S (…, k) in descending order, and Vh.
 
     Raises:
         GraphError: no matrices of sizes known when declared.
@@ -216,10 +216,10 @@ def matrix_rank(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     precision) times the largest, as int64.
 
     Args:
-        x: (\\*batch, m, n), m and n known when declared.
+        x: (…, m, n), m and n known when declared.
 
     Returns:
-        (\\*batch,).
+        (…).
 
     Example:
         >>> sg.Session().run(sg.linalg.matrix_rank([[1.0, 2.0], [2.0, 4.0]]))
@@ -312,12 +312,12 @@ def pinv(x: TensorLike, *, rtol: float | None = None) -> Tensor:
     """Moore and Penrose's inverses of matrices. Derivatives are right where the rank does not change.
 
     Args:
-        x: (\\*batch, m, n), m and n known when declared.
+        x: (…, m, n), m and n known when declared.
         rtol: singular values up to so much of the largest count as zero; default: max(m, n) times the machine's
             precision.
 
     Returns:
-        (\\*batch, n, m).
+        (…, n, m).
 
     Raises:
         GraphError: no matrices of sizes known when declared.

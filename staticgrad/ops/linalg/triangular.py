@@ -133,8 +133,8 @@ def solve_triangular(
     Only one triangle of ``x1`` is read. A zero on its diagonal gives infinities and NaN.
 
     Args:
-        x1: (\\*batch, n, n).
-        x2: (n,), or (\\*batch, n, k), without ``left`` (\\*batch, k, n); batches broadcast.
+        x1: (…, n, n).
+        x2: (n,), or (…, n, k), without ``left`` (…, k, n); batches broadcast.
         upper: which triangle.
         unitriangular: the diagonal is not read and counts as ones.
 

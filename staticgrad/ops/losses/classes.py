@@ -357,8 +357,8 @@ def cross_entropy(
     """-log softmax(input) at the target class.
 
     Args:
-        input: logits (N, C, \\*) or (C,).
-        target: labels (N, \\*) or () of int32 or int64 in [0, C), or class probabilities of the input's shape.
+        input: logits (N, C, …) or (C,).
+        target: labels (N, …) or () of int32 or int64 in [0, C), or class probabilities of the input's shape.
         weight: (C,), a weight for each class, or None.
         ignore_index: a label whose example counts neither in the sum nor in the mean.
         reduction: ``"mean"`` (weighted by the labels' weights), ``"sum"`` or ``"none"``.

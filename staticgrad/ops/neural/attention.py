@@ -234,10 +234,10 @@ def scaled_dot_product_attention(
     """softmax(query·keyᵀ·scale + mask)·value (Vaswani et al. 2017).
 
     Args:
-        query: (\\*, L, E).
-        key: (\\*, S, E).
-        value: (\\*, S, V).
-        attn_mask: broadcasts to (\\*, L, S): bool (True: takes part) or floating (added to the scores).
+        query: (…, L, E).
+        key: (…, S, E).
+        value: (…, S, V).
+        attn_mask: broadcasts to (…, L, S): bool (True: takes part) or floating (added to the scores).
         dropout_p: probability that a weight is dropped.
         is_causal: query i sees the keys 0 … i; not together with a mask.
         scale: default 1 / sqrt(E).
@@ -245,7 +245,7 @@ def scaled_dot_product_attention(
             axis from the end, may be fewer in ``key`` and ``value``, by a whole factor.
 
     Returns:
-        (\\*, L, V); zeros for a query that sees no key.
+        (…, L, V); zeros for a query that sees no key.
 
     Raises:
         GraphError: shapes that do not agree, or both a mask and ``is_causal``.

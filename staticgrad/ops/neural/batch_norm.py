@@ -174,7 +174,7 @@ def batch_norm(
     momentum·new, the variance unbiased.
 
     Args:
-        input: (N, C, \\*).
+        input: (N, C, …).
         running_mean: (C,); None or any tensor when training.
         running_var: (C,); likewise.
         weight: (C,) or None.

@@ -94,7 +94,7 @@ def embedding(
         max_norm, norm_type, scale_grad_by_freq, sparse: PyTorch's, which are not supported.
 
     Returns:
-        (\\*input.shape, features).
+        ``(*input.shape, features)``.
 
     Raises:
         GraphError: the input is not of integers, the weight not a matrix, or an argument that is not supported.

@@ -280,7 +280,7 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps)·weight + bias over the last axes (Ba, Kiros, Hinton 2016).
 
     Args:
-        input: (\\*, \\*normalized_shape).
+        input: ``(…, *normalized_shape)``.
         normalized_shape: sizes of the last axes.
         weight: of shape ``normalized_shape``, or None.
         bias: likewise.
@@ -347,7 +347,7 @@ def group_norm(
     """(x - mean) / sqrt(variance + eps)·weight + bias over groups of channels (Wu and He 2018).
 
     Args:
-        input: (N, C, \\*).
+        input: (N, C, …).
         num_groups: divides C.
         weight: (C,) or None.
         bias: (C,) or None.
