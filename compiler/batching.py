@@ -26,7 +26,7 @@ from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
 from staticgrad.lifting import graph_of, lift
-from staticgrad.ops.control.bodies import Body, BodyGraph
+from staticgrad.ops.control.bodies import Body, BodyGraph, why_written
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.custom import CustomAttributes, OwnRule
 from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
@@ -246,7 +246,8 @@ class _Batcher:
         graph = get_default_graph()
         if node.op.name in REFUSED:
             raise GraphError(
-                f"vmap: {node.op.name} inside of the function: {REFUSED[node.op.name]}", source=node.source
+                f"vmap: {node.op.name} inside of the function: {REFUSED[node.op.name]}{why_written(node.graph.nodes)}",
+                source=node.source,
             )
         operands = [self.value(x) for x in node.inputs]
         batched = any(v.batched for v in operands)

@@ -118,9 +118,11 @@ class Executable(vectorcall.Forwarding):
 
     # -- calls --------------------------------------------------------------------------------------------------------
 
-    def _call(self, *values: Any, out: Any = None) -> Any:
+    def _call(self, *values: Any, out: Any = None, **named: Any) -> Any:
         """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
         try:
+            if named:
+                raise TypeError(f"an executable has no {', '.join(map(repr, named))}: {self._given_in_order()}")
             arrays = self._given(values)
             runner = self._runner(tuple([array.shape for array in arrays]))
             converted = any(map(operator.is_not, arrays, values))
@@ -140,6 +142,8 @@ class Executable(vectorcall.Forwarding):
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
         self.session.store.check_open()
+        if len(values) == 1 and isinstance(values[0], Mapping):
+            raise FeedError(f"expected arrays, actual a dict: {self._given_in_order()}")
         if len(values) != len(self.feeds):
             names = ", ".join(repr(x.name) for x in self.feeds) or "none"
             missing = self.feeds[len(values) :]
@@ -148,6 +152,13 @@ class Executable(vectorcall.Forwarding):
                 source=missing[0].source if missing else None,
             )
         return as_arrays(self.feeds, values)
+
+    def _given_in_order(self) -> str:
+        """For messages: how it is called."""
+        names = ", ".join(x.name for x in self.feeds)
+        return (
+            f"it is called with arrays in the order of its feeds, exe({names}); sess.run(fetches, feeds) takes a dict"
+        )
 
     def _run_out(self, runner: Runner, arrays: Sequence[Array], outs: Sequence[Any]) -> list[Array]:
         leaves = [(place, given) for place, given in zip(self._places, outs, strict=True)]
@@ -231,7 +242,9 @@ class Executable(vectorcall.Forwarding):
             return self._call
         fetches, pack, call = self.fetches, self._pack, self._call
 
-        def packed(*arrays: Any, out: Any = None) -> Any:
+        def packed(*arrays: Any, out: Any = None, **named: Any) -> Any:
+            if named:
+                return call(*arrays, out=out, **named)
             if out is None:
                 results = entry(*arrays)
                 return call(*arrays) if results is missed else pack(results)

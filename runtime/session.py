@@ -179,14 +179,14 @@ class Session(metaclass=hints.Answering):
     @overload
     def run(self, fetches: dict[K, Tensor], feeds: Mapping[Tensor, Any] | None = None) -> dict[K, Array]: ...
     @overload
-    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, feed_dict: None = None) -> Any: ...
-    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, feed_dict: None = None) -> Any:
+    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None) -> Any: ...
+    def run(self, fetches: Any, feeds: Mapping[Tensor, Any] | None = None, **named: Any) -> Any:
         """The values of ``fetches``, a nest of tensors and ops of the graph; None in the place of ops.
 
         Args:
             feeds: arrays by tensor; any tensor may be fed, the graph is cut there. They are read until the call
                 returns, and never written.
-            feed_dict: refused: TensorFlow's name of ``feeds``.
+            named: refused: feeds go by tensor, in one dict.
 
         Returns:
             The nest of ``fetches`` with fresh, writable arrays that own their memory.
@@ -205,8 +205,12 @@ class Session(metaclass=hints.Answering):
             array([1., 2.], dtype=float32)
         """
         try:
-            if feed_dict is not None:
-                raise TypeError("Session.run() has no feed_dict: write sess.run(fetches, feeds)")
+            if named:
+                names = ", ".join(map(repr, named))
+                raise TypeError(
+                    f"Session.run() has no {names}: write sess.run(fetches, feeds) with a dict from tensors to arrays,"
+                    " {x: array}"
+                )
             fed: Mapping[Tensor, Any] = {} if feeds is None else feeds
             try:
                 key = (self.graph.version, structure_of(fetches), tuple(map(id, fed.keys())))

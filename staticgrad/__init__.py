@@ -40,6 +40,7 @@ from staticgrad.errors import (
     StateChangedError,
     StaticGradError,
     StaticGradWarning,
+    UpdateWarning,
 )
 from staticgrad.graph import (
     Graph,
@@ -303,6 +304,7 @@ __all__ = [
     "StaticGradWarning",
     "Tape",
     "Tensor",
+    "UpdateWarning",
     "Variable",
     "abs",
     "accumulated_grad",

@@ -420,6 +420,24 @@ class GrowthWarning(StaticGradWarning):
     """
 
 
+class UpdateWarning(StaticGradWarning):
+    """An augmented assignment to a variable, ``w -= step``, made a new tensor: no run changes the variable.
+
+    Example:
+        >>> import warnings
+        >>> p = w = sg.Variable([1.0, 2.0])
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     p -= 0.5
+        >>> caught[0].category.__name__, p is w
+        ('UpdateWarning', False)
+        >>> update, sess = sg.assign(w, w - 0.5), sg.Session()
+        >>> sess.run(update)
+        >>> sess.get(w)
+        array([0.5, 1.5], dtype=float32)
+    """
+
+
 class DuplicateLayerWarning(StaticGradWarning):
     """Of two equal layers the one is used where the other may be meant: a program reads weights that nothing trains,
     and those of an equal layer are trained; a cell that ran again has made its net once more in the same graph; or a

@@ -27,11 +27,13 @@ from staticgrad.errors import (
     AbsentError,
     GraphError,
     SourceLine,
+    UpdateWarning,
     at_source,
     called_for,
     ran_before,
     refuse_copies,
     user_source,
+    warn,
 )
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
@@ -265,6 +267,22 @@ def _binary(name: str, reflected: bool = False) -> Callable[[Tensor, Any], Tenso
             end_at_user(error)
             raise
         return show_as(y, _REFLECTED[name], (self,)) if name in _REFLECTED and is_weak(other) else y
+
+    return method
+
+
+def _augmented(symbol: str) -> Callable[[Tensor, Any], Tensor]:
+    """The operator ``symbol=``: Python takes the plain one, of a variable after a warning that it changes nothing."""
+
+    def method(self: Tensor, other: Any) -> Any:  # NotImplemented
+        if self.op.op.name == "variable":
+            warn(
+                UpdateWarning,
+                f"'{symbol}=' makes a new tensor and leaves the variable w as it is. To change it in a run declare the"
+                f" op sg.assign(w, w {symbol} …) and fetch it, or let an optimizer do so,"
+                f" sg.optim.SGD(lr).minimize(loss). For a new tensor write y = w {symbol} …",  # the same text for each w of a loop: warned of once
+            )
+        return NotImplemented
 
     return method
 
@@ -747,6 +765,19 @@ class Tensor(metaclass=hints.Answering):
     __rlshift__ = _binary("bitwise_left_shift", reflected=True)
     __rshift__ = _binary("bitwise_right_shift")
     __rrshift__ = _binary("bitwise_right_shift", reflected=True)
+    __iadd__ = _augmented("+")
+    __isub__ = _augmented("-")
+    __imul__ = _augmented("*")
+    __itruediv__ = _augmented("/")
+    __ifloordiv__ = _augmented("//")
+    __imod__ = _augmented("%")
+    __ipow__ = _augmented("**")
+    __imatmul__ = _augmented("@")
+    __iand__ = _augmented("&")
+    __ior__ = _augmented("|")
+    __ixor__ = _augmented("^")
+    __ilshift__ = _augmented("<<")
+    __irshift__ = _augmented(">>")
     # Tensors are compared element by element, in the graph, though object's comparisons give a bool.
     __eq__ = _binary("equal")  # type: ignore[assignment]
     __ne__ = _binary("not_equal")  # type: ignore[assignment]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import abc
 import re
-import sys
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
@@ -115,6 +114,10 @@ TABLE: dict[str, dict[str, str]] = {
         "vjp": "write sg.gradients(ys, xs, grad_ys)",
         "hvp": "write sg.jvp(sg.gradients(loss, [x]), [x], [v])",
         "jacfwd jacrev": "write sg.jacobian(y, x)",
+        "multinomial": "write sg.random.categorical(logits, shape=shape), or sg.random.choice(values, shape)",
+        "masked_fill": "write sg.where(mask, value, x)",
+        "functional_call": "feed other values of its variables in a run: sess.run(y, {x: value, net.weight: weight})",
+        "stack_module_state": "write a module whose weights have one more axis in front, and sg.vmap over it",
         "fori_loop": "write sg.while_loop(cond_fn, body_fn, init) or sg.scan(fn, init, xs)",
         "lax": "control flow is sg.scan, sg.while_loop, sg.cond and sg.map",
         "tree_map tree": "write sg.nest.map(fn, nest)",
@@ -214,6 +217,8 @@ TABLE: dict[str, dict[str, str]] = {
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes"),
     "dims": ("axes", "axis"),
+    "in_dims": ("in_axes",),
+    "out_dims": ("out_axes",),
     "axis": ("dim", "axes"),
     "axes": ("axis", "dim"),
     "keepdim": ("keepdims",),
@@ -242,6 +247,8 @@ REFUSED = {
     "device": _DEVICE,
     "out": "a result is a new tensor; exe(*arrays, out=array) of a compiled program writes into arrays",
     "requires_grad": "ask for it afterwards: x.requires_grad_(); a sg.Variable(value) requires a gradient by itself",
+    "randomness": "random ops draw for each example by itself; draw outside of the function what all share",
+    "argnums": "derivatives are by tensors, not by places: sg.gradients(y, [x])",
     "create_graph": "what sg.gradients gives is a tensor, which can be derived again",
 }
 
@@ -258,6 +265,8 @@ CONVERSIONS = {
     "formatting": "format what it returns, or declare sg.print(x, text)",
     "in": "use sg.any(x == value)",
 }
+PLACES = ("staticgrad", *(f"staticgrad.{name}" for name in ("nn", "optim", "linalg", "random", "init", "nest")))
+NEARNESS = 0.75  # of a name to one that is suggested, as difflib has it
 VALUE = "fetch it with a session (sess.run(x, feeds))"
 
 
@@ -267,12 +276,37 @@ def names_of(place: str) -> dict[str, str]:
 
 
 def missing_from_module(module: str, name: str) -> AttributeError:
-    """The error of a name that a module does not have. Where no sentence answers it, Python suggests a near one."""
+    """The error of a name that a module does not have, with a sentence that answers it or a public name near it."""
     text = f"module {module!r} has no attribute {name!r}"
     sentence = names_of(module).get(name) or _renamed(module, name)
-    if sentence:
-        return AttributeError(f"{text}: {sentence}")
-    return AttributeError(text, name=name, obj=sys.modules[module])
+    return AttributeError(f"{text}: {sentence}" if sentence else _Near(text, module, name))
+
+
+class _Near:
+    """The text of an error with the public name that is nearest, of this module before others.
+
+    It is looked for when the text is read: imports and ``hasattr`` ask for names, too. Python itself suggests names
+    only where it prints the error, which a notebook does not leave to it.
+    """
+
+    def __init__(self, text: str, module: str, name: str) -> None:
+        self._text, self._module, self._name = text, module, name
+
+    def __str__(self) -> str:
+        if self._name.startswith("_"):
+            return self._text
+        import difflib
+        import importlib
+
+        found: dict[str, str] = {}
+        for place in (self._module, *PLACES):
+            for known in dir(importlib.import_module(place)):
+                if not known.startswith("_"):
+                    found.setdefault(known, f"{place.replace('staticgrad', 'sg', 1)}.{known}")
+        near = difflib.get_close_matches(self._name, found, 1, NEARNESS)
+        return f"{self._text}: did you mean {found[near[0]]}?" if near else self._text
+
+    __repr__ = __str__
 
 
 def _renamed(module: str, name: str) -> str:
@@ -330,6 +364,7 @@ def answer(cls: Answering, internal: Iterable[str] = ()) -> None:
 
 
 _UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")
+_TOO_MANY = re.compile(r"takes .*positional arguments? but \d+ (was|were) given$")
 _DOUBLED = re.compile(r"got multiple values for argument '(\w+)'")
 
 
@@ -338,6 +373,8 @@ def of_call(function: Callable[..., object], message: str) -> str:
     there is one."""
     if doubled := _DOUBLED.search(message):
         return _with(message, TWICE.get(doubled[1]))
+    if _TOO_MANY.search(message):
+        return _with(message, _call_of(function))
     if unexpected := _UNEXPECTED.search(message):
         import inspect
 
@@ -345,6 +382,17 @@ def of_call(function: Callable[..., object], message: str) -> str:
         ours = next((other for other in ARGUMENTS.get(name, ()) if other in has), None)
         return _with(message[: unexpected.end()], REFUSED.get(name) if ours is None else f"write {ours}=")
     return message
+
+
+def _call_of(function: Callable[..., object]) -> str | None:
+    """How a function is called that has arguments by name alone."""
+    import inspect
+
+    parameters = inspect.signature(function).parameters.values()
+    if all(p.kind is not p.KEYWORD_ONLY for p in parameters):
+        return None
+    bare = inspect.Signature([p.replace(annotation=p.empty) for p in parameters])
+    return f"what follows * is given by name, {function.__name__}{bare}"
 
 
 def _with(message: str, sentence: str | None) -> str:

@@ -66,7 +66,22 @@ def lift(value: object, graph: Graph | None = None, dtype: np.dtype | None = Non
         return known[1]
     if isinstance(value, (np.generic, list, tuple)):
         return FUNCTIONS.constant(value)
-    raise GraphError(f"{value!r} cannot be used as a tensor")
+    raise GraphError(f"{value!r} cannot be used as a tensor{instead(value)}")
+
+
+def instead(value: object) -> str:
+    """For messages: what to write where ``value`` was given in the place of a tensor; "" where nothing is known."""
+    if value is None:
+        return (
+            ": a gradient is None where no y depends on the x, and sg.gradients(ys, xs, unconnected_gradients='zero')"
+            " gives zeros there"
+        )
+    if hasattr(value, "parameters"):
+        return ": net.parameters() has the variables of a module, and net(x) declares its result"
+    if callable(value):
+        name = getattr(value, "__name__", "")
+        return f": call it, {name if name.isidentifier() else 'fn'}(x) declares a tensor"
+    return ""
 
 
 def lift_all(values: Sequence[object], *, what: str = "op", quiet: bool = False) -> tuple[Tensor, ...]:

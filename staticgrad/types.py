@@ -68,7 +68,8 @@ def numpy_dtype(dtype: DTypeLike) -> np.dtype:
     try:
         return _bfloat16() if isinstance(dtype, str) and dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
     except TypeError as error:
-        raise GraphError(f"{dtype!r} is not a dtype") from error
+        sizes = ": sizes are given as one shape, sg.zeros((2, 3))" if isinstance(dtype, (int, Dim)) else ""
+        raise GraphError(f"{dtype!r} is not a dtype{sizes}") from error
 
 
 @functools.cache
@@ -237,9 +238,29 @@ def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]
     def operator(self: Dim, other: Any) -> Size:
         if isinstance(other, np.integer):
             other = int(other)
+        if isinstance(other, (float, np.floating)):
+            raise _needs_value(f"an operator with {other}", self)
         return method(self, other) if isinstance(other, (int, Dim)) else NotImplemented
 
     return operator
+
+
+def _of_values(symbol: str) -> Callable[[Dim, Any], Any]:
+    """An operator that sizes do not have; one with a tensor is the tensor's."""
+
+    def operator(self: Dim, other: Any) -> Any:
+        if isinstance(other, (int, float, np.number, Dim)):
+            raise _needs_value(symbol, self)
+        return NotImplemented
+
+    return operator
+
+
+def _needs_value(what: str, size: Dim) -> TypeError:
+    return TypeError(
+        f"{what} needs the value of {size}, a size of a symbolic tensor that is known only when the graph is fed: sizes"
+        " have + - * // with integers, sg.shape(x) gives their values in a run, and sess.run(x, feeds) x as an array"
+    )
 
 
 @frozen(eq=False)
@@ -320,6 +341,18 @@ class Dim:
                 return None
             result[tuple(rest)] = coefficient // factor
         return _normal(result)
+
+    __truediv__ = _of_values("/")
+    __rtruediv__ = _of_values("/")
+    __mod__ = _of_values("%")
+    __rmod__ = _of_values("%")
+    __divmod__ = _of_values("divmod()")
+    __pow__ = _of_values("**")
+    __rpow__ = _of_values("**")
+    __lt__ = _of_values("<")
+    __le__ = _of_values("<=")
+    __gt__ = _of_values(">")
+    __ge__ = _of_values(">=")
 
     def __index__(self) -> int:
         raise TypeError(f"the size {self} is known only when the graph is fed; use sg.shape(x) for its value in a run")

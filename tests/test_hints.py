@@ -118,6 +118,14 @@ CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda x: sg.nn.GRU(3, 4)(x, lengths=[1]),
         r"'lengths': sequences are padded.* states\[lengths - 1, sg\.arange\(n\)\]",
     ),
+    "in_dims": (lambda x: sg.vmap(sg.exp, in_dims=0), "'in_dims': write in_axes="),
+    "out_dims": (lambda x: sg.vmap(sg.exp, out_dims=0), "'out_dims': write out_axes="),
+    "randomness": (lambda x: sg.vmap(sg.exp, randomness="same"), "'randomness': random ops draw for each example"),
+    "a dtype by place": (
+        lambda x: sg.linspace(0, 1, 5, sg.float64),
+        r"what follows \* is given by name, linspace\(start, stop, num, \*, dtype=.*, endpoint=True\)",
+    ),
+    "feeds by name": (lambda x: sg.Session().run(x, x=X), r"has no 'x': write sess\.run\(fetches, feeds\) with a dict"),
     "neither here nor there": (lambda x: sg.exp(x, no_such_name=1), "'no_such_name'$"),
 }
 
@@ -189,11 +197,31 @@ def test_probes_find_nothing(name: str) -> None:
             getattr(there, name)
 
 
-def test_a_near_name_is_suggested() -> None:
-    """By Python, from ``dir``: the error says of what, and which name is missing."""
-    with pytest.raises(AttributeError) as info:
-        _ = sg.concta  # type: ignore[attr-defined]
-    assert (info.value.name, info.value.obj) == ("concta", sg)
+@pytest.mark.parametrize(
+    ("place", "name", "near"),
+    [
+        (sg, "concta", "sg.concat"),
+        (sg, "sofmax", "sg.nn.softmax"),
+        (sg, "Linear", "sg.nn.Linear"),
+        (sg.nn, "Linaer", "sg.nn.Linear"),
+        (sg.nn, "concat", "sg.concat"),
+        (sg.linalg, "choleski", "sg.linalg.cholesky"),
+        (sg.optim, "Adagard", "sg.optim.Adagrad"),
+    ],
+)
+def test_a_near_name_is_suggested(place: Any, name: str, near: str) -> None:
+    with pytest.raises(AttributeError, match=rf"'{name}': did you mean {re.escape(near)}\?$") as caught:
+        getattr(place, name)
+    assert "did you mean" in repr(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_near_name_of_a_tensor_is_suggested_by_python() -> None:
+    """Where it prints the error, from ``dir``: the error says of what, and which name is missing."""
+    x = sg.zeros(3)
+    with pytest.raises(AttributeError) as caught:
+        _ = x.reshap  # type: ignore[attr-defined]
+    assert (caught.value.name, caught.value.obj) == ("reshap", x)
 
 
 def test_public_things_are_copied_and_pickled() -> None:

@@ -396,6 +396,118 @@ def test_a_vector_has_no_matrix_transpose() -> None:
             _ = x.mT
 
 
+# -- what stands in the place of a tensor or an array -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fetch", [lambda y: y, lambda y: [y], lambda y: {"y": y}], ids=["tensor", "list", "dict"])
+@pytest.mark.parametrize("runs", [0, 1])
+def test_an_executable_that_is_called_by_name_says_the_order_of_its_arrays(fetch: Any, runs: int) -> None:
+    x, array = sg.placeholder((2,), name="x"), np.ones(2, np.float32)
+    exe = sg.Session().compile(fetch(x * 2), [x])
+    for _ in range(runs):
+        exe(array)
+    with pytest.raises(TypeError, match=r"no 'x': it is called with arrays in the order of its feeds, exe\(x\); sess"):
+        exe(x=array)
+    for feeds in ({x: array}, {"x": array}):
+        with pytest.raises(
+            sg.FeedError, match=r"expected arrays, actual a dict: .* in the order of its feeds, exe\(x\)"
+        ):
+            exe(feeds)
+
+
+@pytest.mark.parametrize("what", ["gradients", "jacobian", "hessian"])
+def test_a_function_in_the_place_of_a_tensor_is_told_to_be_called(what: str) -> None:
+    def energy(x: sg.Tensor) -> sg.Tensor:
+        return sg.sum(x**2)
+
+    x = sg.Variable([1.0, 2.0])
+    with pytest.raises(sg.GraphError, match=r"expected tensors, actual <function .*>: call it, energy\(x\)"):
+        getattr(sg, what)(energy, x)
+    with pytest.raises(sg.GraphError, match=r"call it, fn\(x\)"):
+        getattr(sg, what)(lambda x: x, x)
+
+
+def test_a_module_in_the_place_of_tensors_is_answered_by_its_parameters() -> None:
+    net = sg.nn.Linear(3, 2)
+    with pytest.raises(
+        sg.GraphError, match=r"xs: expected tensors, actual Linear.*: net\.parameters\(\) has the variables"
+    ):
+        sg.gradients(sg.sum(net(sg.ones((1, 3)))), net)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("join", [sg.concat, sg.stack])
+def test_a_gradient_that_is_none_is_answered_by_zeros(join: Callable[..., Any]) -> None:
+    w, unused = sg.Variable([1.0, 2.0]), sg.Variable([3.0])
+    gradients = sg.gradients(sg.sum(w**2), [w, unused])
+    with pytest.raises(sg.GraphError, match=r"None cannot be used as a tensor: a gradient is None where .*='zero'"):
+        join(gradients)
+
+
+@pytest.mark.parametrize("kind", ["scan", "map", "cond", "vmap"])
+def test_batch_norm_in_a_body_is_named(kind: str) -> None:
+    norm, rows = sg.nn.BatchNorm1d(3), sg.ones((4, 2, 3))
+    calls: dict[str, Callable[[], Any]] = {
+        "scan": lambda: sg.scan(lambda c, row: (c, norm(row)), 0.0, rows),
+        "map": lambda: sg.map(norm, rows),
+        "cond": lambda: sg.cond(sg.placeholder((), sg.bool), lambda: norm(rows[0]), lambda: rows[0]),
+        "vmap": lambda: sg.vmap(norm)(rows),
+    }
+    with pytest.raises(sg.GraphError, match=rf"{kind}: .*: batch norm in training mode .* after eval\(\).*GroupNorm"):
+        calls[kind]()
+    norm.eval()
+    calls[kind]()
+
+
+@pytest.mark.parametrize(
+    ("symbol", "use"),
+    [
+        ("/", lambda size: size / 2),
+        ("/", lambda size: 1.0 / size),
+        ("%", lambda size: size % 2),
+        (r"\*\*", lambda size: size**2),
+        ("<", lambda size: size < 3),
+        (">", lambda size: size > 3),
+        ("1.5", lambda size: size * 1.5),
+        ("divmod", lambda size: divmod(size, 2)),
+        ("", lambda size: size * np.ones(3)),
+        ("/", lambda size: np.arange(0, size, 2.0) if size / 2 else None),
+    ],
+)
+def test_an_operator_that_sizes_do_not_have_says_that_the_size_is_symbolic(
+    symbol: str, use: Callable[[Any], Any]
+) -> None:
+    x = sg.placeholder((None, 3), name="x")
+    with pytest.raises(
+        TypeError, match=rf"{symbol}.* needs the value of x\.0, a size of a symbolic tensor .*sg\.shape"
+    ):
+        use(x.shape[0])
+
+
+def test_operators_of_sizes_and_tensors_are_those_of_tensors() -> None:
+    x = sg.placeholder((None,), name="x")
+    n = x.shape[0]
+    results = sg.Session().run([sg.sum(x) / n, n / sg.sum(x), n % sg.constant(2), n < sg.sum(x)], {x: [1.0, 2.0, 5.0]})
+    np.testing.assert_allclose(results, [8 / 3, 3 / 8, 1, True])
+
+
+@pytest.mark.parametrize("make", [sg.zeros, sg.ones, sg.empty])
+def test_a_dtype_may_stand_after_the_shape(make: Callable[..., sg.Tensor]) -> None:
+    assert make((5, 5), sg.int64).dtype == sg.int64
+    assert make(5, np.float64).dtype == sg.float64
+    with pytest.raises(sg.GraphError, match=r"3 is not a dtype: sizes are given as one shape, sg\.zeros\(\(2, 3\)\)"):
+        make(2, 3)
+
+
+def test_a_dtype_stands_where_numpy_has_it() -> None:
+    x = sg.ones((2, 3))
+    for y in (sg.full(2, 7, sg.int8), sg.full_like(x, 7, sg.int8), sg.arange(0, 5, 1, sg.int8)):
+        assert y.dtype == sg.int8
+    for like in (sg.zeros_like, sg.ones_like, sg.empty_like):
+        assert (like(x, sg.int64).dtype, like(x, sg.int64).shape) == (sg.int64, (2, 3))
+    with pytest.raises(sg.GraphError, match=r"eye: a shape holds sizes, not dtype.*: give a dtype by name, dtype="):
+        sg.eye(5, sg.int64)  # type: ignore[arg-type]
+
+
 X = sg.constant([1.0])
 
 

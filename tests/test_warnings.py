@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -501,6 +502,63 @@ def test_declaring_between_runs_does_not_warn_of_growth() -> None:
             sess.run([y] * size, {x: [0.0, 1.0]})
 
     assert not caught(sg.GrowthWarning, run)
+
+
+# -- updates ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("symbol", "update"),
+    [
+        ("+", operator.iadd),
+        ("-", operator.isub),
+        ("*", operator.imul),
+        ("/", operator.itruediv),
+        ("//", operator.ifloordiv),
+        ("%", operator.imod),
+        ("**", operator.ipow),
+        ("@", operator.imatmul),
+    ],
+)
+def test_an_augmented_assignment_to_a_variable_warns(symbol: str, update: Callable[[Any, Any], Any]) -> None:
+    w = sg.Variable([1.0, 2.0])
+    results = []
+    (found,) = caught(sg.UpdateWarning, lambda: results.append(update(w, [2.0, 2.0])))
+    assert results[0] is not w
+    assert f"'{symbol}=' makes a new tensor and leaves the variable w as it is" in str(found.message)
+    assert f"sg.assign(w, w {symbol} …)" in str(found.message)
+
+
+def test_updates_in_a_loop_over_parameters_warn_once_at_their_line() -> None:
+    net = sg.nn.Sequential(sg.nn.Linear(4, 3), sg.nn.Linear(3, 1))
+    loss = sg.sum(net(sg.placeholder((2, 4))))
+    gradients = sg.gradients(loss, net.parameters())
+
+    def run() -> None:
+        with sg.no_grad():
+            for p, g in zip(net.parameters(), gradients, strict=True):
+                p -= 0.1 * g  # the update
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        run()
+    assert [w.category for w in found] == [sg.UpdateWarning]
+    assert is_at(found[0], "# the update")
+
+
+def test_augmented_assignments_to_other_tensors_do_not_warn() -> None:
+    def run() -> None:
+        w = sg.Variable([1.0, 2.0])
+        y = w * 2
+        y += w
+        y -= 1.0
+        n = np.ones(2, np.float32)
+        n = n + w  # type: ignore[assignment]
+        total = 0.0
+        total += sg.sum(w)  # type: ignore[assignment]
+        total *= w  # type: ignore[assignment]
+
+    assert not caught(sg.UpdateWarning, run)
 
 
 # -- layers -----------------------------------------------------------------------------------------------------------

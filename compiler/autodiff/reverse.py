@@ -36,7 +36,7 @@ from staticgrad.graph import (
     independent_now,
     isolated,
 )
-from staticgrad.lifting import graph_of, lift
+from staticgrad.lifting import graph_of, instead, lift
 from staticgrad.ops.control.bodies import LOOPS
 from staticgrad.ops.effects import gradient_key
 from staticgrad.ops.elementwise.copies import rounded, widened
@@ -147,7 +147,7 @@ def tensor_list(values: Any, what: str) -> list[Tensor]:
     result = []
     for item in items:
         if not isinstance(item, (Tensor, Node)):
-            raise GraphError(f"{what}: expected tensors, actual {item!r}")
+            raise GraphError(f"{what}: expected tensors, actual {item!r}{instead(item)}")
         x = lift(item, item.graph)
         if not is_floating(x.dtype):
             raise GradientError(

@@ -75,7 +75,8 @@ def as_shape(shape: ShapeLike, what: str, *, free: bool = False) -> Shape:
         elif isinstance(item, np.integer):
             result.append(int(item))
         else:
-            raise GraphError(f"{what}: a shape holds sizes, not {item!r}")
+            named = ": give a dtype by name, dtype=" if isinstance(item, (np.dtype, type)) else ""
+            raise GraphError(f"{what}: a shape holds sizes, not {item!r}{named}")
     for size in result:
         if isinstance(size, int) and size < 0:
             raise GraphError(f"{what}: negative size in shape {tuple(result)}")
@@ -302,7 +303,7 @@ FULL = register(
 
 
 @public
-def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def full(shape: ShapeLike, fill_value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor filled with one number (a tensor as ``fill_value`` is broadcast).
 
     Without ``dtype`` Python floats are float32, ints int64, bools bool.
@@ -327,7 +328,7 @@ def full(shape: ShapeLike, fill_value: TensorLike, *, dtype: DTypeLike | None = 
 
 
 @public
-def zeros(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
+def zeros(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
     """A tensor of zeros.
 
     Example:
@@ -338,7 +339,7 @@ def zeros(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
 
 
 @public
-def ones(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
+def ones(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
     """A tensor of ones.
 
     Example:
@@ -350,7 +351,7 @@ def ones(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
 
 
 @public
-def empty(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
+def empty(shape: ShapeLike, dtype: DTypeLike = float32) -> Tensor:
     """A tensor whose values do not matter. A program has no values of its own accord, so they are zeros.
 
     Example:
@@ -361,7 +362,7 @@ def empty(shape: ShapeLike, *, dtype: DTypeLike = float32) -> Tensor:
 
 
 @public
-def empty_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def empty_like(x: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """A tensor of the shape (and dtype, unless given) of ``x`` whose values do not matter; they are zeros.
 
     Example:
@@ -373,7 +374,7 @@ def empty_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
 
 @public
-def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def zeros_like(x: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """Zeros of the shape (and dtype, unless given) of ``x``.
 
     Example:
@@ -386,7 +387,7 @@ def zeros_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
 
 @public
-def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def ones_like(x: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """Ones of the shape (and dtype, unless given) of ``x``.
 
     Example:
@@ -399,7 +400,7 @@ def ones_like(x: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
 
 
 @public
-def full_like(x: TensorLike, fill_value: TensorLike, *, dtype: DTypeLike | None = None) -> Tensor:
+def full_like(x: TensorLike, fill_value: TensorLike, dtype: DTypeLike | None = None) -> Tensor:
     """One number in the shape (and dtype, unless given) of ``x``.
 
     Example:
@@ -464,7 +465,7 @@ def iota(shape: ShapeLike, axis: int = 0, *, dtype: DTypeLike = int64) -> Tensor
 
 
 @public
-def arange(start: Any, stop: Any = None, step: Any = 1, *, dtype: DTypeLike | None = None) -> Tensor:
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DTypeLike | None = None) -> Tensor:
     """Evenly spaced numbers as in ``np.arange``: from ``start`` in steps to before ``stop``; a lone one is ``stop``.
 
     A Dim counts up to a size that feeds bind. Without ``dtype``, ints give int64 and floats float32.

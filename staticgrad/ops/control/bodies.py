@@ -9,7 +9,7 @@ first time it is used (it is *captured*).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Self
 
@@ -189,7 +189,8 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
     ordered = []
     for node in graph.nodes:
         if node.op.name in STATEFUL:
-            raise GraphError(f"{what}: variables are declared and written outside of a body, not {node.name!r}")
+            why = why_written(graph.nodes)
+            raise GraphError(f"{what}: variables are declared and written outside of a body, not {node.name!r}{why}")
         if node.op.name in CARRIED_OUT or (node.op.effect and bodies_of(node)):
             if last is not None:
                 node.control = tuple(dict.fromkeys((*node.control, last)))
@@ -197,6 +198,16 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
             ordered.append(node)
     graph.finalized = True
     return Body(graph, tuple(feeds), tuple(fetches), effects_of(graph.nodes, fetches, ordered))
+
+
+def why_written(nodes: Iterable[Node]) -> str:
+    """For messages: what may write variables among these nodes without the user's saying so; "" if nothing does."""
+    if all(node.op.name != "batch_norm" for node in nodes):
+        return ""
+    return (
+        ": batch norm in training mode updates its running statistics. Call it outside, or after eval(), or take"
+        " sg.nn.GroupNorm or sg.nn.LayerNorm, which keep none"
+    )
 
 
 def effects_of(nodes: Sequence[Node], fetches: Sequence[Tensor], always: Sequence[Node] = ()) -> tuple[Node, ...]:
