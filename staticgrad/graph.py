@@ -275,12 +275,12 @@ def _augmented(symbol: str) -> Callable[[Tensor, Any], Tensor]:
     """The operator ``symbol=``: Python takes the plain one, of a variable after a warning that it changes nothing."""
 
     def method(self: Tensor, other: Any) -> Any:  # NotImplemented
-        if self.op.op.name == "variable":
+        if self.op.op.name == "variable":  # which is not named: a loop over many is warned of once
             warn(
                 UpdateWarning,
                 f"'{symbol}=' makes a new tensor and leaves the variable w as it is. To change it in a run declare the"
                 f" op sg.assign(w, w {symbol} …) and fetch it, or let an optimizer do so,"
-                f" sg.optim.SGD(lr).minimize(loss). For a new tensor write y = w {symbol} …",  # the same text for each w of a loop: warned of once
+                f" sg.optim.SGD(lr).minimize(loss). For a new tensor write y = w {symbol} …",
             )
         return NotImplemented
 
@@ -994,8 +994,8 @@ class Graph(metaclass=hints.Answering):
 
     @property
     def variables(self) -> dict[str, Tensor]:
-        """The variables by name, in order of declaration. Names that users have not given follow the modules that hold
-        the variables, until they are settled.
+        """The variables by name, in order of declaration, a dict: a loop over it gives names, ``.values()`` the
+        variables. Names that users have not given follow the modules that hold the variables, until they are settled.
 
         Example:
             >>> w, b = sg.Variable([1.0, 2.0], name="w"), sg.Variable(0.0, name="b")

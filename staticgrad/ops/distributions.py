@@ -59,7 +59,7 @@ def exponential(
         shape: of the result.
         scale: the mean, a number or a tensor that broadcasts to the shape; gradients flow to it.
         dtype: a floating dtype; default: that of ``scale``, float32 for a number.
-        seed: draw from this seed instead of the session's; the op's place then no longer matters.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: a dtype that is not floating, or a number below zero as ``scale``.
@@ -90,7 +90,7 @@ def randint(
         low: the least that is drawn, an integer or a tensor of integers that broadcasts to the shape.
         high: one more than the largest, likewise; at most 2⁵³ more than ``low``.
         dtype: an integer dtype.
-        seed: draw from this seed instead of the session's.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: a dtype that is none of integers, bounds that are no integers or do not fit in it, or no integer
@@ -143,7 +143,7 @@ def categorical(
         axis: the axis of the categories.
         shape: of the result, which ends in the shape of ``logits`` without ``axis`` (the default): axes before it are
             draws from the same logits.
-        seed: draw from this seed instead of the session's.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: logits without axes, or a shape that ends otherwise.
@@ -194,7 +194,7 @@ def choice(
         replace: whether an element may be drawn again.
         p: a weight for each element, of at least 0; equal ones by default. Weights need not add up to 1.
         axis: the axis of ``a`` along which elements lie.
-        seed: draw from this seed instead of the session's.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Returns:
         The shape of ``a`` with ``shape`` in the place of the axis.
@@ -278,7 +278,7 @@ def gamma(
         shape: of the result; default: the shape of ``alpha``.
         scale: a number or a tensor that broadcasts to the shape; gradients flow to it.
         dtype: a floating dtype; default: that of the parameters, float32 for numbers.
-        seed: draw from this seed instead of the session's.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: a number below zero as a parameter, or a dtype that is not floating.

@@ -289,7 +289,7 @@ def uniform(
         low: a number or a tensor that broadcasts to the shape; gradients flow to it.
         high: likewise.
         dtype: float32 (default) or float64.
-        seed: draw from this seed instead of the session's; the op's place then no longer matters.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: a dtype that is not floating.
@@ -362,7 +362,7 @@ def normal(
         mean: a number or a tensor that broadcasts to the shape; gradients flow to it.
         std: likewise.
         dtype: float32 (default) or float64.
-        seed: draw from this seed instead of the session's.
+        seed: draw from this seed instead of the session's, whatever the op's place.
 
     Raises:
         GraphError: a dtype that is not floating, or a number below zero as ``std``.
