@@ -24,9 +24,12 @@ from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
 from staticgrad.types import Shape, TensorType, sizes
 
+VIEW_HEIGHT = 800  # pixels, in a notebook
+
 if TYPE_CHECKING:
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
+    from staticgrad.html.markup import Picture
     from staticgrad.runtime.native import NativeRunner
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
@@ -350,9 +353,13 @@ class Executable(vectorcall.Forwarding):
         return profile(runner, given)
 
     @boundary
-    def view(self, path: str | PathLike[str], profile: Profile | None = None) -> None:
+    def view(self, path: str | PathLike[str] | None = None, profile: Profile | None = None) -> Picture | None:
         """Write one HTML file that shows the latest program in a browser, without a server: its kernels as a graph, its
         buffers over time, your source lines, prices, and the profile if one is given (``exe.profile(*arrays)``).
+
+        Args:
+            path: the file. Without it the page comes back, and a notebook shows it as the last value of a cell.
+            profile: how long each kernel takes.
 
         Example:
             >>> x = sg.placeholder((4,), name="x")
@@ -364,8 +371,13 @@ class Executable(vectorcall.Forwarding):
         names = [x.name for x in self.feeds], [x.name for x in self._tensors]
         title = ", ".join(leaf.name for leaf in self._leaves)
         text = page(self._program(), *names, title=title, prices=self.memory.prices, profile=profile)
+        if path is None:
+            from staticgrad.html.markup import Picture, framed
+
+            return Picture(framed(text, VIEW_HEIGHT))
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
+        return None
 
     @boundary
     def text(self, level: Level = "graph") -> str:

@@ -477,6 +477,17 @@ def warn(category: type[StaticGradWarning], message: str) -> None:
         return
     names = frame.f_globals
     registry = names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(
-        message, category, frame.f_code.co_filename, frame.f_lineno, names.get("__name__", "__main__"), registry
-    )
+    file = _shown_file(SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+    module = names.get("__name__", "__main__")  # without one Python would pass the warning over
+    warnings.warn_explicit(message, category, file, frame.f_lineno, module, registry)
+
+
+def _shown_file(source: SourceLine) -> str:
+    """Where a warning says that it comes from: the file, or the cell of a notebook, whose lines are found by its name,
+    too, so that the warning quotes one."""
+    cell = source.cell
+    if cell is None:
+        return source.file
+    lines = linecache.getlines(source.file)
+    linecache.cache[cell] = sum(map(len, lines)), None, lines, cell
+    return cell

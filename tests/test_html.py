@@ -197,7 +197,7 @@ def test_a_picture_without_a_path_is_shown_inline(g: sg.Graph) -> None:
     for memory in (exe.memory, tape.memory):
         picture = memory.plot()
         assert page(picture).counts["svg"] == 1
-        assert repr(picture) == "<picture: notebooks show it; elsewhere give a path, plot('memory.png')>"
+        assert repr(picture) == "<picture: notebooks show it; elsewhere give a path to write it to>"
 
 
 def test_a_profile_shows_a_bar_for_each_kernel(g: sg.Graph) -> None:

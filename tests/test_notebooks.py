@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import linecache
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -101,6 +103,20 @@ def test_lines_of_cells_are_named_as_ipython_names_them(g: sg.Graph, ipython: di
     assert str(source) == "<kernel>/17.py:2"
     ipython["<kernel>/17.py"] = 3
     assert str(source) == "Cell In[3]:2"
+
+
+def test_warnings_are_located_in_the_cell_and_quote_its_line(g: sg.Graph, ipython: dict[str, int]) -> None:
+    ipython["<kernel>/17.py"] = 3
+    cell = "import staticgrad as sg\nw = sg.Variable([1.0])\nw -= 0.5\n"
+    lines = cell.splitlines(keepends=True)
+    linecache.cache["<kernel>/17.py"] = len(cell), None, lines, "<kernel>/17.py"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run_cell(cell)
+    (found,) = caught
+    text = warnings.formatwarning(found.message, found.category, found.filename, found.lineno)
+    assert text.startswith("Cell In[3]:3: UpdateWarning: ")
+    assert text.endswith("\n  w -= 0.5\n")
 
 
 # -- progress ---------------------------------------------------------------------------------------------------------

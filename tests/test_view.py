@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -121,6 +123,16 @@ def test_texts_of_users_are_never_tags(tmp_path: Path) -> None:
     page = viewed(step, tmp_path / "evil.html")
     assert page.scripts == 1 + len(SCRIPTS)
     assert EVIL in {memory["name"] for memory in page.data["memories"]}
+
+
+def test_without_a_path_a_notebook_shows_the_page(tmp_path: Path) -> None:
+    step, _ = training_step()
+    shown = step.view()
+    step.view(tmp_path / "step.html")
+    assert shown is not None
+    (framed,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
+    assert html.unescape(framed) == (tmp_path / "step.html").read_text(encoding="utf-8")
+    assert repr(shown) == "<picture: notebooks show it; elsewhere give a path to write it to>"
 
 
 def test_nothing_is_loaded_from_elsewhere(tmp_path: Path) -> None:

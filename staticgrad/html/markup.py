@@ -113,7 +113,7 @@ def label(text: str, x: float, y: float, anchor: str = "middle", **attributes: o
 
 
 class Picture:
-    """A picture that notebooks show where it is a cell's last value."""
+    """A picture or a page that notebooks show where it is a cell's last value."""
 
     __slots__ = ("html",)
 
@@ -124,4 +124,9 @@ class Picture:
         return self.html
 
     def __repr__(self) -> str:
-        return "<picture: notebooks show it; elsewhere give a path, plot('memory.png')>"
+        return "<picture: notebooks show it; elsewhere give a path to write it to>"
+
+
+def framed(page: str, height: int) -> Markup:
+    """A whole page inside another one, as wide as there is room, this many pixels high."""
+    return element("iframe", srcdoc=Markup(html.escape(page)), style=f"width:100%;height:{height}px;border:1px solid")
