@@ -994,8 +994,8 @@ class Graph(metaclass=hints.Answering):
 
     @property
     def variables(self) -> dict[str, Tensor]:
-        """The variables by name, in order of declaration. A loop over this dict gives names, ``.values()`` the variables.
-        Names that users have not given follow the modules that hold the variables, until they are settled.
+        """The variables by name, in order of declaration. A loop over this dict gives names, ``.values()`` the
+        variables. Names that users have not given follow the modules that hold the variables, until they are settled.
 
         Example:
             >>> w, b = sg.Variable([1.0, 2.0], name="w"), sg.Variable(0.0, name="b")
