@@ -26,6 +26,7 @@ from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
 from staticgrad.lifting import graph_of, lift
+from staticgrad.naming import put_back
 from staticgrad.ops.control.bodies import Body, BodyGraph, why_written
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.custom import CustomAttributes, OwnRule
@@ -118,6 +119,7 @@ def _map(
     with trace:
         inner = [x if p is None else _example(trace, x) for x, p in zip(batched, places, strict=True)]
         results = fn(*nest.pack(tuple(args), inner))
+        put_back(trace, "vmap")
         answers = [lift(y, trace) for y in nest.flatten(results)]
     for y in (y for node in trace.nodes[trace.first :] for y in node.outputs):
         if y.hooks or y.retains_grad:

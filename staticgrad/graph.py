@@ -1249,6 +1249,7 @@ class Derivation(Graph):
             self._names = dict(base._names)
             self._lifted = dict(base._lifted)
         self.first = len(self.nodes)  # nodes from here on are this graph's own
+        self.replaced: list[tuple[Any, str, object]] = []  # variables in whose place in a module a tensor was put
 
     def holds(self, item: Tensor | Node) -> bool:
         node = item.op if isinstance(item, Tensor) else item

@@ -19,8 +19,8 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple, Self
 
 from staticgrad import reruns
-from staticgrad.errors import FormatError, SourceLine, user_source
-from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.errors import FormatError, GraphError, SourceLine, user_source
+from staticgrad.graph import Derivation, Graph, Node, Tensor
 
 WITH_KEYS = frozenset({"variable", "assign", "latest_value"})  # ops whose attributes hold a variable's name
 
@@ -91,6 +91,7 @@ class Holder:
         super().__setattr__(name, value)
         if before is not value and vars(self).get(name) is value:  # not what a property of this name keeps elsewhere
             self._release(before, name)
+            _note_replaced(self, name, before, value)
             homes = _homes_of(value)
             if homes is not None:
                 homes[:] = [*_lasting(homes), Home(self._holder_place, name)]
@@ -122,6 +123,36 @@ def variables_of(holder: Holder) -> list[Tensor]:
         elif isinstance(value, Tensor) and value.op.op.name == "variable":
             found[value] = None
     return list(found)
+
+
+def _note_replaced(holder: Holder, name: str, before: object, value: object) -> None:
+    """Take note of a variable in whose place a tensor of a body is put (see ``put_back``)."""
+    was_variable = isinstance(before, Tensor) and before.op.op.name == "variable"
+    if was_variable and isinstance(value, Tensor) and isinstance(value.graph, Derivation):
+        value.graph.replaced.append((holder, name, before))
+
+
+def put_back(body: Derivation, what: str) -> None:
+    """Put variables back in whose place a body has left tensors of its own, which have no value outside.
+
+    Args:
+        what: the function whose body it is.
+
+    Raises:
+        GraphError: there are such; the module is as it was before the body.
+    """
+    left = []
+    for holder, name, variable in reversed(body.replaced):
+        now = vars(holder).get(name)
+        if isinstance(now, Tensor) and now.graph is body:
+            setattr(holder, name, variable)
+            left.append(f"{type(holder).__name__}.{name}")
+    if left:
+        raise GraphError(
+            f"{what}: the function leaves a tensor of its own in the place of the variable {', '.join(left)}: it has no"
+            " value outside. Set the variable again before the function returns, or compute with the tensor itself, as"
+            " in sg.nn.linear(x, weight)"
+        )
 
 
 class Place:

@@ -458,6 +458,32 @@ def test_batch_norm_in_a_body_is_named(kind: str) -> None:
     calls[kind]()
 
 
+@pytest.mark.parametrize("kind", ["scan", "map", "vmap"])
+def test_a_body_that_leaves_its_tensor_in_a_module_is_refused_and_the_module_is_as_before(kind: str) -> None:
+    net, rows = sg.nn.Linear(3, 2), sg.ones((4, 2, 3))
+    weight = net.weight
+
+    def replaced(row: sg.Tensor) -> sg.Tensor:
+        net.weight = row
+        return net(sg.ones((1, 3)))
+
+    def put_back(row: sg.Tensor) -> sg.Tensor:
+        y = replaced(row)
+        net.weight = weight
+        return y
+
+    calls: dict[str, Callable[[Any], Any]] = {
+        "scan": lambda fn: sg.scan(lambda c, row: (c, fn(row)), 0.0, rows)[1],
+        "map": lambda fn: sg.map(fn, rows),
+        "vmap": lambda fn: sg.vmap(fn)(rows),
+    }
+    with pytest.raises(sg.GraphError, match=rf"{kind}: the function leaves .* of the variable Linear\.weight"):
+        calls[kind](replaced)
+    assert net.weight is weight
+    assert [name for name, _ in net.named_parameters()] == ["weight", "bias"]
+    assert calls[kind](put_back).shape == (4, 1, 2)
+
+
 @pytest.mark.parametrize(
     ("symbol", "use"),
     [

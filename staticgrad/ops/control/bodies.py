@@ -19,6 +19,7 @@ from staticgrad.errors import GraphError, SourceLine, at_source, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, needed_nodes
 from staticgrad.lifting import lift
+from staticgrad.naming import put_back
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import (
@@ -183,8 +184,9 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
     """Finish a body: its effects are found and put in order.
 
     Raises:
-        GraphError: it has state of its own or writes some.
+        GraphError: it has state of its own or writes some, or leaves its tensors in the place of variables.
     """
+    put_back(graph, what)
     last: Node | None = None
     ordered = []
     for node in graph.nodes:
