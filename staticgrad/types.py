@@ -239,7 +239,7 @@ def _of_sizes(method: Callable[[Dim, Size], Size]) -> Callable[[Dim, Any], Size]
         if isinstance(other, np.integer):
             other = int(other)
         if isinstance(other, (float, np.floating)):
-            raise _needs_value(f"an operator with {other}", self)
+            raise _unsupported(_SYMBOLS[method.__name__], self, other)
         return method(self, other) if isinstance(other, (int, Dim)) else NotImplemented
 
     return operator
@@ -250,16 +250,27 @@ def _of_values(symbol: str) -> Callable[[Dim, Any], Any]:
 
     def operator(self: Dim, other: Any) -> Any:
         if isinstance(other, (int, float, np.number, Dim)):
-            raise _needs_value(symbol, self)
+            raise _unsupported(symbol, self, other)
         return NotImplemented
 
     return operator
 
 
-def _needs_value(what: str, size: Dim) -> TypeError:
+_SYMBOLS = {
+    "__add__": "+",
+    "__sub__": "-",
+    "__rsub__": "-",
+    "__mul__": "*",
+    "__floordiv__": "//",
+    "__rfloordiv__": "//",
+}
+
+
+def _unsupported(symbol: str, size: Dim, other: object) -> TypeError:
     return TypeError(
-        f"{what} needs the value of {size}, a size of a symbolic tensor that is known only when the graph is fed: sizes"
-        " have + - * // with integers, sg.shape(x) gives their values in a run, and sess.run(x, feeds) x as an array"
+        f"unsupported operand type(s) for {symbol}: {size} and {other!r}. {size} is a size of a symbolic tensor, known"
+        " only when the graph is fed: sizes have + - * // with integers, sg.shape(x) gives their values in a run, and"
+        " sess.run(x, feeds) x as an array"
     )
 
 

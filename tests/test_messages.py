@@ -493,9 +493,9 @@ def test_a_body_that_leaves_its_tensor_in_a_module_is_refused_and_the_module_is_
         (r"\*\*", lambda size: size**2),
         ("<", lambda size: size < 3),
         (">", lambda size: size > 3),
-        ("1.5", lambda size: size * 1.5),
-        ("divmod", lambda size: divmod(size, 2)),
-        ("", lambda size: size * np.ones(3)),
+        (r"\*", lambda size: size * 1.5),
+        (r"divmod\(\)", lambda size: divmod(size, 2)),
+        (r"\*", lambda size: size * np.ones(3)),
         ("/", lambda size: np.arange(0, size, 2.0) if size / 2 else None),
     ],
 )
@@ -503,9 +503,7 @@ def test_an_operator_that_sizes_do_not_have_says_that_the_size_is_symbolic(
     symbol: str, use: Callable[[Any], Any]
 ) -> None:
     x = sg.placeholder((None, 3), name="x")
-    with pytest.raises(
-        TypeError, match=rf"{symbol}.* needs the value of x\.0, a size of a symbolic tensor .*sg\.shape"
-    ):
+    with pytest.raises(TypeError, match=rf"for {symbol}: x\.0 and .* x\.0 is a size of a symbolic tensor .*sg\.shape"):
         use(x.shape[0])
 
 
