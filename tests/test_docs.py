@@ -113,7 +113,7 @@ def test_every_public_name_is_on_one_page_of_the_reference() -> None:
 
 def test_every_example_is_on_a_page_with_a_sentence_of_its_own() -> None:
     page = api.expanded((DOCS / "examples.md").read_text(encoding="utf-8"))
-    found = re.findall(r"^## (\S+)\n\n(.+\.)\n\n```\{literalinclude\} (\S+)\n", page, re.MULTILINE)
+    found = re.findall(r"^## (\S+)\n\n(.+[.?])\n\n```\{literalinclude\} (\S+)\n", page, re.MULTILINE)
     assert [file for file, _, _ in found] == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
     for _, sentence, source in found:
         assert len(sentence) > 40
