@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 import staticgrad as sg
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -237,7 +237,7 @@ class Kernel:
             layer.out, layer.out, pair, (layer.padding,) * 2, (1, 1), layer.groups, strides(x), strides(w), strides(y),
         )  # fmt: skip
         target = current_target()
-        module, planned = Module(target), plan_kernel(kernel, target)
+        module, planned = IRModule(target), plan_kernel(kernel, target)
         shared = planned.is_shared
         name = emit_kernel(module, planned, "kernel")
         f = module.function("run", ["ptr"] * (4 + shared), internal=False)

@@ -128,7 +128,7 @@ def _map(
                 source=y.source,
             )
     with graph:
-        known = {a: _Value(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
+        known = {a: _BatchedValue(b, True) for a, b, p in zip(inner, batched, places, strict=True) if p is not None}
         made = _Batcher(trace, size, known).results(answers)
         axes = [out] * len(made) if isinstance(out, int | np.integer) else nest.flatten(out)
         if len(axes) != len(made):
@@ -173,26 +173,28 @@ class _Trace(Derivation):
 
 
 @frozen
-class _Value:
+class _BatchedValue:
     """What stands for a traced tensor: one value for all examples, or (``batched``) one for each along axis 0."""
 
     tensor: Tensor
     batched: bool
 
 
-Rule = Callable[["_Batcher", Node, Sequence[_Value]], "Sequence[Tensor | _Value]"]
+Rule = Callable[["_Batcher", Node, Sequence[_BatchedValue]], "Sequence[Tensor | _BatchedValue]"]
 
 
 class _Batcher:
     """Declares what was traced again, over ``size`` examples, into the current graph."""
 
-    def __init__(self, trace: _Trace, size: Size, known: dict[Tensor, _Value]) -> None:
+    def __init__(self, trace: _Trace, size: Size, known: dict[Tensor, _BatchedValue]) -> None:
         self.size = size
         self._trace = trace
         self._known = known
         self._made: dict[Node, tuple[Node, ...]] = {}
         self._families: dict[object, list[Node]] = {}  # of the scans that are declared together
-        self._scanned: dict[object, tuple[list[_Value], dict[Tensor, _Value]]] = {}  # carries and rows of a family
+        self._scanned: dict[
+            object, tuple[list[_BatchedValue], dict[Tensor, _BatchedValue]]
+        ] = {}  # carries and rows of a family
 
     def results(self, answers: Sequence[Tensor]) -> list[Tensor]:
         """The values of traced tensors for all examples."""
@@ -215,8 +217,8 @@ class _Batcher:
         return other
 
     def ruled(
-        self, rule: OwnRule, node: Node, outputs: Sequence[_Value], given: Sequence[_Value]
-    ) -> list[_Value | None]:
+        self, rule: OwnRule, node: Node, outputs: Sequence[_BatchedValue], given: Sequence[_BatchedValue]
+    ) -> list[_BatchedValue | None]:
         """What a rule of a traced node makes, for all examples, of cotangents or tangents of one example."""
         with self._trace:
             inner = [_example(self._trace, v.tensor, v.batched) for v in given]
@@ -233,13 +235,13 @@ class _Batcher:
         traced = self._trace.nodes[self._trace.first :]
         return [node for node in traced if node in needed and node not in examples and node not in self._made]
 
-    def value(self, x: Tensor) -> _Value:
+    def value(self, x: Tensor) -> _BatchedValue:
         """Tensors of the graph around are the same for all examples."""
         if x is self._trace.example and x not in self._known:
-            self._known[x] = _Value(FUNCTIONS.iota((self.size,), 0), True)
-        return self._known.get(x) or _Value(x, False)
+            self._known[x] = _BatchedValue(FUNCTIONS.iota((self.size,), 0), True)
+        return self._known.get(x) or _BatchedValue(x, False)
 
-    def all(self, value: _Value) -> Tensor:
+    def all(self, value: _BatchedValue) -> Tensor:
         """The value for each example."""
         x = value.tensor
         return x if value.batched else FUNCTIONS.broadcast_to(x, (self.size, *x.shape))
@@ -266,10 +268,13 @@ class _Batcher:
         for new in made:
             new.control = tuple(dict.fromkeys((*new.control, *control)))
         self._known.update(
-            (y, z if isinstance(z, _Value) else _Value(z, batched)) for y, z in zip(node.outputs, outputs, strict=True)
+            (y, z if isinstance(z, _BatchedValue) else _BatchedValue(z, batched))
+            for y, z in zip(node.outputs, outputs, strict=True)
         )
 
-    def _outputs(self, node: Node, operands: Sequence[_Value], batched: bool) -> Sequence[Tensor | _Value]:
+    def _outputs(
+        self, node: Node, operands: Sequence[_BatchedValue], batched: bool
+    ) -> Sequence[Tensor | _BatchedValue]:
         op = node.op
         if not batched and not isinstance(node.attrs, CustomAttributes):
             return get_default_graph().add(op, [v.tensor for v in operands], node.attrs).outputs
@@ -291,14 +296,14 @@ class _Batcher:
     def _same(self, node: Node, operands: Sequence[Tensor], attrs: Any) -> Sequence[Tensor]:
         return get_default_graph().add(node.op, operands, attrs).outputs
 
-    def _aligned(self, value: _Value, rank: int) -> Tensor:
+    def _aligned(self, value: _BatchedValue, rank: int) -> Tensor:
         """An operand that broadcasts against others of ``rank`` axes besides that of the examples."""
         x = value.tensor
         if not value.batched or x.ndim == rank + 1:
             return x
         return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:]))
 
-    def _expanded(self, node: Node) -> Sequence[_Value]:
+    def _expanded(self, node: Node) -> Sequence[_BatchedValue]:
         """A composed op: its expansion is traced for one example, then declared for all."""
         start = len(self._trace.nodes)
         assert node.op.expand is not None
@@ -308,7 +313,7 @@ class _Batcher:
             self._declare(new)
         return [self.value(y) for y in results]
 
-    def _one_by_one(self, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+    def _one_by_one(self, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
         """Example by example, in a loop of the compiled program."""
 
         def one(rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -323,7 +328,7 @@ class _Batcher:
 # -- ops with rules of their own ------------------------------------------------------------------------------------
 
 
-def _dot(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _dot(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     """One product where the examples are more rows or columns of it; else one for each example."""
     o, (x, y) = FUNCTIONS, operands
     if x.batched and not y.batched and y.tensor.ndim == 2:
@@ -338,7 +343,7 @@ def _dot(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor
     return (o.dot(b.all(x), b.all(y)),)
 
 
-def _convolution(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _convolution(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     """With common weights the examples are more images; else a convolution for each."""
     o, (x, w) = FUNCTIONS, operands
     if node.op.name == "convolution_weight_grad" or w.batched:
@@ -348,13 +353,13 @@ def _convolution(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequenc
     return (o.reshape(made, (b.size, x.tensor.shape[1], *made.shape[1:])),)
 
 
-def _positions(b: _Batcher, indices: Sequence[_Value]) -> list[Tensor]:
+def _positions(b: _Batcher, indices: Sequence[_BatchedValue]) -> list[Tensor]:
     """The number of the example, and the indices of each."""
     shape: Shape = (b.size, *indices[0].tensor.shape[indices[0].batched :])
     return [FUNCTIONS.iota(shape, 0), *(b.all(i) for i in indices)]
 
 
-def _gather(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _gather(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     o, (x, *indices), axes = FUNCTIONS, operands, node.attrs.axes
     graph = get_default_graph()
     if not x.batched:
@@ -366,13 +371,13 @@ def _gather(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Ten
     return (o.moveaxis(made, indices[0].tensor.ndim, 0),)
 
 
-def _scatter_add(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _scatter_add(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     base, updates, *indices = operands
     attrs = GatherAttributes((0, *(axis + 1 for axis in node.attrs.axes)))
     return get_default_graph().add(SCATTER_ADD, [b.all(base), b.all(updates), *_positions(b, indices)], attrs).outputs
 
 
-def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _random(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     """All numbers at once; in a body, whose turn is behind the number of the example, those of each example."""
     around = operands[:-1]
     if node.inputs[-1] is not b._trace.example or any(v.batched for v in around):
@@ -381,16 +386,18 @@ def _random(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Ten
     return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in around], attrs).outputs
 
 
-def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value]:
+def _custom(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[_BatchedValue]:
     """The user's rules are traced for one example when a derivative is taken, then declared for all; also those of a
     function that is the same for all examples, since they know the traced tensors."""
     attrs: CustomAttributes = node.attrs
     values = operands[attrs.results :]
     batched = any(v.batched for v in operands)
 
-    def ruled(rule: OwnRule | None, outputs: Sequence[Tensor], given: Sequence[_Value]) -> list[_Value | None]:
+    def ruled(
+        rule: OwnRule | None, outputs: Sequence[Tensor], given: Sequence[_BatchedValue]
+    ) -> list[_BatchedValue | None]:
         assert rule is not None
-        found = b.later().ruled(rule, node, [_Value(y, batched) for y in outputs], given)
+        found = b.later().ruled(rule, node, [_BatchedValue(y, batched) for y in outputs], given)
         if not batched and any(g is not None and g.batched for g in found):
             raise GraphError(
                 f"vmap: a rule of {attrs.name!r} reads an example, though its results are the same for all: hand the"
@@ -400,7 +407,7 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Va
         return found
 
     def pulled_back(outputs: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
-        found = ruled(attrs.rule, outputs, [_Value(ct, batched) for ct in cotangents])
+        found = ruled(attrs.rule, outputs, [_BatchedValue(ct, batched) for ct in cotangents])
         added: list[Any] = [None if g is None else b.all(g) if batched else g.tensor for g in found]
         for number, (g, v) in enumerate(zip(added, values, strict=False)):  # their numbers are compared later
             if g is not None and batched and not v.batched:  # the gradients of one that examples share add up
@@ -408,7 +415,7 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Va
         return added
 
     def pushed_forward(outputs: Sequence[Tensor], tangents: Sequence[Tensor]) -> list[Any]:
-        given = [_Value(t, v.batched) for t, v in zip(tangents, values, strict=True)]
+        given = [_BatchedValue(t, v.batched) for t, v in zip(tangents, values, strict=True)]
         found = ruled(attrs.forward, outputs, given)
         return [None if g is None else b.all(g) if batched else g.tensor for g in found]
 
@@ -416,14 +423,14 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Va
     results = [b.all(v) if batched else v.tensor for v in operands[: attrs.results]]
     inputs = [*results, *(v.tensor for v in values)]
     made = get_default_graph().add(node.op, inputs, replace(attrs, rule=rules[0], forward=rules[1]))
-    return [_Value(y, batched) for y in made.outputs]
+    return [_BatchedValue(y, batched) for y in made.outputs]
 
 
-def _once(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[Tensor]:
+def _once(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     return get_default_graph().add(node.op, [b.all(operands[0]), *(v.tensor for v in operands[1:])], node.attrs).outputs
 
 
-def _scan(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
+def _scan(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[_BatchedValue | Tensor]:
     """All examples in one loop, in whose turns what depends on an example has an axis for them. A loop that stands
     several times, for its results and for what derivatives read, becomes one."""
     attrs: LoopAttributes = node.attrs
@@ -450,8 +457,8 @@ def _continuable(union: Body, bodies: Sequence[Body]) -> Body:
 
 
 def _turns(
-    b: _Batcher, attrs: LoopAttributes, body: Body, operands: Sequence[_Value]
-) -> tuple[list[_Value], list[_Value]]:
+    b: _Batcher, attrs: LoopAttributes, body: Body, operands: Sequence[_BatchedValue]
+) -> tuple[list[_BatchedValue], list[_BatchedValue]]:
     """The last carries and the stacked results of a scan over all examples."""
     count, end = attrs.carries, attrs.carries + attrs.sequences
     varying = _varying(body, [v.batched for v in operands], count)
@@ -459,7 +466,7 @@ def _turns(
 
     def turn(carries: Sequence[Tensor], rows: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         given = [*carries, *rows, *(v.tensor for v in operands[end:])]
-        values = _one_turn(b, body, [_Value(x, flag) for x, flag in zip(given, varying, strict=True)])
+        values = _one_turn(b, body, [_BatchedValue(x, flag) for x, flag in zip(given, varying, strict=True)])
         following = [b.all(v) if flag else v.tensor for v, flag in zip(values, varying, strict=False)]
         stacked[:] = [v.batched for v in values[count:]]
         return tuple(following[:count]), tuple(v.tensor for v in values[count:])
@@ -469,24 +476,24 @@ def _turns(
     last, made = FUNCTIONS.scan(turn, tuple(init), tuple(rows), length=attrs.length, reverse=attrs.reverse)
     results = [FUNCTIONS.moveaxis(y, 1, 0) if flag else y for y, flag in zip(made, stacked, strict=True)]
     return (
-        [_Value(y, flag) for y, flag in zip(last, varying, strict=False)],
-        [_Value(y, flag) for y, flag in zip(results, stacked, strict=True)],
+        [_BatchedValue(y, flag) for y, flag in zip(last, varying, strict=False)],
+        [_BatchedValue(y, flag) for y, flag in zip(results, stacked, strict=True)],
     )
 
 
-def _one_turn(b: _Batcher, body: Body, given: Sequence[_Value]) -> list[_Value]:
+def _one_turn(b: _Batcher, body: Body, given: Sequence[_BatchedValue]) -> list[_BatchedValue]:
     """What a body hands out, declared for all examples into that of a loop over all of them."""
     around = get_default_graph()
     assert isinstance(around, BodyGraph)
     assert around.turn is not None
-    known = dict(zip(body.feeds, [_Value(around.turn, False), *given], strict=True))
+    known = dict(zip(body.feeds, [_BatchedValue(around.turn, False), *given], strict=True))
     inner = _Batcher(_Trace(body.graph), b.size, known)
     needed = needed_nodes(body.fetches, body.effects)
     inner.declare([node for node in body.graph.nodes if node in needed and node.op is not PLACEHOLDER])
     return [inner.value(y) for y in body.fetches]
 
 
-def _while(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Value | Tensor]:
+def _while(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[_BatchedValue | Tensor]:
     """All examples in one loop as long as the condition holds for any; those for which it does not stay as they are.
     One whose turns hand out more than the state, which derivatives inside of the function read, goes by example."""
     attrs: LoopAttributes = node.attrs
@@ -498,10 +505,10 @@ def _while(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Val
     apart = condition.fetches[0] in _reached(condition, varying)
     if apart:
         varying[:count] = [True] * count
-    captured = [_Value(v.tensor, flag) for v, flag in zip(operands[count:], varying[count:], strict=True)]
+    captured = [_BatchedValue(v.tensor, flag) for v, flag in zip(operands[count:], varying[count:], strict=True)]
 
-    def given(state: Sequence[Tensor]) -> list[_Value]:
-        return [*(_Value(x, flag) for x, flag in zip(state, varying, strict=False)), *captured]
+    def given(state: Sequence[Tensor]) -> list[_BatchedValue]:
+        return [*(_BatchedValue(x, flag) for x, flag in zip(state, varying, strict=False)), *captured]
 
     def goes_on(state: Any) -> Tensor:
         (more,) = _one_turn(b, condition, given(state[1:]))
@@ -520,7 +527,7 @@ def _while(b: _Batcher, node: Node, operands: Sequence[_Value]) -> Sequence[_Val
     init = [b.all(v) if flag else v.tensor for v, flag in zip(operands[:count], varying, strict=False)]
     taken = FUNCTIONS.zeros((b.size,) if apart else (), dtype=int64)
     taken, *last = FUNCTIONS.while_loop(goes_on, turn, (taken, *init), max_steps=attrs.length)
-    return [*(_Value(x, flag) for x, flag in zip(last, varying, strict=False)), _Value(taken, apart)]
+    return [*(_BatchedValue(x, flag) for x, flag in zip(last, varying, strict=False)), _BatchedValue(taken, apart)]
 
 
 def _wide(x: Tensor, rank: int) -> Tensor:

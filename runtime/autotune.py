@@ -37,7 +37,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import StaticGradError
 from staticgrad.optable import Array
 from staticgrad.runtime.native import NativeRunner
-from staticgrad.runtime.state import Store
+from staticgrad.runtime.state import SessionState
 from staticgrad.types import TensorType, is_floating, sizes
 
 WORTH = 0.05  # how much faster than the usual blocking one has to be
@@ -49,7 +49,7 @@ Chosen = Mapping[Contraction, Blocking]
 _chosen: dict[tuple[str, ...], Blocking] = {}  # by this process
 
 
-def tuned(region: Region, options: Options, store: Store) -> Options:
+def tuned(region: Region, options: Options, store: SessionState) -> Options:
     """The options with the fastest blockings of the region's products: those that are remembered, else those that are
     found by running on a copy of ``store``. Where the program cannot be run without its user, or fails on the feeds
     that are made up here, blockings that are not remembered stay the usual ones."""
@@ -91,7 +91,11 @@ def _that_fits(region: Region, options: Options) -> Options:
 
 
 def _fastest(
-    region: Region, options: Options, store: Store, program: Program, tries: Mapping[Contraction, Sequence[Blocking]]
+    region: Region,
+    options: Options,
+    store: SessionState,
+    program: Program,
+    tries: Mapping[Contraction, Sequence[Blocking]],
 ) -> dict[Contraction, Blocking]:
     """The blocking that is worth choosing for each product, by timing all of ``tries``.
 

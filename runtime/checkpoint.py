@@ -24,13 +24,13 @@ from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
 from staticgrad.runtime import files
-from staticgrad.runtime.state import Store
+from staticgrad.runtime.state import SessionState
 
 FORMAT = "staticgrad.checkpoint.2"
 WITHOUT_DIGEST = "staticgrad.checkpoint.1"  # of earlier versions, which are read as they are
 
 
-def save(store: Store, path: str | os.PathLike[str], chosen: Mapping[str, str] | None = None) -> None:
+def save(store: SessionState, path: str | os.PathLike[str], chosen: Mapping[str, str] | None = None) -> None:
     """Write the state of a session to ``path``, whole or not at all.
 
     Args:
@@ -41,7 +41,7 @@ def save(store: Store, path: str | os.PathLike[str], chosen: Mapping[str, str] |
     files.replace(path, store.lock.shared(_contents, store, chosen))  # values of one moment
 
 
-def _contents(store: Store, chosen: Mapping[str, str] | None) -> bytes:
+def _contents(store: SessionState, chosen: Mapping[str, str] | None) -> bytes:
     from safetensors.numpy import save as to_bytes
 
     written = {key: key for key in store.graph.variables} if chosen is None else chosen
@@ -73,7 +73,7 @@ def digest_of(values: Mapping[str, Array], notes: Mapping[str, str]) -> str:
 
 
 def restore(
-    store: Store,
+    store: SessionState,
     path: str | os.PathLike[str],
     strict: bool = True,
     chosen: Mapping[str, str] | None = None,
@@ -160,7 +160,7 @@ def _numbers(path: str | os.PathLike[str], metadata: dict[str, str]) -> tuple[in
     return seed, runs
 
 
-def _check_values(store: Store, path: str | os.PathLike[str], values: Mapping[str, Array]) -> None:
+def _check_values(store: SessionState, path: str | os.PathLike[str], values: Mapping[str, Array]) -> None:
     for key, value in values.items():
         attrs = store.attributes(key)
         if value.shape != attrs.shape or value.dtype != attrs.dtype:
@@ -175,7 +175,7 @@ def _check_values(store: Store, path: str | os.PathLike[str], values: Mapping[st
 Declared = Mapping[str, tuple[str, str]]  # base and line of each such name, as ``naming.Origin`` has them
 
 
-def _declared_text(store: Store, written: Mapping[str, str]) -> dict[str, str]:
+def _declared_text(store: SessionState, written: Mapping[str, str]) -> dict[str, str]:
     """The note of a file about such names, if there are any; a user who renames a variable tells it apart himself."""
     known = store.graph.origins
     origins = {
@@ -192,7 +192,7 @@ def _declared(path: str | os.PathLike[str], notes: Mapping[str, str]) -> Declare
 
 
 def _check_order(
-    store: Store,
+    store: SessionState,
     path: str | os.PathLike[str],
     loaded: Mapping[str, Array],
     values: Mapping[str, Array],
@@ -242,12 +242,12 @@ def _prefixes(names: Sequence[str], longer: Iterable[str], is_alike: Callable[[s
     ]
 
 
-def _same_type(store: Store, key: str, value: Array) -> bool:
+def _same_type(store: SessionState, key: str, value: Array) -> bool:
     attrs = store.attributes(key)
     return (attrs.shape, attrs.dtype) == (value.shape, value.dtype)
 
 
-def _renaming(store: Store, rest: Unmatched, values: Mapping[str, Array]) -> str:
+def _renaming(store: SessionState, rest: Unmatched, values: Mapping[str, Array]) -> str:
     """What to write where names differ only in what the kind of a module puts before them; "" where they do not."""
     missing, unexpected = _without_slots(rest.missing_keys), _without_slots(rest.unexpected_keys)
     known = store.graph.variables
@@ -265,7 +265,7 @@ def _renaming(store: Store, rest: Unmatched, values: Mapping[str, Array]) -> str
 
 
 def _warn_of_others(
-    store: Store, path: str | os.PathLike[str], loaded: Mapping[str, Array], values: Mapping[str, Array]
+    store: SessionState, path: str | os.PathLike[str], loaded: Mapping[str, Array], values: Mapping[str, Array]
 ) -> None:
     """Warn where the file has another module like the one that is restored, which may be the one that is meant."""
     rest = [name for name in values if name not in loaded]
@@ -290,7 +290,7 @@ NBYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, 
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArrayHeader:
     """An array in a safetensors file; ``dtype`` in the format's own spelling."""
 
     name: str
@@ -302,7 +302,7 @@ class Entry:
         return math.prod(self.shape) * NBYTES.get(self.dtype, 8)
 
 
-def contents(path: str | os.PathLike[str]) -> tuple[list[Entry], dict[str, str]]:
+def contents(path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str, str]]:
     """What a safetensors file says it holds, by name, and its metadata; no array is read.
 
     Raises:
@@ -318,7 +318,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[list[Entry], dict[str, str]]
             metadata = dict(file.metadata() or {})
             for name in sorted(file.keys()):
                 part = file.get_slice(name)
-                entries.append(Entry(name, tuple(part.get_shape()), str(part.get_dtype())))
+                entries.append(ArrayHeader(name, tuple(part.get_shape()), str(part.get_dtype())))
     except (SafetensorError, ValueError, KeyError, TypeError, OverflowError, MemoryError, AttributeError) as error:
         raise FormatError(f"{path}: no safetensors file, or a damaged one: {error}") from error
     return entries, metadata

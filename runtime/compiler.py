@@ -16,7 +16,7 @@ from staticgrad.collection import importing
 from staticgrad.graph import Node, Tensor
 from staticgrad.runtime.locks import Lock
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.state import Store
+from staticgrad.runtime.state import SessionState
 from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Compiler:
     """Compiles what a session is asked for, one program at a time: ``lock`` is held meanwhile, ``count`` says how many
     there were."""
 
-    def __init__(self, store: Store, *, num_threads: int, check_numerics: bool) -> None:
+    def __init__(self, store: SessionState, *, num_threads: int, check_numerics: bool) -> None:
         self.lock = Lock()
         self.count = 0
         self._store = store

@@ -38,7 +38,7 @@ from staticgrad.types import TensorType, sizes
 # -- the descriptor -------------------------------------------------------------------------------------------------
 
 
-class Word:
+class EntryWord:
     """The words of a descriptor: addresses, counts, flags."""
 
     MAIN = 0  # i32 (ptr slots, ptr arena, ptr pool)
@@ -162,7 +162,7 @@ _OUT = sys.intern("out")
 
 
 @frozen
-class _Machinery:
+class _EntryRuntime:
     """What all entries of a process share."""
 
     module: NativeModule
@@ -180,7 +180,7 @@ def _text(target: Target) -> str:
 
 
 @functools.cache
-def _machinery() -> _Machinery | None:
+def _machinery() -> _EntryRuntime | None:
     if not layout_is_known():
         return None
     objects = {"PyArray_Type": np.ndarray, "PyList_Type": list, "Py_None": None, "out": _OUT}
@@ -193,7 +193,7 @@ def _machinery() -> _Machinery | None:
     target = current_target()
     native = NativeModule(functools.partial(_text, target), target, key=f"entry for {sys.implementation.cache_tag}")
     definition = MethodDef(b"executable", native.address("enter"), METH_FASTCALL_KEYWORDS, None)
-    return _Machinery(native, definition, np.array([addresses[name] for name in API], np.uint64))
+    return _EntryRuntime(native, definition, np.array([addresses[name] for name in API], np.uint64))
 
 
 def forward_address() -> int:
@@ -257,22 +257,23 @@ def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
     leaves, leaf_dims = _records(spec.leaves, made=True)
     versions = np.array(list(spec.versions) or [0], np.uint64)
     marks = np.zeros(max(spec.marks, 1), np.uint64)
-    words = np.zeros(Word.FIRST_API + len(API), np.uint64).view(Descriptor)
+    words = np.zeros(EntryWord.FIRST_API + len(API), np.uint64).view(Descriptor)
     values = {
-        Word.MAIN: spec.main, Word.TABLE: spec.table, Word.ARENA: spec.arena, Word.RELEASES: int(spec.releases),
-        Word.GATE: spec.gate, Word.CLOSED: spec.closed, Word.RANDOM: spec.random, Word.KEY: spec.key,
-        Word.FEEDS: len(spec.feeds), Word.FEED_RECORDS: feeds.ctypes.data,
-        Word.LEAVES: len(spec.leaves), Word.LEAF_RECORDS: leaves.ctypes.data, Word.SINGLE: int(spec.single),
-        Word.WRITES: spec.writes, Word.VERSIONS: len(spec.versions), Word.VERSION_ADDRESSES: versions.ctypes.data,
-        Word.SLOW: id(spec.slow), Word.FAIL: id(spec.fail), Word.POOL: spec.pool, Word.LOCK: spec.lock,
-        Word.KIND: spec.kind, Word.ACQUIRE: acquire, Word.RELEASE: release, Word.WRITING: spec.writing,
-        Word.MARKS: spec.marks, Word.MARK_ADDRESSES: marks.ctypes.data,
-        Word.BEGIN: spec.interrupts[0], Word.RAISE: spec.interrupts[1],
-        Word.GUARDED: int(bool(spec.lock or spec.marks or spec.interrupts[0])),
+        EntryWord.MAIN: spec.main, EntryWord.TABLE: spec.table, EntryWord.ARENA: spec.arena,
+        EntryWord.RELEASES: int(spec.releases), EntryWord.GATE: spec.gate, EntryWord.CLOSED: spec.closed,
+        EntryWord.RANDOM: spec.random, EntryWord.KEY: spec.key, EntryWord.FEEDS: len(spec.feeds),
+        EntryWord.FEED_RECORDS: feeds.ctypes.data, EntryWord.LEAVES: len(spec.leaves),
+        EntryWord.LEAF_RECORDS: leaves.ctypes.data, EntryWord.SINGLE: int(spec.single), EntryWord.WRITES: spec.writes,
+        EntryWord.VERSIONS: len(spec.versions), EntryWord.VERSION_ADDRESSES: versions.ctypes.data,
+        EntryWord.SLOW: id(spec.slow), EntryWord.FAIL: id(spec.fail), EntryWord.POOL: spec.pool,
+        EntryWord.LOCK: spec.lock, EntryWord.KIND: spec.kind, EntryWord.ACQUIRE: acquire, EntryWord.RELEASE: release,
+        EntryWord.WRITING: spec.writing, EntryWord.MARKS: spec.marks, EntryWord.MARK_ADDRESSES: marks.ctypes.data,
+        EntryWord.BEGIN: spec.interrupts[0], EntryWord.RAISE: spec.interrupts[1],
+        EntryWord.GUARDED: int(bool(spec.lock or spec.marks or spec.interrupts[0])),
     }  # fmt: skip
     for word, value in values.items():
         words[word] = value
-    words[Word.FIRST_API :] = machinery.api
+    words[EntryWord.FIRST_API :] = machinery.api
     words.marks = marks
     words.kept = (spec, feeds, feed_dims, leaves, leaf_dims, versions, machinery)
     new = ctypes.pythonapi.PyCFunction_NewEx

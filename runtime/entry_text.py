@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
-from staticgrad.compiler.emit.llvm import Module, Value, integer
+from staticgrad.compiler.emit.llvm import IRModule, Value, integer
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.program import INTERRUPTED
 from staticgrad.runtime.entry import (
@@ -27,27 +27,27 @@ from staticgrad.runtime.entry import (
     TUPLE_SIZE,
     TYPE,
     WRITABLE,
+    EntryWord,
     Field,
-    Word,
 )
 from staticgrad.runtime.locks import BRIEF
-from staticgrad.runtime.locks import Word as Lock
+from staticgrad.runtime.locks import LockWord as Lock
 from staticgrad.runtime.vectorcall import HEAD, WORD
-from staticgrad.runtime.vectorcall import Word as Hidden
+from staticgrad.runtime.vectorcall import ObjectWord as Hidden
 
 
 def text(target: Target) -> str:
     """A module with the functions ``enter`` and ``forward``."""
-    module = Module(target)
-    _Writer(module).write()
+    module = IRModule(target)
+    _EntryWriter(module).write()
     _write_forward(module)
     return module.text()
 
 
-class _Writer:
+class _EntryWriter:
     """Writes ``PyObject *enter(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)``."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: IRModule) -> None:
         self.module = module
         self.fits = self._fits()
         self.apart = self._apart()
@@ -61,7 +61,7 @@ class _Writer:
         return self.f.load(type_, self.f.offset(self.words, word, "i64"))
 
     def api(self, name: str) -> Value:
-        return self.at(Word.FIRST_API + API.index(name), "ptr")
+        return self.at(EntryWord.FIRST_API + API.index(name), "ptr")
 
     def call(self, name: str, result: str, *args: Value) -> Value:
         text = f"call {result} {self.api(name).text}({', '.join(map(str, args))})"
@@ -137,11 +137,11 @@ class _Writer:
 
     def write(self) -> None:
         f = self.f
-        leaves = self.at(Word.LEAVES)
+        leaves = self.at(EntryWord.LEAVES)
         count = f.intrinsic("llvm.smax.i64", "i64", leaves, integer(1))
         objects = f.emit("ptr", f"alloca ptr, {count}, align 8")  # a result for each leaf
         answer = f.emit("ptr", "alloca ptr, align 8")  # what is returned, one reference of it
-        self.require(self.same(f.load("i64", self.at(Word.CLOSED, "ptr")), 0))
+        self.require(self.same(f.load("i64", self.at(EntryWord.CLOSED, "ptr")), 0))
         self._check_feeds()
         f.branch_if(self.is_null(self.names), "fresh", "given")
         f.block("given")
@@ -153,18 +153,20 @@ class _Writer:
         f.block("run")
         self._run(objects, answer)
         f.block("drop")  # too late for anything but the slow way
-        with self._where_set(Word.LOCK):
+        with self._where_set(EntryWord.LOCK):
             self._give_lock()
         self.call("Py_DecRef", "void", f.load("ptr", answer))
         f.branch("miss")
         f.block("miss")
-        f.ret(self.call("PyObject_Vectorcall", "ptr", self.at(Word.SLOW, "ptr"), self.args, self.nargs, self.names))
+        f.ret(
+            self.call("PyObject_Vectorcall", "ptr", self.at(EntryWord.SLOW, "ptr"), self.args, self.nargs, self.names)
+        )
         f.finish()
 
     def _check_feeds(self) -> None:
         f = self.f
-        self.require(self.same(self.nargs, self.at(Word.FEEDS)))
-        records, array_type = self.at(Word.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
+        self.require(self.same(self.nargs, self.at(EntryWord.FEEDS)))
+        records, array_type = self.at(EntryWord.FEED_RECORDS, "ptr"), self.api("PyArray_Type")
         with f.loop(0, self.nargs) as feed:
             record = self.record(records, feed.index)
             array = self.item(self.args, feed.index)
@@ -176,9 +178,9 @@ class _Writer:
         self.require(self.same(f.load("i64", f.offset(self.names, TUPLE_SIZE, "i8")), 1))
         self.require(self.same(f.load("ptr", f.offset(self.names, TUPLE_ITEM, "i8")), self.api("out")))
         out = self.item(self.args, self.nargs)
-        leaves = self.at(Word.LEAVES)
+        leaves = self.at(EntryWord.LEAVES)
         one, several, known = f.label("one"), f.label("several"), f.label("known")
-        f.branch_if(self.same(self.at(Word.SINGLE), 0), several, one)
+        f.branch_if(self.same(self.at(EntryWord.SINGLE), 0), several, one)
         f.block(one)
         f.store(out, objects)
         f.branch(known)
@@ -190,7 +192,7 @@ class _Writer:
             f.store(self.item(items, leaf.index), f.offset(objects, leaf.index, "ptr"))
         f.branch(known)
         f.block(known)
-        records = self.at(Word.LEAF_RECORDS, "ptr")
+        records = self.at(EntryWord.LEAF_RECORDS, "ptr")
         with f.loop(0, leaves) as leaf:
             self._check_out(objects, records, leaf.index)
         self.call("Py_IncRef", "void", out)
@@ -208,7 +210,7 @@ class _Writer:
         array_type = self.api("PyArray_Type")
         self.require(f.call(self.fits, "i1", array, record, integer(WRITABLE, "i32"), array_type))
         nbytes = self.field(record, Field.NBYTES)
-        feeds = self.at(Word.FEED_RECORDS, "ptr")
+        feeds = self.at(EntryWord.FEED_RECORDS, "ptr")
         with f.loop(0, self.nargs) as feed:
             other = self.field(self.record(feeds, feed.index), Field.NBYTES)
             self.require(f.call(self.apart, "i1", array, nbytes, self.item(self.args, feed.index), other))
@@ -222,10 +224,10 @@ class _Writer:
 
     def _make_results(self, objects: Value, answer: Value) -> None:
         f = self.f
-        leaves, records = self.at(Word.LEAVES), self.at(Word.LEAF_RECORDS, "ptr")
+        leaves, records = self.at(EntryWord.LEAVES), self.at(EntryWord.LEAF_RECORDS, "ptr")
         null, none = Value("null", "ptr"), self.api("Py_None")
         one, several, done = f.label("one"), f.label("several"), f.label("made")
-        f.branch_if(self.same(self.at(Word.SINGLE), 0), several, one)
+        f.branch_if(self.same(self.at(EntryWord.SINGLE), 0), several, one)
         f.block(one)
         f.store(self._new_array(records), objects)
         f.store(f.load("ptr", objects), answer)
@@ -300,16 +302,16 @@ class _Writer:
         """Nothing from here on allocates, so that nothing else runs in this thread until the program has, but for
         signal handlers while the lock is waited for and where the program looks for them."""
         f, null = self.f, Value("null", "ptr")
-        guarded = f.compare("icmp ne", self.at(Word.GUARDED), integer(0))
+        guarded = f.compare("icmp ne", self.at(EntryWord.GUARDED), integer(0))
         with f.when(guarded):
             self._take_lock(answer)
-        self.require(self.same(self.at(Word.BUSY), 0), "drop")
-        gate = self.at(Word.GATE, "ptr")
+        self.require(self.same(self.at(EntryWord.BUSY), 0), "drop")
+        gate = self.at(EntryWord.GATE, "ptr")
         with f.when(f.compare("icmp ne", gate, null)):
             self.require(self.same(f.load("i64", gate), 0), "drop")
         self._fill_table(objects)
         self._draw()
-        busy = f.offset(self.words, Word.BUSY, "i64")
+        busy = f.offset(self.words, EntryWord.BUSY, "i64")
         f.store(integer(1), busy)
         with f.when(guarded):
             self._begin()
@@ -320,14 +322,14 @@ class _Writer:
             self._fail(status, answer)
             f.block(f.label("unreachable"))
         f.store(integer(0), busy)
-        writes, addresses = self.at(Word.WRITES, "ptr"), self.at(Word.VERSION_ADDRESSES, "ptr")
-        with f.loop(0, self.at(Word.VERSIONS)) as written:
+        writes, addresses = self.at(EntryWord.WRITES, "ptr"), self.at(EntryWord.VERSION_ADDRESSES, "ptr")
+        with f.loop(0, self.at(EntryWord.VERSIONS)) as written:
             number = f.binary("add", f.load("i64", writes), integer(1))
             f.store(number, writes)
             f.store(number, self.item(addresses, written.index))
         with f.when(guarded):
-            marks = self.at(Word.MARK_ADDRESSES, "ptr")
-            with f.loop(0, self.at(Word.MARKS)) as mark:
+            marks = self.at(EntryWord.MARK_ADDRESSES, "ptr")
+            with f.loop(0, self.at(EntryWord.MARKS)) as mark:
                 f.store(integer(1), self.item(marks, mark.index))
             self._end()
         f.ret(f.load("ptr", answer))
@@ -339,59 +341,59 @@ class _Writer:
 
     def _kind(self) -> Value:
         """How the lock is held until the run number is taken."""
-        kind = self.at(Word.KIND)
+        kind = self.at(EntryWord.KIND)
         return self.f.emit("i64", f"select {self.same(kind, DRAWS)}, i64 {BRIEF}, {kind}")
 
     def _take_lock(self, answer: Value) -> None:
         """Wait for the session's lock, without the GIL; the call ends where a signal handler raises meanwhile."""
         f = self.f
-        with self._where_set(Word.LOCK):
-            acquire = self.at(Word.ACQUIRE, "ptr")
-            status = f.emit("i32", f"call i32 {acquire.text}({self.at(Word.LOCK, 'ptr')}, {self._kind()})")
+        with self._where_set(EntryWord.LOCK):
+            acquire = self.at(EntryWord.ACQUIRE, "ptr")
+            status = f.emit("i32", f"call i32 {acquire.text}({self.at(EntryWord.LOCK, 'ptr')}, {self._kind()})")
             with f.when(f.compare("icmp ne", status, integer(0, "i32"))):
                 self.call("Py_DecRef", "void", f.load("ptr", answer))
                 f.ret(Value("null", "ptr"))
                 f.block(f.label("unreachable"))
 
     def _give_lock(self) -> None:
-        lock = self.at(Word.LOCK, "ptr")
-        self.f.line(f"call void {self.at(Word.RELEASE, 'ptr').text}({lock}, {self._kind()})")
+        lock = self.at(EntryWord.LOCK, "ptr")
+        self.f.line(f"call void {self.at(EntryWord.RELEASE, 'ptr').text}({lock}, {self._kind()})")
 
     def _begin(self) -> None:
         """The run number is taken: a program that does not touch state goes on without the lock, one that writes says
         so in the lock."""
         f = self.f
-        with self._where_set(Word.LOCK):
-            with f.when(self.same(self.at(Word.KIND), DRAWS)):
+        with self._where_set(EntryWord.LOCK):
+            with f.when(self.same(self.at(EntryWord.KIND), DRAWS)):
                 self._give_lock()
-            with self._where_set(Word.WRITING):
-                place = f.offset(self.at(Word.LOCK, "ptr"), Lock.WRITING, "i64")
-                f.store(f.load("i64", place), f.offset(self.words, Word.WRITING_BEFORE, "i64"))
-                f.store(self.at(Word.WRITING), place)
-        with self._where_set(Word.BEGIN):
-            f.line(f"call void {self.at(Word.BEGIN, 'ptr').text}({self.at(Word.POOL, 'ptr')})")
+            with self._where_set(EntryWord.WRITING):
+                place = f.offset(self.at(EntryWord.LOCK, "ptr"), Lock.WRITING, "i64")
+                f.store(f.load("i64", place), f.offset(self.words, EntryWord.WRITING_BEFORE, "i64"))
+                f.store(self.at(EntryWord.WRITING), place)
+        with self._where_set(EntryWord.BEGIN):
+            f.line(f"call void {self.at(EntryWord.BEGIN, 'ptr').text}({self.at(EntryWord.POOL, 'ptr')})")
 
     def _end(self) -> None:
         """Nothing is written any more, and the lock is given back."""
         f = self.f
-        with self._where_set(Word.LOCK):
-            with self._where_set(Word.WRITING):
-                place = f.offset(self.at(Word.LOCK, "ptr"), Lock.WRITING, "i64")
-                f.store(self.at(Word.WRITING_BEFORE), place)
-            with f.when(f.compare("icmp ne", self.at(Word.KIND), integer(DRAWS))):
+        with self._where_set(EntryWord.LOCK):
+            with self._where_set(EntryWord.WRITING):
+                place = f.offset(self.at(EntryWord.LOCK, "ptr"), Lock.WRITING, "i64")
+                f.store(self.at(EntryWord.WRITING_BEFORE), place)
+            with f.when(f.compare("icmp ne", self.at(EntryWord.KIND), integer(DRAWS))):
                 self._give_lock()
 
     def _fill_table(self, objects: Value) -> None:
-        f, table = self.f, self.at(Word.TABLE, "ptr")
+        f, table = self.f, self.at(EntryWord.TABLE, "ptr")
 
         def put(record: Value, array: Value) -> None:
             data = f.load("ptr", f.offset(array, DATA, "i8"))
             f.store(data, f.offset(table, self.field(record, Field.SLOT), "ptr"))
 
-        feeds, leaves = self.at(Word.FEED_RECORDS, "ptr"), self.at(Word.LEAF_RECORDS, "ptr")
+        feeds, leaves = self.at(EntryWord.FEED_RECORDS, "ptr"), self.at(EntryWord.LEAF_RECORDS, "ptr")
         with f.loop(0, self.nargs) as feed:
             put(self.record(feeds, feed.index), self.item(self.args, feed.index))
-        with f.loop(0, self.at(Word.LEAVES)) as leaf:
+        with f.loop(0, self.at(EntryWord.LEAVES)) as leaf:
             record = self.record(leaves, leaf.index)
             with f.when(f.compare("icmp ne", self.field(record, Field.DTYPE, "ptr"), Value("null", "ptr"))):
                 put(record, self.item(objects, leaf.index))
@@ -399,7 +401,7 @@ class _Writer:
     def _draw(self) -> None:
         """Take the run number, as the key of this call's random ops."""
         f = self.f
-        random, key = self.at(Word.RANDOM, "ptr"), self.at(Word.KEY, "ptr")
+        random, key = self.at(EntryWord.RANDOM, "ptr"), self.at(EntryWord.KEY, "ptr")
         with f.when(f.compare("icmp ne", random, Value("null", "ptr"))):
             number = f.load("i64", f.offset(random, 1, "i64"))
             f.store(f.load("i64", random), key)
@@ -408,10 +410,12 @@ class _Writer:
 
     def _call_main(self) -> Value:
         f = self.f
-        main, *operands = (self.at(word, "ptr") for word in (Word.MAIN, Word.TABLE, Word.ARENA, Word.POOL))
+        main, *operands = (
+            self.at(word, "ptr") for word in (EntryWord.MAIN, EntryWord.TABLE, EntryWord.ARENA, EntryWord.POOL)
+        )
         passed = ", ".join(map(str, operands))
         short, long, done = f.label("short"), f.label("long"), f.label("ran")
-        f.branch_if(self.same(self.at(Word.RELEASES), 0), short, long)
+        f.branch_if(self.same(self.at(EntryWord.RELEASES), 0), short, long)
         f.block(short)
         kept = f.emit("i32", f"call i32 {main.text}({passed})")
         f.branch(done)
@@ -426,7 +430,7 @@ class _Writer:
     def _fail(self, status: Value, answer: Value) -> None:
         """Undo the run number unless another run has drawn since; raise through Python; the arena stays ours."""
         f, null = self.f, Value("null", "ptr")
-        random, key = self.at(Word.RANDOM, "ptr"), self.at(Word.KEY, "ptr")
+        random, key = self.at(EntryWord.RANDOM, "ptr"), self.at(EntryWord.KEY, "ptr")
         with f.when(f.compare("icmp ne", random, null)):
             number = f.load("i64", f.offset(key, 1, "i64"))
             place = f.offset(random, 1, "i64")
@@ -434,18 +438,18 @@ class _Writer:
                 f.store(number, place)
         self.call("Py_DecRef", "void", f.load("ptr", answer))
         with f.when(f.compare("icmp eq", status, integer(INTERRUPTED, "i32"))):
-            f.store(integer(0), f.offset(self.words, Word.BUSY, "i64"))
-            f.line(f"call void {self.at(Word.RAISE, 'ptr').text}({self.at(Word.POOL, 'ptr')})")
+            f.store(integer(0), f.offset(self.words, EntryWord.BUSY, "i64"))
+            f.line(f"call void {self.at(EntryWord.RAISE, 'ptr').text}({self.at(EntryWord.POOL, 'ptr')})")
             f.ret(null)
             f.block(f.label("unreachable"))
         code = self.call("PyLong_FromLong", "ptr", f.emit("i64", f"sext {status} to i64"))
-        raised = self.call("PyObject_CallOneArg", "ptr", self.at(Word.FAIL, "ptr"), code)
+        raised = self.call("PyObject_CallOneArg", "ptr", self.at(EntryWord.FAIL, "ptr"), code)
         self.call("Py_DecRef", "void", code)
-        f.store(integer(0), f.offset(self.words, Word.BUSY, "i64"))
+        f.store(integer(0), f.offset(self.words, EntryWord.BUSY, "i64"))
         f.ret(raised)  # null: the exception is set
 
 
-def _write_forward(module: Module) -> None:
+def _write_forward(module: IRModule) -> None:
     """Write ``PyObject *forward(PyObject *x, PyObject *const *args, size_t nargsf, PyObject *kwnames)``: what ``x``
     does is held during the call, in which it may be given something else to do."""
     f = module.function("forward", ["ptr", "ptr", "i64", "ptr"], "ptr", internal=False)

@@ -15,7 +15,7 @@ from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.runner import Runner
-from staticgrad.runtime.state import Store
+from staticgrad.runtime.state import SessionState
 
 
 def without(region: Region, absent: Collection[str]) -> Region:
@@ -54,7 +54,7 @@ def _depends(node: Node, absent: Collection[str], dead: Collection[Node]) -> boo
 class GradientReader:
     """Runs the program for the gradients that are there now."""
 
-    def __init__(self, region: Region, store: Store, load: Callable[[Region], Runner]) -> None:
+    def __init__(self, region: Region, store: SessionState, load: Callable[[Region], Runner]) -> None:
         self.region = region
         self.types = tuple(x.type for x in region.fetches)
         self._store = store

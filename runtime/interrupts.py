@@ -30,7 +30,7 @@ from staticgrad.runtime.locks import addresses
 INTERVAL = 20_000_000  # nanoseconds between two looks for signals
 
 
-class Word(ContextWord):
+class ContextLayout(ContextWord):
     """The words of a context."""
 
     POOL = 4  # the threads that the program may use, or null
@@ -265,11 +265,11 @@ done:
 """
 
 
-class _Machinery:
+class _ContextRuntime:
     """What all contexts of a process share. It lives as long as the process."""
 
     def __init__(self) -> None:
-        places = "\n".join(named_words(words, "%context") for words in (ContextWord, Word))
+        places = "\n".join(named_words(words, "%context") for words in (ContextWord, ContextLayout))
         call_places = named_words(CallWord, "%words")
         text = _TEXT.format(places=places, call_places=call_places, now=clock(), interval=INTERVAL)
         self.module = NativeModule(text, GENERIC)
@@ -286,14 +286,14 @@ class _Machinery:
 
 
 _making = reentrant_lock()
-_made: list[_Machinery] = []
+_made: list[_ContextRuntime] = []
 
 
-def _machinery() -> _Machinery | None:
+def _machinery() -> _ContextRuntime | None:
     if not _made and addresses()[0]:
         with _making:
             if not _made:
-                _made.append(_Machinery())
+                _made.append(_ContextRuntime())
     return _made[0] if _made else None
 
 
@@ -306,15 +306,15 @@ class Context:
         self._machinery = machinery
         self.words = np.zeros(WORDS, np.int64)
         self.address: int = self.words.ctypes.data
-        self.words[Word.RUN] = machinery.module.address("run")
-        self.words[Word.POLL] = machinery.module.address("poll")
-        self.words[Word.POOL] = pool
-        self.words[Word.MAIN] = machinery.main.ctypes.data
+        self.words[ContextLayout.RUN] = machinery.module.address("run")
+        self.words[ContextLayout.POLL] = machinery.module.address("poll")
+        self.words[ContextLayout.POOL] = pool
+        self.words[ContextLayout.MAIN] = machinery.main.ctypes.data
 
     @property
     def committed(self) -> int:
         """The address of the word that says whether state is being written."""
-        return self.address + 8 * Word.COMMITTED
+        return self.address + 8 * ContextLayout.COMMITTED
 
     @property
     def functions(self) -> tuple[int, int]:
@@ -332,7 +332,7 @@ class Context:
 
     def take(self) -> BaseException | None:
         """What was to end a program that came to its end before it looked."""
-        if self.words[Word.TYPE]:
+        if self.words[ContextLayout.TYPE]:
             try:
                 self.raise_it()
             except BaseException as error:

@@ -19,7 +19,7 @@ from staticgrad.types import TensorType, sizes
 IDLE_BLOCKS = 2  # that wait for the next tape of the same kind
 
 
-class Block:
+class TapeBlock:
     """The memory of one tape, and the values in it as arrays. A consuming backward works there, among the values that
     it uses up."""
 
@@ -40,7 +40,7 @@ class Block:
             self.values[number][...] = value
 
 
-_NO_BLOCK = Block(0)
+_NO_BLOCK = TapeBlock(0)
 
 
 class Kept:
@@ -48,7 +48,7 @@ class Kept:
 
     __slots__ = ("_blocks", "block", "first", "late", "run_number", "then")
 
-    def __init__(self, blocks: Blocks | None, block: Block, run_number: int = -1) -> None:
+    def __init__(self, blocks: Blocks | None, block: TapeBlock, run_number: int = -1) -> None:
         self._blocks = blocks
         self.block = block
         self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
@@ -81,7 +81,7 @@ class Blocks:
         self.rooms = [-(-type_.nbytes // ALIGNMENT) * ALIGNMENT for type_ in types]  # bytes that each value takes
         self.offsets = [sum(self.rooms[:number]) for number in range(len(types))]
         self.nbytes = sum(self.rooms)  # of a new block; grows when a backward turns out to need more
-        self.idle: deque[Block] = deque()
+        self.idle: deque[TapeBlock] = deque()
 
     def take(self) -> Kept:
         try:
@@ -90,7 +90,7 @@ class Blocks:
             block = self._new()
         return Kept(self, block if block.memory.nbytes >= self.nbytes else self._new())
 
-    def give(self, block: Block) -> None:
+    def give(self, block: TapeBlock) -> None:
         if len(self.idle) < IDLE_BLOCKS and block.memory.nbytes >= self.nbytes:
             self.idle.append(block)
 
@@ -101,5 +101,5 @@ class Blocks:
         block.memory[: kept.block.memory.nbytes] = kept.block.memory
         kept.block = block
 
-    def _new(self) -> Block:
-        return Block(self.nbytes, self._types, self.offsets)
+    def _new(self) -> TapeBlock:
+        return TapeBlock(self.nbytes, self._types, self.offsets)

@@ -62,7 +62,7 @@ BRIEF, SHARED, EXCLUSIVE = range(3)
 INTERPRETER, CALLBACK = "staticgrad.interpreter", "call_function"  # where programs call Python functions
 
 
-class Word:
+class LockWord:
     """The words of a lock."""
 
     OWNER = 0  # the thread that holds it briefly or exclusively, and how many times
@@ -78,8 +78,8 @@ class Word:
     WAITERS = 88  # a row, in the order of arrival; a thread that runs its signal handlers has its number negated
 
 
-ROW = Word.WAITERS - Word.READERS - 1
-WORDS = Word.WAITERS + 1 + ROW
+ROW = LockWord.WAITERS - LockWord.READERS - 1
+WORDS = LockWord.WAITERS + 1 + ROW
 
 _TEXT = """
 declare i64 @pthread_self()
@@ -475,7 +475,7 @@ def _text() -> str:
     return _TEXT.format(
         declarations="declare i32 @pthread_condattr_setclock(ptr, i32)" if linux else "",
         set_clock=f"call i32 @pthread_condattr_setclock(ptr %attributes, i32 {clock})" if linux else "",
-        places=named_words(Word, "%lock"),
+        places=named_words(LockWord, "%lock"),
         add={word: _changed(word, "add") for word in ("GATE", "DEPTH", "SERIAL")},
         subtract={word: _changed(word, "sub") for word in ("GATE", "DEPTH")},
         row=ROW,
@@ -491,7 +491,7 @@ METH_FASTCALL = 0x0080
 _Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
-class _Machinery:
+class _LockRuntime:
     """What all locks of a process share. It lives as long as the process."""
 
     def __init__(self) -> None:
@@ -513,15 +513,15 @@ class _Machinery:
 
 
 _making = reentrant_lock()
-_made: list[_Machinery] = []
+_made: list[_LockRuntime] = []
 
 
-def _machinery() -> _Machinery | None:
+def _machinery() -> _LockRuntime | None:
     """None where a lock is Python's own."""
     if not _made and _is_served():
         with _making:  # two of them, of which one is forgotten, would leave functions whose code is gone
             if not _made:
-                _made.append(_Machinery())
+                _made.append(_LockRuntime())
     return _made[0] if _made else None
 
 
@@ -554,7 +554,7 @@ class Lock:
             self._plain = threading.RLock()
             self._brief = self._shared = self._exclusive = self._hold_plainly
         else:
-            self.words[Word.REPORT], self.words[Word.REFUSE] = id(_report), id(_refuse)
+            self.words[LockWord.REPORT], self.words[LockWord.REFUSE] = id(_report), id(_refuse)
             machinery.reset(self.address)
             self._brief, self._shared, self._exclusive = (
                 machinery.holder(self.words, kind) for kind in (BRIEF, SHARED, EXCLUSIVE)
@@ -584,11 +584,11 @@ class Lock:
     def _hold_plainly(self, function: Callable[..., Any], *arguments: Any) -> Any:
         assert self._plain is not None
         with self._plain:
-            self.words[Word.GATE] += 1
+            self.words[LockWord.GATE] += 1
             try:
                 return function(*arguments)
             finally:
-                self.words[Word.GATE] -= 1
+                self.words[LockWord.GATE] -= 1
 
     def start_again(self) -> None:
         """In a forked child: nobody but this thread holds the lock."""
@@ -596,8 +596,8 @@ class Lock:
         if machinery is None:
             self._plain, words[:] = threading.RLock(), 0
             return
-        other = words[Word.OWNER] not in (0, _signed(threading.get_ident()))
-        torn = other and _says(int(words[Word.WRITING]))
+        other = words[LockWord.OWNER] not in (0, _signed(threading.get_ident()))
+        torn = other and _says(int(words[LockWord.WRITING]))
         machinery.reset(self.address)
         told = self._on_torn() if self._on_torn is not None else None
         if torn and told is not None:
@@ -609,7 +609,7 @@ def _signed(word: int) -> int:
 
 
 def _says(writing: int) -> bool:
-    """Whether the word ``Word.WRITING`` means that something has been changed."""
+    """Whether the word ``LockWord.WRITING`` means that something has been changed."""
     return writing == 1 or (writing != 0 and bool(ctypes.c_int64.from_address(writing).value))
 
 

@@ -33,12 +33,11 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.errors import NumericsError, StaticGradError
 from staticgrad.optable import Array
-from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, Word, make_entry
+from staticgrad.runtime.entry import DRAWS, ArraySpec, Descriptor, EntrySpec, EntryWord, make_entry
 from staticgrad.runtime.interrupts import Context, callback, interruptible
-from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, at_once
-from staticgrad.runtime.locks import Word as LockWord
+from staticgrad.runtime.locks import BRIEF, EXCLUSIVE, SHARED, LockWord, at_once
 from staticgrad.runtime.results import maker, workspace
-from staticgrad.runtime.state import Store, aligned_empty
+from staticgrad.runtime.state import SessionState, aligned_empty
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def estimated_seconds(interface: Interface) -> float:
     return least_seconds(interface.flops, interface.bytes)
 
 
-class Frame:
+class CallFrame:
     """What one call in flight owns: the pointer table, the arena, the key of the random ops, the key of those that
     repeat what another run drew, the versions of the variables from which the arena is prepared, the context of a
     program that can be interrupted, what Python functions of the program have raised, and, once it is needed, ``call``:
@@ -113,7 +112,7 @@ class Frame:
 class NativeRunner:
     """Runs one program. ``run(arrays, outs)`` gives an array for each fetched tensor."""
 
-    def __init__(self, binary: Binary, store: Store) -> None:
+    def __init__(self, binary: Binary, store: SessionState) -> None:
         self.interface = interface = binary.interface
         self.store = store
         self._binary = binary
@@ -131,7 +130,7 @@ class NativeRunner:
         self._is_interruptible = interface.polls and interruptible()
         # A program that polls expects a context in its place.
         self.pool = 0 if interface.polls and not self._is_interruptible else _pool_address(interface.workers)
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[CallFrame] = deque()
         self._poison = config.get("MEMORY") == "poison"
         self._sort_slots(interface)
         self._kind = self._choose_lock(callbacks)
@@ -198,7 +197,7 @@ class NativeRunner:
         self._kept_alive.append(array)
         return array
 
-    def _callback(self, slot: CallbackSlot, frame: Frame) -> int:
+    def _callback(self, slot: CallbackSlot, frame: CallFrame) -> int:
         """The address of the words by which a program calls the function with this frame."""
         from staticgrad.interpreter import call_function
 
@@ -273,20 +272,20 @@ class NativeRunner:
                 self._frames.append(frame)
 
     @staticmethod
-    def _raise_late(frame: Frame, kept: Kept | None) -> None:
+    def _raise_late(frame: CallFrame, kept: Kept | None) -> None:
         late = frame.take_late()
         if kept is not None:
             kept.late = late
         elif late is not None:
             raise late
 
-    def _repeat_draws(self, frame: Frame, run_number: int) -> None:
+    def _repeat_draws(self, frame: CallFrame, run_number: int) -> None:
         """Let draws that are repeated see the run number of the tape's forward."""
         frame.again[:] = self.store.seed, run_number
         for position in self._repeated_keys:
             frame.table[position] = data_address(frame.again)
 
-    def _call(self, frame: Frame, arena: int, kept: Kept | None) -> None:
+    def _call(self, frame: CallFrame, arena: int, kept: Kept | None) -> None:
         """Call the program with the session's lock, after ``kept.first``. What it changes is counted, and ``kept.then``
         called, in one step with it."""
         first = (kept.first,) if kept is not None and kept.first is not None else ()
@@ -297,7 +296,7 @@ class NativeRunner:
         if frame.call is None:
             return self._call_plainly(frame, arena, first, then)
         call, words = frame.call
-        words[Word.ARENA] = arena
+        words[EntryWord.ARENA] = arena
         steps = (*first, call, *then)
         try:
             if self._gradients:
@@ -307,7 +306,7 @@ class NativeRunner:
         except _Ended as ended:
             raise self._error(ended.status, frame) from None
 
-    def _call_with_gradients(self, frame: Frame, function: Callable[..., Any], *arguments: Any) -> None:
+    def _call_with_gradients(self, frame: CallFrame, function: Callable[..., Any], *arguments: Any) -> None:
         """Let the program add to the sums so far, or to new ones, which are there when it has run."""
         marks = frame.call[1].marks if frame.call is not None else None
         there = []
@@ -322,12 +321,12 @@ class NativeRunner:
             for word in there:
                 word[0] = 1
 
-    def _make_call(self, frame: Frame) -> tuple[Callable[[], Any], Descriptor] | None:
+    def _make_call(self, frame: CallFrame) -> tuple[Callable[[], Any], Descriptor] | None:
         kind = DRAWS if self._kind is None and self._keys else self._kind
         return make_entry(self._spec(frame, (), (), lock=kind, slow=_refuse, fail=_end))
 
     def _call_plainly(
-        self, frame: Frame, arena: int, first: Sequence[Callable[[], object]], then: Sequence[Callable[[], object]]
+        self, frame: CallFrame, arena: int, first: Sequence[Callable[[], object]], then: Sequence[Callable[[], object]]
     ) -> None:
         """The same from Python: an exception may come between what changes."""
         store, lock = self.store, self.store.lock
@@ -345,7 +344,7 @@ class NativeRunner:
         for step in then:
             step()
 
-    def _call_main(self, frame: Frame, arena: int, first: Sequence[Callable[[], object]]) -> None:
+    def _call_main(self, frame: CallFrame, arena: int, first: Sequence[Callable[[], object]]) -> None:
         context = frame.context
         for step in first:
             step()
@@ -358,11 +357,11 @@ class NativeRunner:
             raise self._error(status, frame)
         self.store.count_writes(self.written)
 
-    def _new_frame(self) -> Frame:
+    def _new_frame(self) -> CallFrame:
         position, count = self._prepared or (0, 0)
         context = Context(self.pool) if self._is_interruptible else None
         nbytes = 0 if self.interface.borrows else self.interface.arena_bytes
-        frame = Frame(len(self.interface.slots), nbytes, count, context)
+        frame = CallFrame(len(self.interface.slots), nbytes, count, context)
         if count:
             frame.table[position] = data_address(frame.prepared)
         for position, address in self._fixed:
@@ -373,7 +372,7 @@ class NativeRunner:
             frame.table[position] = data_address(frame.key)
         return frame
 
-    def _error(self, status: int, frame: Frame) -> BaseException:
+    def _error(self, status: int, frame: CallFrame) -> BaseException:
         raised = frame.raised.copy()
         frame.raised.clear()
         if not 0 < status <= len(self.interface.checks):
@@ -420,7 +419,7 @@ class NativeRunner:
 
     def _spec(
         self,
-        frame: Frame,
+        frame: CallFrame,
         feeds: Sequence[ArraySpec],
         leaves: Sequence[ArraySpec],
         *,

@@ -12,7 +12,7 @@ from staticgrad.interpreter import evaluate
 from staticgrad.ops.control.bodies import draws
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
-from staticgrad.runtime.state import Store
+from staticgrad.runtime.state import SessionState
 from staticgrad.types import sizes
 
 STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
@@ -21,7 +21,7 @@ STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
 class ReferenceRunner:
     """Runs one region. ``run(arrays, outs)`` gives an array for each fetched tensor."""
 
-    def __init__(self, region: Region, store: Store) -> None:
+    def __init__(self, region: Region, store: SessionState) -> None:
         self.region = region
         self.store = store
         self.types = tuple(x.type for x in region.fetches)

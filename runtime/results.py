@@ -52,7 +52,7 @@ HUGE_PAGE = 1 << 21
 MADV_HUGEPAGE = 14  # Linux
 
 
-class Word:
+class RecyclerWord:
     """The words of the pool."""
 
     LOCK = 0
@@ -64,7 +64,7 @@ class Word:
     RECORDS = 8
 
 
-class Record:
+class IdleRecord:
     """The words of an idle block's record."""
 
     DATA = 0
@@ -376,7 +376,7 @@ def _text() -> str:
     return _TEXT.format(
         advice_declaration="declare i32 @madvise(ptr, i64, i32)" if linux else "",
         advice=advice if linux else "",
-        places=named_words(Word, "%pool"),
+        places=named_words(RecyclerWord, "%pool"),
         absurd=1 << 62,
         page=PAGE,
         page_mask=PAGE - 1,
@@ -387,8 +387,8 @@ def _text() -> str:
         half_huge=HUGE_PAGE // 2,
         recycled_from=RECYCLED_FROM,
         record=RECORD,
-        capacity=Record.CAPACITY,
-        since=Record.SINCE,
+        capacity=IdleRecord.CAPACITY,
+        since=IdleRecord.SINCE,
         forever=2**63 - 1,
         most_idle=MOST_IDLE,
         patience=PATIENCE,
@@ -427,8 +427,8 @@ class Recycler:
 
     def __init__(self) -> None:
         module = NativeModule(_text(), GENERIC)
-        self.words = np.zeros(Word.RECORDS + RECORD * MOST_IDLE, np.int64)
-        self.words[Word.LIMIT] = _most_idle_bytes()
+        self.words = np.zeros(RecyclerWord.RECORDS + RECORD * MOST_IDLE, np.int64)
+        self.words[RecyclerWord.LIMIT] = _most_idle_bytes()
         self._address = self.words.ctypes.data
         functions = (module.address(name) for name in ("take", "take_zeroed", "resize", "give"))
         self._allocator = _Allocator(b"staticgrad", 1, self._address, *functions)
@@ -458,8 +458,8 @@ class Recycler:
 
     def _start_again(self) -> None:
         """In a forked child: whoever was at the pool has stayed with the parent, and left it as it may be."""
-        if self.words[Word.LOCK]:
-            self.words[Word.IDLE] = self.words[Word.COUNT] = self.words[Word.LOCK] = 0
+        if self.words[RecyclerWord.LOCK]:
+            self.words[RecyclerWord.IDLE] = self.words[RecyclerWord.COUNT] = self.words[RecyclerWord.LOCK] = 0
 
 
 def _most_idle_bytes() -> int:

@@ -24,7 +24,7 @@ from staticgrad.runtime.compiler import Compiler
 from staticgrad.runtime.executable import Executable
 from staticgrad.runtime.fetches import leaves_of, structure_of
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
-from staticgrad.runtime.state import CLOSED, Store, variable_key
+from staticgrad.runtime.state import CLOSED, SessionState, variable_key
 from staticgrad.types import Shape, TensorType
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Session(metaclass=hints.Answering):
         self.num_threads = int(num_threads)
         self.check_numerics = check_numerics
         self.matmul_precision = matmul_precision
-        self.store = Store(self.graph, int(seed))
+        self.store = SessionState(self.graph, int(seed))
         self.compiler = Compiler(self.store, num_threads=self.num_threads, check_numerics=check_numerics)
         self._executables: Recent[Executable] = Recent(KEPT_PROGRAMS)
         self._tapes: Recent[TapePrograms] = Recent(KEPT_PROGRAMS)

@@ -24,7 +24,7 @@ from staticgrad.graph import Graph, Tensor
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed
 from staticgrad.optable import Array
-from staticgrad.runtime.locks import Lock, Word, at_once
+from staticgrad.runtime.locks import Lock, LockWord, at_once
 from staticgrad.types import Shape, TensorType, sizes
 
 ALIGNMENT = 64
@@ -83,7 +83,7 @@ class Accumulated:
         self.there = np.zeros(1, np.int64)
 
 
-class Store:
+class SessionState:
     """Variables and gradients of one session on one graph."""
 
     def __init__(self, graph: Graph, seed: int) -> None:
@@ -102,13 +102,13 @@ class Store:
         self._gradients: dict[str, Accumulated] = {}
         self._forgotten: dict[str, Accumulated] = {}  # whose memory is taken again
 
-    def copy(self) -> Store:
+    def copy(self) -> SessionState:
         """Variables, gradients and random state as they are now, in memory of their own."""
-        other = Store(self.graph, self.seed)
+        other = SessionState(self.graph, self.seed)
         self.lock.brief(self._copy_to, other)
         return other
 
-    def _copy_to(self, other: Store) -> None:
+    def _copy_to(self, other: SessionState) -> None:
         other.random[:] = self.random
         other.write_count[:] = self.write_count
         for key, value in self._values.items():
@@ -225,8 +225,8 @@ class Store:
             changes += [partial(iadd, memory.array, value), partial(setitem, memory.there, 0, 1)]
         if random is not None:
             changes.append(partial(setitem, self.random, ..., (_signed(random[0]), random[1])))
-        before = int(self.lock.words[Word.WRITING])  # not null in a function that a program calls which writes, too
-        writing = partial(setitem, self.lock.words, Word.WRITING)
+        before = int(self.lock.words[LockWord.WRITING])  # not null in a function that a program calls which writes, too
+        writing = partial(setitem, self.lock.words, LockWord.WRITING)
         try:
             with np.errstate(all="ignore"):  # sums obey no setting of the user's, here as in programs
                 at_once(partial(writing, 1), *changes, *then, partial(writing, before))

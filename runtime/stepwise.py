@@ -65,7 +65,7 @@ class StepwiseMain:
         self._whole = not any(isinstance(slot, CallbackSlot) for slot in slots)
 
     def __call__(self, table: int, arena: int, pool: int) -> int:
-        run = _Run(self._program, self._slots, table, arena)
+        run = _VerifiedRun(self._program, self._slots, table, arena)
         values = run.values() if self._whole else {}
         for time, (step, function) in enumerate(zip(self._steps, self._functions, strict=True)):
             judged = (step.kernel is not None or step.loop is not None) and not calls_python(step)
@@ -86,7 +86,7 @@ class StepwiseMain:
         return 0
 
 
-class _Run:
+class _VerifiedRun:
     """One run: the real memory, and ``shadow``, what it should be."""
 
     def __init__(self, program: Stepwise, slots: Sequence[Slot], table: int, arena: int) -> None:

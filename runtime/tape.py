@@ -56,7 +56,7 @@ class Use:
 
 
 @frozen(eq=False)
-class Step:
+class BackwardStep:
     """A backward from a state, and what follows from the two."""
 
     passage: Passage[SavedTensor]
@@ -87,7 +87,7 @@ class TapePrograms:
         self.runners: dict[tuple[BackwardKey, Use], Runner] = {}
         self._backwards: dict[BackwardKey, BackwardPlan] = {}
         self._rules: Recent[Retention[SavedTensor]] = Recent(KEPT_PROGRAMS)
-        self._steps: Recent[Step] = Recent(KEPT_PROGRAMS)
+        self._steps: Recent[BackwardStep] = Recent(KEPT_PROGRAMS)
         self._works_in_block = config.get("BACKEND") != "reference"
         self._poison = config.get("MEMORY") == "poison"
 
@@ -124,7 +124,7 @@ class TapePrograms:
         retain_graph: bool,
         alone: bool,
         inputs: Inputs,
-    ) -> Step:
+    ) -> BackwardStep:
         """The backward of ``outputs`` where ``ledger`` stands. The session's lock must not be held: another thread may
         compile and wait for it.
 
@@ -142,7 +142,7 @@ class TapePrograms:
             step = self._steps.put((passage.before, backward, retain_graph, alone), compiled)
         return step
 
-    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> Step:
+    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> BackwardStep:
         plan = self._backwards.get(key)
         if plan is None:
             given = [shape is not None for shape in key[1]]
@@ -153,7 +153,7 @@ class TapePrograms:
             runner = self.runners[key, use] = self._load(plan, use)
         arena = arena_bytes(runner)
         uses_up = bool(use.used_up) and not may_fail(runner)
-        return Step(
+        return BackwardStep(
             passage,
             runner,
             reads=tuple(self._places[s] for s in plan.reads),
@@ -362,7 +362,7 @@ class Tape:
             step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
             is_done = self._session.store.lock.exclusive(self._take, step, given)
 
-    def _take(self, step: Step, grads: Sequence[Array]) -> bool:
+    def _take(self, step: BackwardStep, grads: Sequence[Array]) -> bool:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
         thread has called a backward meanwhile."""
         kept, values, ledger = self._kept, self._values, self._ledger

@@ -60,7 +60,7 @@ STACK_BYTES = 4 << 20  # of a worker, where kernels pack what they multiply: som
 CPU_SET = 128  # bytes of the C library's set of processors
 
 
-class Word:
+class PoolWord:
     """The words of a pool, in cache lines by who writes them."""
 
     RUN = 0  # address of run: what a program calls
@@ -83,7 +83,7 @@ class Word:
     THREADS = 80  # a record for each thread, the caller's first
 
 
-class Record:
+class ThreadRecord:
     """The words of a thread's record; the first three are a worker's."""
 
     POOL = 0
@@ -463,7 +463,7 @@ done:
 
 
 @frozen
-class _Machine:
+class _ProcessorText:
     """What differs between processors: how to pause, and how floating-point modes are kept and taken over."""
 
     declarations: str
@@ -510,7 +510,7 @@ end:
   ret void""",
 )
 
-_X86 = _Machine(
+_X86 = _ProcessorText(
     "declare void @llvm.x86.sse2.pause()\n"
     "declare void @llvm.x86.sse.stmxcsr(ptr)\n"
     "declare void @llvm.x86.sse.ldmxcsr(ptr)",
@@ -518,8 +518,8 @@ _X86 = _Machine(
     "call void @llvm.x86.sse.stmxcsr(ptr %place)",
     "call void @llvm.x86.sse.ldmxcsr(ptr %place)",
 )
-_ARM = _Machine("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)")
-_OTHER = _Machine("", "fence seq_cst")
+_ARM = _ProcessorText("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)")
+_OTHER = _ProcessorText("", "fence seq_cst")
 _MACHINES = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
 
 
@@ -535,14 +535,14 @@ def _text() -> str:
         pause=machine.pause,
         keep_modes=machine.keep_modes,
         take_modes=machine.take_modes,
-        places=named_words(Word, "%pool"),
+        places=named_words(PoolWord, "%pool"),
         set_mask=int(signal.SIG_SETMASK),
         stack=STACK_BYTES,
         record=RECORD,
-        number=Record.NUMBER,
-        handle=Record.HANDLE,
-        next=Record.NEXT,
-        end=Record.END,
+        number=ThreadRecord.NUMBER,
+        handle=ThreadRecord.HANDLE,
+        next=ThreadRecord.NEXT,
+        end=ThreadRecord.END,
     )
 
 
@@ -551,7 +551,7 @@ class Pool:
 
     def __init__(self, threads: int, module: NativeModule) -> None:
         self.threads = threads
-        self.words = aligned_empty((Word.THREADS + RECORD * threads,), np.dtype(np.int64))
+        self.words = aligned_empty((PoolWord.THREADS + RECORD * threads,), np.dtype(np.int64))
         self.words[:] = 0
         self.address: int = self.words.ctypes.data
         self._reset = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(module.address("reset"))
@@ -563,8 +563,8 @@ class Pool:
     def reset(self) -> None:
         """A pool without workers; the first use makes them."""
         seconds = SPIN_SECONDS if self.threads <= config.available_cores() else CROWDED_SPIN_SECONDS
-        self.words[Word.PATIENCE] = round(seconds * 1e9)
-        self.words[Word.WORKERS] = self.threads - 1
+        self.words[PoolWord.PATIENCE] = round(seconds * 1e9)
+        self.words[PoolWord.WORKERS] = self.threads - 1
         self._reset(self.address)
 
     def stop(self) -> bool:

@@ -23,7 +23,7 @@ import sys
 from typing import TYPE_CHECKING
 
 
-class Word:
+class ObjectWord:
     """The hidden words of an object, behind the head that all objects have."""
 
     VECTORCALL = 0  # the address of forward, null before ``start``
@@ -142,7 +142,10 @@ def start(x: Forwarding, forward: int, slot: int) -> None:
     if not slot:
         return
     words = (ctypes.c_uint64 * WORDS).from_address(id(x) + HEAD)
-    words[Word.SLOT] = slot
-    words[Word.CALL] = interpreter_address("PyObject_Vectorcall")
-    words[Word.HOLD], words[Word.RELEASE] = interpreter_address("Py_IncRef"), interpreter_address("Py_DecRef")
-    words[Word.VECTORCALL] = forward
+    words[ObjectWord.SLOT] = slot
+    words[ObjectWord.CALL] = interpreter_address("PyObject_Vectorcall")
+    words[ObjectWord.HOLD], words[ObjectWord.RELEASE] = (
+        interpreter_address("Py_IncRef"),
+        interpreter_address("Py_DecRef"),
+    )
+    words[ObjectWord.VECTORCALL] = forward

@@ -1288,7 +1288,7 @@ class Computation(Protocol):
 # -- what is current in this thread -------------------------------------------------------------------------------
 
 
-class _State(threading.local):
+class _ThreadState(threading.local):
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
         self.default = Graph()
@@ -1301,7 +1301,7 @@ class _State(threading.local):
         self.rules: tuple[tuple[Tensor, ...], ...] = ()  # what each of the user's rules that run was given
 
 
-_state = _State()
+_state = _ThreadState()
 
 
 def writable(graph: Graph) -> Graph:

@@ -64,7 +64,7 @@ def evaluate(
         Exception: what a Python function of the graph raised.
     """
     feeds = dict(zip(computation.feeds, arrays, strict=True))
-    run = _Run(feeds, read_variable, key, read_gradient, key if key_again is None else key_again, observe)
+    run = _Evaluation(feeds, read_variable, key, read_gradient, key if key_again is None else key_again, observe)
     needed = _needed(computation.fetches, computation.effects, feeds)
     with np.errstate(all="ignore"):
         for node in computation.graph.nodes:
@@ -82,7 +82,7 @@ def _needed(fetches: Iterable[Tensor], effects: Iterable[Node], feeds: Mapping[T
     return reach([*(x.op for x in fetches if x not in feeds), *effects], before)
 
 
-class _Run:
+class _Evaluation:
     """The values of one run."""
 
     def __init__(
@@ -141,51 +141,51 @@ def _checked(node: Node, type_: TensorType, value: Any) -> Array:
 _Values = Sequence[Array]
 
 
-def _placeholder(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _placeholder(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     if node.outputs[0] not in run.values:
         raise FeedError(f"placeholder {node.name!r} is needed but not fed", source=node.source)
     return [run.values[node.outputs[0]]]
 
 
-def _variable(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _variable(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return [run.read_variable(node.attrs)]
 
 
-def _assign(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _assign(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     run.outcome.writes[node.attrs.key] = inputs[-1]
     return [inputs[-1]]
 
 
-def _accumulate_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _accumulate_grad(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     before = run.outcome.gradients.get(node.attrs.key)
     run.outcome.gradients[node.attrs.key] = inputs[0] if before is None else before + inputs[0]
     return [inputs[0]]
 
 
-def _accumulated_grad(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _accumulated_grad(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     gradient = run.read_gradient(node.attrs.key)
     if gradient is None:
         raise StaticGradError(f"no backward has accumulated the gradient {node.attrs.key!r}", source=node.source)
     return [gradient]
 
 
-def _random(run: _Run, node: Node, inputs: _Values) -> Sequence[Any]:
+def _random(run: _Evaluation, node: Node, inputs: _Values) -> Sequence[Any]:
     key = run.key_again if node.epoch else run.key
     if key is None:
         raise StaticGradError(f"{node.name!r} draws random numbers, and the run has no key", source=node.source)
     return _reference(node, inputs, key)
 
 
-def _print(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _print(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     print_value(node.attrs.text, inputs[0])
     return [inputs[0]] if node.outputs else []
 
 
-def _py_call(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _py_call(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return call_function(node.attrs.function, inputs, tuple(y.type for y in node.outputs), node.source)
 
 
-def _bounds_check(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _bounds_check(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     index = inputs[0]
     if index.size and (index.min() < 0 or index.max() >= node.attrs.size):
         what, size, wraps = node.attrs.what, node.attrs.size, node.attrs.wraps
@@ -193,38 +193,38 @@ def _bounds_check(run: _Run, node: Node, inputs: _Values) -> _Values:
     return [inputs[0]] if node.outputs else []
 
 
-def _assertion(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _assertion(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     if not np.all(inputs[0]):
         raise StaticGradError(f"assertion failed: {node.attrs.message}", source=node.source)
     return [inputs[0]] if node.outputs else []
 
 
-def _numerics_check(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _numerics_check(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     if is_floating(inputs[0].dtype) and not np.isfinite(inputs[0]).all():
         raise NumericsError(node.attrs.message, source=node.source)
     return [inputs[0]] if node.outputs else []
 
 
-def _group(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _group(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return []
 
 
-def _run_body(run: _Run) -> Callable[[Body, _Values], _Values]:
+def _run_body(run: _Evaluation) -> Callable[[Body, _Values], _Values]:
     def run_body(body: Body, arrays: _Values) -> _Values:
         return evaluate(body, arrays, run.read_variable, run.key, run.read_gradient).values
 
     return run_body
 
 
-def _loop(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _loop(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return run_loop(node.attrs, inputs, _run_body(run))
 
 
-def _cond(run: _Run, node: Node, inputs: _Values) -> _Values:
+def _cond(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
     return run_cond(node.attrs, inputs, _run_body(run))
 
 
-_SPECIAL: dict[str, Callable[[_Run, Node, _Values], Sequence[Any]]] = {
+_SPECIAL: dict[str, Callable[[_Evaluation, Node, _Values], Sequence[Any]]] = {
     "placeholder": _placeholder,
     "variable": _variable,
     "assign": _assign,

@@ -242,7 +242,7 @@ class Op:
 PRIMITIVE = frozenset({"primitive"})  # the tags of an op that a kernel of its own computes
 
 
-class Table(dict[str, Op]):
+class OpTable(dict[str, Op]):
     """The entries by name. Which module enters an op is not known before it does: when one is missing, they are all
     imported."""
 
@@ -253,7 +253,7 @@ class Table(dict[str, Op]):
         raise KeyError(name)
 
 
-OPS: dict[str, Op] = Table()
+OPS: dict[str, Op] = OpTable()
 
 
 def register(op: Op) -> Op:

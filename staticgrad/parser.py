@@ -47,7 +47,7 @@ def parse(text: str) -> Graph:
         >>> str(graph) == str(x.graph)
         True
     """
-    reader = _Reader()
+    reader = _GraphReader()
     number = 0
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip() and not line.lstrip().startswith("#"):
@@ -72,7 +72,7 @@ def _said_of_line(number: int) -> Iterator[None]:
 
 
 @dataclass(slots=True)
-class _Scope:
+class _GraphScope:
     """A graph that is being read, its nodes by name; the number of the body that it is, and of the one it continues."""
 
     graph: Graph
@@ -82,16 +82,16 @@ class _Scope:
 
 
 @dataclass(slots=True)
-class _Output:
+class _ParsedOutput:
     type: TensorType
     words: list[str]
 
 
-class _Reader:
+class _GraphReader:
     """Reads lines in order into a graph."""
 
     def __init__(self) -> None:
-        self.scopes = [_Scope(Graph(), {})]
+        self.scopes = [_GraphScope(Graph(), {})]
         self.read: dict[int, tuple[Body, dict[str, Node]]] = {}  # bodies, and their nodes by name
         self.symbols: dict[tuple[str, int], Dim] = {}
         self.checkpoints: dict[int, Checkpoint] = {}
@@ -135,7 +135,7 @@ class _Reader:
         if number in self.read or number in [scope.number for scope in self.scopes]:
             raise FormatError(f"there are two bodies {number}")
         known, nodes = (None, {}) if not origin else (self.body(origin).graph, dict(self.read[origin][1]))
-        self.scopes.append(_Scope(BodyGraph(self.graph, known), nodes, number, origin))
+        self.scopes.append(_GraphScope(BodyGraph(self.graph, known), nodes, number, origin))
 
     def close(self, t: Tokens) -> None:
         if len(self.scopes) == 1:
@@ -251,7 +251,7 @@ class _Reader:
             items.append(item(t))
         return items
 
-    def outputs(self, t: Tokens) -> list[_Output]:
+    def outputs(self, t: Tokens) -> list[_ParsedOutput]:
         if t.accept("("):
             t.expect(")")
             return []
@@ -260,12 +260,12 @@ class _Reader:
             found.append(self.output(t))
         return found
 
-    def output(self, t: Tokens) -> _Output:
+    def output(self, t: Tokens) -> _ParsedOutput:
         type_ = self.type(t, t.take("name"))
         words = []
         while t.kind == "name":
             words.append(t.next())
-        return _Output(type_, words)
+        return _ParsedOutput(type_, words)
 
     def type(self, t: Tokens, dtype: str) -> TensorType:
         if dtype not in DTYPE_NAMES:
@@ -375,7 +375,7 @@ class _Reader:
 
     # -- the node -----------------------------------------------------------------------------------------------------
 
-    def build(self, op: Op, made: Made | None, outputs: list[_Output]) -> Any:
+    def build(self, op: Op, made: Made | None, outputs: list[_ParsedOutput]) -> Any:
         """The attributes of an op, what its type says filled in."""
         known = {type(case.attrs) for case in op.cases}
         if made is None:
@@ -405,7 +405,7 @@ class _Reader:
             raise FormatError("expected an array or an initializer as first value")
         return Initial(value, values["shape"], values["dtype"])
 
-    def check(self, node: Node, name: str, outputs: list[_Output]) -> None:
+    def check(self, node: Node, name: str, outputs: list[_ParsedOutput]) -> None:
         if node.name != name or name in self.nodes:
             raise FormatError(f"%{name} is defined twice")
         stated = [output.type for output in outputs]

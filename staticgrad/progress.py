@@ -40,7 +40,7 @@ class Terminal:
         self._width = max(self._width, len(text))
 
 
-class Output:
+class CellOutput:
     """An output of a notebook's cell, which is kept with the notebook: the last text alone."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Output:
 class Progress:
     """The line of one compilation. Called with the name of a phase it is shown, where it is time to."""
 
-    def __init__(self, ops: int, place: Terminal | Output, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ops: int, place: Terminal | CellOutput, clock: Callable[[], float] = time.monotonic) -> None:
         self._ops = ops
         self._place = place
         self._clock = clock
@@ -95,7 +95,7 @@ def shown(ops: int) -> Iterator[None]:
         line.erase()
 
 
-def _place() -> Terminal | Output | None:
+def _place() -> Terminal | CellOutput | None:
     """Where somebody who waits reads, and sees nothing else of the compilation."""
     if threading.current_thread() is not threading.main_thread():
         return None
@@ -103,5 +103,5 @@ def _place() -> Terminal | Output | None:
         return None
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     if "ipykernel" in sys.modules and get_shell is not None and get_shell() is not None:
-        return Output()
+        return CellOutput()
     return Terminal(sys.stderr) if sys.stderr is not None and sys.stderr.isatty() else None

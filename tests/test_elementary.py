@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from staticgrad.compiler.emit.elementary import error, exponential, logarithm, piecewise
-from staticgrad.compiler.emit.llvm import Function, Module, Value, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
@@ -48,7 +48,7 @@ def store(f: Function, lane: Lane, pointer: Value, index: Value) -> None:
     f.store(value, f.offset(pointer, index, memory_type(lane.dtype)))
 
 
-def add_loop(module: Module, name: str, dtypes: Sequence[np.dtype], results: int, lanes: int, body: Body) -> None:
+def add_loop(module: IRModule, name: str, dtypes: Sequence[np.dtype], results: int, lanes: int, body: Body) -> None:
     """``name(inputs…, outputs…, length)``: ``body`` for every element."""
     count = len(dtypes)
     f = module.function(name, ["ptr"] * (count + results) + ["i64"], internal=False)
@@ -101,7 +101,7 @@ DTYPES: tuple[np.dtype, ...] = (BOOL, U8, I32, I64, F32, F64)
 
 @functools.cache
 def program(target: Target) -> Program:
-    module = Module(target)
+    module = IRModule(target)
     for dtype in FLOATS:
         lanes = target.lanes(dtype)
         for name in (*CASES, *UNARY):

@@ -15,7 +15,7 @@ import pytest
 from staticgrad import config
 from staticgrad.compiler.emit import image, link, native, parts, plain
 from staticgrad.compiler.emit.codegen import LoadedObject, object_code
-from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage, Relocation
+from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage, Relocation
 from staticgrad.compiler.emit.native import RelocatableObject, load_code, machine_code
 from staticgrad.compiler.emit.target import GENERIC
 
@@ -164,7 +164,7 @@ def test_a_module_in_parts_does_what_it_does_in_one(length: int, monkeypatch: py
     made = [machine_code(TEXT, GENERIC) for _ in range(2)]
     monkeypatch.setattr(config, "available_cores", lambda: 1)
     assert machine_code(TEXT, GENERIC) == made[0] == made[1], "an image depends on the cores of its machine"
-    assert isinstance(made[0], Image)
+    assert isinstance(made[0], CodeImage)
     assert sorted(name for name, _ in made[0].exports) == sorted(name for name, _ in whole.exports)
     assert behaviour(LoadedImage(made[0])) == behaviour(LoadedImage(whole))
 
@@ -177,7 +177,7 @@ def test_what_parts_share_is_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(shared) > 1
     assert sum("define hidden i64 @square" in one for one in shared) == 1
     code = machine_code(text, GENERIC)
-    assert isinstance(code, Image)
+    assert isinstance(code, CodeImage)
     assert {"twice", "count"} <= {name for name, _ in code.exports}
     assert "square" not in dict(code.exports)
 
@@ -251,7 +251,7 @@ def test_objects_load_where_images_do_not(monkeypatch: pytest.MonkeyPatch) -> No
     assert in_fresh_process(print_a_choice_of_an_object) == "5\n"
     monkeypatch.setattr(image, "loads_here", lambda: False)
     with pytest.raises(ImageError, match="x86_64"):
-        LoadedImage(Image(b"", 8, image.PAGE, (), (), ()))
+        LoadedImage(CodeImage(b"", 8, image.PAGE, (), (), ()))
 
 
 @needs_images
@@ -279,9 +279,9 @@ def test_an_image_that_reaches_outside_of_itself_is_refused(change: dict[str, ob
     good: dict[str, object] = {
         "contents": b"", "size": 64, "protected": image.PAGE, "relocations": (), "symbols": ("f",), "exports": ()
     }  # fmt: skip
-    Image(**good)
+    CodeImage(**good)
     with pytest.raises(ImageError):
-        Image(**(good | change))
+        CodeImage(**(good | change))
 
 
 @pytest.mark.parametrize("data", [None, (), (1, 2), (b"", 64, 4096, ((1, 2),), (), ()), (b"", 64, 4096, (), (1,), ())])

@@ -27,7 +27,7 @@ from staticgrad import collection
 from staticgrad.compiler.emit import entry, loops, polls
 from staticgrad.compiler.steps import step
 from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
-from staticgrad.runtime.locks import Lock, Word
+from staticgrad.runtime.locks import Lock, LockWord
 
 FILES = frozenset(
     m.__file__ or "" for m in (executable, locks, native, recent, reference, results, session, state, tape)
@@ -127,8 +127,8 @@ def test_an_exception_at_any_bytecode_loses_no_lock_and_leaves_state_whole(
             assert after in (before, changes(before, name)), f"{name}, bytecode {at}: {before} -> {after}"
             if at % (16 * stride) == 0:
                 c.works()
-            assert c.session.store.lock.words[Word.GATE] == 0, f"{name}, bytecode {at}"
-            assert c.session.compiler.lock.words[Word.GATE] == 0, f"{name}, bytecode {at}"
+            assert c.session.store.lock.words[LockWord.GATE] == 0, f"{name}, bytecode {at}"
+            assert c.session.compiler.lock.words[LockWord.GATE] == 0, f"{name}, bytecode {at}"
             if not went_on:
                 break
         c.works()
@@ -166,7 +166,7 @@ def test_an_exception_during_the_compilation_of_a_program_leaves_the_session_abl
             c.session.compile(fetch, [c.x])(c.ones)
 
         went_on = ends_with_injection(compiled, 67 * at, FILES)
-        assert c.session.compiler.lock.words[Word.GATE] == 0
+        assert c.session.compiler.lock.words[LockWord.GATE] == 0
         assert gc.isenabled()
         in_threads(1, lambda _, fetch=fetch: c.session.run(fetch, {c.x: c.ones}))  # type: ignore[misc]
         if not went_on:
@@ -224,7 +224,9 @@ def test_a_lock_keeps_writers_apart_lets_readers_in_together_and_wakes_who_waits
 
 
 def is_free(lock: Lock) -> bool:
-    return not any(lock.words[word] for word in (Word.OWNER, Word.DEPTH, Word.GATE, Word.READERS, Word.WAITERS))
+    return not any(
+        lock.words[word] for word in (LockWord.OWNER, LockWord.DEPTH, LockWord.GATE, LockWord.READERS, LockWord.WAITERS)
+    )
 
 
 def in_turn(lock: Lock, *held: Callable[..., Any]) -> list[int]:
@@ -242,7 +244,7 @@ def in_turn(lock: Lock, *held: Callable[..., Any]) -> list[int]:
     for waiting, thread in enumerate(threads):
         thread.start()
         assert inside.wait(HANG)
-        while lock.words[Word.WAITERS] < waiting:
+        while lock.words[LockWord.WAITERS] < waiting:
             pass
     go_on.set()
     for thread in threads:
@@ -261,7 +263,7 @@ def test_a_writer_does_not_overtake_one_that_waits() -> None:
 
     def first() -> None:
         inside.set()
-        while not lock.words[Word.WAITERS]:
+        while not lock.words[LockWord.WAITERS]:
             pass
         turns.append("first")
 
@@ -289,7 +291,7 @@ def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
     waited: list[int] = []
 
     def overlaps() -> None:
-        turns[0] += bool(lock.words[Word.WAITERS])
+        turns[0] += bool(lock.words[LockWord.WAITERS])
         inside[0] += 1
         started.set()
         for _ in range(50):
@@ -325,11 +327,11 @@ def test_a_thread_that_is_woken_often_has_not_waited_for_long(monkeypatch: pytes
     def wakes() -> None:
         inside.set()
         for _ in range(4 * locks.LOOKED_AT):
-            while not lock.words[Word.WAITERS]:
+            while not lock.words[LockWord.WAITERS]:
                 pass
             wake_and_let_look(lock)
 
-    lock.words[Word.REPORT] = id(report)
+    lock.words[LockWord.REPORT] = id(report)
     threads = [threading.Thread(target=lock.shared, args=(wakes,), daemon=True)]
     threads += [threading.Thread(target=lock.exclusive, args=(int,), daemon=True)]
     for thread in threads:
@@ -393,7 +395,7 @@ LONG = """
 import os, signal, sys, threading
 import numpy as np
 import staticgrad as sg
-from staticgrad.runtime.locks import Word
+from staticgrad.runtime.locks import LockWord
 
 with sg.Graph() as graph:
     x = sg.placeholder((3,), name="x")
@@ -410,7 +412,7 @@ with sg.Graph() as graph:
     tally = sg.assign(w, w + 1)
 feeds = {x: np.ones(3, np.float32), big: np.ones((1500, 1500), np.float32)}
 
-def in_flight(session, word=Word.WRITING):
+def in_flight(session, word=LockWord.WRITING):
     "Wait for a run that has begun and has given Python's lock away, or for whoever holds the session's lock."
     while not session.store.lock.words[word]:
         pass
@@ -585,7 +587,7 @@ class Interrupter:
 
         def make(context: interrupts.Context, pool: int) -> None:
             made(context, pool)
-            context.words[interrupts.Word.POLL] = ctypes.cast(function, ctypes.c_void_p).value
+            context.words[interrupts.ContextLayout.POLL] = ctypes.cast(function, ctypes.c_void_p).value
 
         monkeypatch.setattr(interrupts.Context, "__init__", make)
         monkeypatch.setenv("STATICGRAD_CACHE", "0")
@@ -597,12 +599,12 @@ class Interrupter:
 
     def poll(self, address: int) -> int:
         words = (ctypes.c_int64 * interrupts.WORDS).from_address(address)
-        assert not words[interrupts.Word.COMMITTED]
+        assert not words[interrupts.ContextLayout.COMMITTED]
         self.looks += 1
         if self.looks != self.at:
             return 0
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(KeyboardInterrupt))
-        words[interrupts.Word.TYPE], words[interrupts.Word.STOPPED] = id(KeyboardInterrupt), 1
+        words[interrupts.ContextLayout.TYPE], words[interrupts.ContextLayout.STOPPED] = id(KeyboardInterrupt), 1
         return 1
 
     def ends(self, action: Callable[[], object], at: int) -> bool:
@@ -721,7 +723,7 @@ def during_a_run(session, handler):
         raise Enough
     signal.signal(signal.SIGUSR1, handle)
     def send():
-        in_flight(session, Word.READERS)
+        in_flight(session, LockWord.READERS)
         os.kill(os.getpid(), signal.SIGUSR1)
     thread = threading.Thread(target=send)
     thread.start()
@@ -782,7 +784,7 @@ def forks():
 with sg.Session(graph) as session:
     during_a_run(session, forks)
     session.run(tally)
-    print(session.get(w)[0], session.store.lock.words[Word.GATE], flush=True)
+    print(session.get(w)[0], session.store.lock.words[LockWord.GATE], flush=True)
     if not children[0]:
         os._exit(0)
     """
@@ -799,9 +801,9 @@ with sg.Session(graph) as session:
     done, lock = threading.Event(), session.store.lock
     holder = threading.Thread(target=lock.exclusive, args=(done.wait,))
     holder.start()
-    in_flight(session, Word.GATE)
+    in_flight(session, LockWord.GATE)
     def interrupt():
-        while not lock.words[Word.WAITERS]:
+        while not lock.words[LockWord.WAITERS]:
             pass
         os.kill(os.getpid(), signal.SIGINT)
     thread = threading.Thread(target=interrupt)
@@ -923,7 +925,7 @@ def test_a_child_forked_beside_a_compilation_can_compile() -> None:
         for thread in threads:
             thread.start()
         begun.wait()
-        in_flight(session, Word.GATE)
+        in_flight(session, LockWord.GATE)
         """,
         "done.set()",
     )
@@ -962,7 +964,7 @@ def test_threads_that_need_their_first_lock_at_once_share_its_code() -> None:
 import linecache, sys, threading
 from staticgrad.runtime import locks
 made, first = [], threading.Event()
-build = locks._Machinery.__init__
+build = locks._LockRuntime.__init__
 def waits():
     frame = sys._current_frames()[second.ident]
     return "with _making" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
@@ -972,7 +974,7 @@ def slowly(self):
     while len(made) == 1 and not waits():
         pass
     build(self)
-locks._Machinery.__init__ = slowly
+locks._LockRuntime.__init__ = slowly
 def later():
     first.wait()
     locks.Lock().exclusive(int)
@@ -995,9 +997,9 @@ with sg.Session(graph) as session:
     exe = session.compile(tally, [])
     lock, done = session.store.lock, threading.Event()
     def write():
-        lock.words[Word.WRITING] = 1
+        lock.words[LockWord.WRITING] = 1
         done.wait()
-        lock.words[Word.WRITING] = 0
+        lock.words[LockWord.WRITING] = 0
     thread = threading.Thread(target=lock.exclusive, args=(write,))
     thread.start()
     in_flight(session)

@@ -24,7 +24,7 @@ from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.convolution import planar, products
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, current_target, named
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
@@ -625,7 +625,7 @@ GROUPS: dict[str, Callable[[], list[Case]]] = {
 # -- one module a target ----------------------------------------------------------------------------------------
 
 
-def emit_epilogue(module: Module, case: Case, name: str) -> str:
+def emit_epilogue(module: IRModule, case: Case, name: str) -> str:
     """``out[i…] = raw[i…] + raw[i…] + bias[i0]`` over ranges, with out in C order."""
     shape, element = case.expected.shape, memory_type(case.kernel.dtype)
     f = module.function(name, ["ptr"] * 3 + ["i64"] * (2 * len(shape)))
@@ -655,7 +655,7 @@ def emit_epilogue(module: Module, case: Case, name: str) -> str:
     return f.finish()
 
 
-def emit_case(module: Module, case: Case, number: int) -> None:
+def emit_case(module: IRModule, case: Case, number: int) -> None:
     kernel, epilogue = case.kernel, None
     if case.has_epilogue:
         epilogue = emit_epilogue(module, case, f"epilogue{number}")
@@ -669,7 +669,7 @@ def emit_case(module: Module, case: Case, number: int) -> None:
 
 def compiled(cases: list[Case], target: Target) -> NativeModule:
     """All kernels as one module, with functions ``run0``, ``run1``, …"""
-    module = Module(target)
+    module = IRModule(target)
     for number, case in enumerate(cases):
         emit_case(module, case, number)
     return NativeModule(module.text(), target)
@@ -715,7 +715,7 @@ def check_case(native: NativeModule, case: Case, number: int) -> None:
 def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolution], atol: float) -> None:
     """One thread gives what is expected, several the same bits, and none writes behind its scratch memory."""
     target = current_target()
-    module, pools = Module(target), []
+    module, pools = IRModule(target), []
     for number, kernel in enumerate(kernels):
         planned = plan_kernel(kernel, target)
         pools.append(planned.is_shared)
@@ -847,7 +847,7 @@ def test_an_infinite_pixel_is_only_in_the_weights_of_taps_that_meet_it(name: str
     """The last row of an image beside no row of gradients: their product is no zero."""
     case = convolution_case("weight_grad", 1, 2, size, 2, (3, 3), padding=(1, 1), groups=2)
     case.operands[0][:, :, -1] = np.inf
-    module = Module(TARGETS[name])
+    module = IRModule(TARGETS[name])
     emit_case(module, case, 0)
     pointers = [*(operand.ctypes.data for operand in case.operands), case.result.ctypes.data]
     memory = np.zeros(plan_kernel(case.kernel, module.target).scratch_bytes(1) + 64, np.uint8)
@@ -873,7 +873,7 @@ def test_small_planes_are_read_where_they_lie(
     direction: Direction, name: str, size: tuple[int, int], stride: int
 ) -> None:
     """Frames and rows shorter than a vector cost as much again."""
-    module = Module(TARGETS[name])
+    module = IRModule(TARGETS[name])
     emit_case(module, convolution_case(direction, 2, 8, size, 8, (3, 3), padding=(1, 1), stride=(stride, stride),
                                        groups=8), 0)  # fmt: skip
     assert "@small_plane" in module.text()
@@ -884,7 +884,7 @@ def test_small_planes_are_read_where_they_lie(
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_last_pixels_of_rows_of_planes_are_not_done_one_by_one(direction: Direction, stride: int) -> None:
     """Without masked stores a plane of 14 × 14 pixels took three times as long."""
-    module = Module(TARGETS["avx2"])
+    module = IRModule(TARGETS["avx2"])
     emit_case(module, convolution_case(direction, 2, 8, (15, 28), 8, (3, 3), padding=(1, 1), stride=(stride, stride),
                                        groups=8), 0)  # fmt: skip
     assert "fma.v8f32" in module.text()
@@ -902,7 +902,7 @@ def test_few_outputs_do_not_wait_for_all_pixels_of_the_next_block_at_once(target
 
 def test_taps_of_few_channels_are_no_loops_of_their_own() -> None:
     """Leaving out the taps beside the image made loops of one term: 1 → 32 channels took 1.3 times as long."""
-    module = Module(TARGETS["avx2"])
+    module = IRModule(TARGETS["avx2"])
     emit_case(module, convolution_case("forward", 2, 1, (28, 28), 32, (3, 3), padding=(1, 1), images="NHWC"), 0)
     assert "@tile." in module.text()
     assert "@bordered_tile" not in module.text()
@@ -942,7 +942,7 @@ def test_packing_by_threads_gives_the_same_bits_for_any_number(make: Callable[[]
 
 def test_microkernels_are_shared() -> None:
     """Equal tiles of different kernels are one function: code size is compile time."""
-    module = Module(TARGETS["avx512"])
+    module = IRModule(TARGETS["avx512"])
     sizes = ((64, 64, 64), (64, 64, 100), (128, 64, 80))
     for number, (m, n, k) in enumerate(sizes):
         emit_case(module, contraction_case(m, n, k), number)
@@ -953,7 +953,7 @@ def test_microkernels_are_shared() -> None:
 @pytest.mark.parametrize(("name", "dtype"), [("avx512", F32), ("avx512", F64), ("avx2", F32)])
 def test_narrow_products_have_terms_side_by_side(name: str, dtype: np.dtype, layouts: str) -> None:
     """Half a vector of columns does half the work that a tile could do."""
-    module = Module(TARGETS[name])
+    module = IRModule(TARGETS[name])
     emit_case(module, contraction_case(300, module.target.lanes(dtype) // 2, 300, layouts=layouts, dtype=dtype), 0)
     assert re.search(r"@tile\S*\.by\d", module.text())
 
@@ -1001,6 +1001,6 @@ def test_a_matrix_that_low_tiles_read_often_is_packed() -> None:
 ])  # fmt: skip
 def test_short_pieces_of_far_rows_are_not_waited_for(sizes: tuple[int, int, int], layouts: str, function: str) -> None:
     """Each is new to the prefetchers: 16 columns by a long matrix took 2.5 times as long."""
-    module = Module(TARGETS["avx2"])
+    module = IRModule(TARGETS["avx2"])
     emit_case(module, contraction_case(*sizes, layouts=layouts), 0)
     assert re.search(function, module.text())

@@ -14,7 +14,7 @@ import pytest
 from support.nests import F32, F64, I32, I64, RUNNABLE, U8, Array, B, Compiled, check, normal, op
 
 from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest.facts import dtype_of, simplify
 from staticgrad.compiler.emit.nest.indices import narrowed
@@ -223,7 +223,7 @@ def test_positions_are_counted_in_half_the_width() -> None:
     nest = Nest((5,), (37,), (I32, I32), (*body, Store(Access(1, 0, (1, 0)), 4)))
     rng = np.random.default_rng(0)
     check([nest], [[rng.integers(-99, 99, 5 * 37).astype(I32), np.zeros(5, I32)]])
-    module = Module(AVX512)
+    module = IRModule(AVX512)
     emit_nest(module, nest, "main")
     assert "trunc <" not in module.text()
 
@@ -233,7 +233,7 @@ def test_tiles_are_turned_and_turned_back(lanes: int) -> None:
     """Rows of every width; nothing beside them is written."""
     for size in range(2, 2 * lanes + 3):
         step = size + 3
-        module = Module(AVX512)
+        module = IRModule(AVX512)
         f = module.function("main", ["ptr"] * 3, internal=False)
         tiles = Tiles(f, F32, lanes, size, step)
         tiles.take(f.params[0], f.params[1])
@@ -262,7 +262,7 @@ def test_blocks_of_vectors_cover_an_axis_once() -> None:
 
 def test_rows_far_apart_are_prefetched_and_near_ones_are_not() -> None:
     def text(rows: int, columns: int) -> str:
-        module = Module(AVX512)
+        module = IRModule(AVX512)
         emit_nest(module, column_sum(rows, columns), "main")
         return module.text()
 
@@ -457,7 +457,7 @@ def padding(n: int, before: int, after: int) -> Nest:
 
 def test_masked_accesses_are_written_so_that_every_supported_llvm_reads_them() -> None:
     """LLVM up to 21 refuses a masked access without its alignment as an operand; LLVM 22 reads that form too."""
-    module = Module(GENERIC)
+    module = IRModule(GENERIC)
     function = module.function("accesses", ["ptr", "ptr"])
     source, result = function.params
     mask = function.load("<4 x i1>", source)
@@ -558,7 +558,7 @@ def test_pooling_neither_gathers_nor_scatters() -> None:
     assert isinstance(store, Store)
     gradient = (Load(replace(store.access, arg=0), F32), Store(replace(load.access, arg=1), 0, "add"))
     for nest in (pool, replace(pool, body=gradient)):
-        module = Module(AVX512)
+        module = IRModule(AVX512)
         nest_function(module, nest)
         assert "gather" not in module.text()
         assert "scatter" not in module.text()
@@ -750,7 +750,7 @@ def test_ranged(target: Target) -> None:
 
 def test_a_ranged_nest_has_no_inner_dimensions() -> None:
     with pytest.raises(ValueError, match="no inner"):
-        emit_nest(Module(GENERIC), row_sum(2, 3), "f", ranged=True)
+        emit_nest(IRModule(GENERIC), row_sum(2, 3), "f", ranged=True)
 
 
 # -- the plan -------------------------------------------------------------------------------------------------------
@@ -792,7 +792,7 @@ def test_the_vector_axis(nest: Nest, axis: int | None, lanes: int) -> None:
 
 
 def test_equal_nests_are_shared() -> None:
-    module = Module(AVX2)
+    module = IRModule(AVX2)
 
     def scaled(by: float) -> Nest:
         body = (Load(Access(0, 0, (1,)), F32), Constant(by, F32), op("multiply", 0, 1), Store(Access(1, 0, (1,)), 2))

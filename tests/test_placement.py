@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
-from staticgrad.compiler.memory.fitting import Buffer, Fitting, Outcome
+from staticgrad.compiler.memory.fitting import Buffer, Fitting, SearchOutcome
 from staticgrad.compiler.memory.placement import Interval, Placement, PlanError, lower_bound, place
 from staticgrad.compiler.memory.problems import format_csv, parse_csv, read_csv, write_csv
 from staticgrad.compiler.memory.search import improve, luby
@@ -221,12 +221,12 @@ def test_what_is_impossible_has_no_plan(
     top = smallest_top(intervals)
     fitting = fitting_of(intervals)
     outcome, offsets = fitting.search(order, top, 100_000, lambda: False)
-    assert outcome is Outcome.FITS
+    assert outcome is SearchOutcome.FITS
     assert all(offset + interval.nbytes <= top for interval, offset in zip(intervals, offsets))
     if fixed is not None:
         offsets.append(fixed[1])
     check(intervals, offsets, 100, alignment=1)
-    assert fitting.search(order, top - 1, 100_000, lambda: False)[0] is Outcome.IMPOSSIBLE
+    assert fitting.search(order, top - 1, 100_000, lambda: False)[0] is SearchOutcome.IMPOSSIBLE
 
 
 def test_search_knows_when_nothing_is_smaller() -> None:
@@ -241,7 +241,7 @@ def test_an_attempt_ends_in_time(tries: int, asked: int) -> None:
     intervals = read_csv(DATA / "E.1048576.csv")
     count = itertools.count()
     outcome, _ = fitting_of(intervals).search(range(len(intervals)), CAPACITY, tries, lambda: next(count) >= 2)
-    assert outcome is Outcome.UNKNOWN
+    assert outcome is SearchOutcome.UNKNOWN
     assert next(count) == asked
 
 

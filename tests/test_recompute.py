@@ -388,7 +388,7 @@ def test_any_values_may_be_given_up(memory: str, monkeypatch: pytest.MonkeyPatch
 
     def give_up(steps: Any, budget: float, arena_bytes: Any) -> Any:
         for _ in range(2):  # what is computed again may be given up again
-            problem = recompute._Problem(steps)
+            problem = recompute._PeakProblem(steps)
             chosen = [value for value in problem.values if rng.random() < 0.7]
             steps = recompute._repeat(problem, frozenset(temp for value in chosen for temp in value.temps))
         return steps

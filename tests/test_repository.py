@@ -70,6 +70,15 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert {path.parent for path in modules().values()} == set(packages().values())
 
 
+def test_a_class_name_names_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name.lstrip("_"), []).append(name)
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_types_are_shipped() -> None:
     assert (ROOT / "staticgrad" / "py.typed").exists()
     assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed"]

@@ -20,7 +20,7 @@ from staticgrad.graph import Graph
 from staticgrad.optable import Array
 from staticgrad.runtime import results
 from staticgrad.runtime.native import IDLE_FRAMES
-from staticgrad.runtime.results import RECORD, RECYCLED_FROM, Record, Word
+from staticgrad.runtime.results import RECORD, RECYCLED_FROM, IdleRecord, RecyclerWord
 
 pytestmark = pytest.mark.skipif(results.recycler() is None, reason="no POSIX memory here")
 BYTE = np.dtype(np.uint8)
@@ -34,9 +34,9 @@ def pool() -> Iterator[results.Recycler]:
     assert found is not None
     gc.collect()
     found.trim()
-    limit = found.words[Word.LIMIT]
+    limit = found.words[RecyclerWord.LIMIT]
     yield found
-    found.words[Word.LIMIT] = limit
+    found.words[RecyclerWord.LIMIT] = limit
     found.trim()
 
 
@@ -51,10 +51,10 @@ def address(array: Array) -> int:
 
 def idle(pool: results.Recycler) -> list[int]:
     """The capacities of the idle blocks; what the pool counts agrees."""
-    count = int(pool.words[Word.COUNT])
-    records = pool.words[Word.RECORDS :].reshape(-1, RECORD)[:count]
-    assert pool.words[Word.IDLE] == records[:, Record.CAPACITY].sum()
-    return sorted(records[:, Record.CAPACITY].tolist())
+    count = int(pool.words[RecyclerWord.COUNT])
+    records = pool.words[RecyclerWord.RECORDS :].reshape(-1, RECORD)[:count]
+    assert pool.words[RecyclerWord.IDLE] == records[:, IdleRecord.CAPACITY].sum()
+    return sorted(records[:, IdleRecord.CAPACITY].tolist())
 
 
 def doubled(*shape: int) -> tuple[Any, Array]:
@@ -110,10 +110,10 @@ def test_large_results_come_from_the_pool(call: Callable[[Any, Array], Array]) -
 @pytest.mark.parametrize("call", CALLS)
 def test_dropped_results_are_recycled(pool: results.Recycler, call: Callable[[Any, Array], Array]) -> None:
     exe, value = doubled(1000, 300)
-    before = int(pool.words[Word.RECYCLED])
+    before = int(pool.words[RecyclerWord.RECYCLED])
     places = {address(call(exe, value)) for _ in range(5)}
     assert len(places) == 1
-    assert pool.words[Word.RECYCLED] == before + 4
+    assert pool.words[RecyclerWord.RECYCLED] == before + 4
 
 
 def test_held_results_are_never_changed() -> None:
@@ -209,7 +209,7 @@ def test_the_end_of_a_large_block_is_a_huge_page_where_little_is_wasted(pool: re
 
 
 def test_what_is_idle_has_a_limit(pool: results.Recycler) -> None:
-    pool.words[Word.LIMIT] = 1_000_000
+    pool.words[RecyclerWord.LIMIT] = 1_000_000
     held = [block(nbytes) for nbytes in (200_000, 300_000, 400_000, 1_500_000, 100_000)]
     while held:
         held.pop(0)
@@ -252,14 +252,14 @@ def test_closing_a_session_gives_idle_memory_back(pool: results.Recycler) -> Non
 
 def test_a_pool_that_is_taken_is_not_waited_for(pool: results.Recycler) -> None:
     kept = block(300_000)
-    pool.words[Word.LOCK] = 1
+    pool.words[RecyclerWord.LOCK] = 1
     try:
         array = block(300_000)
         array[:] = 7
         del array, kept
         results.trim()
     finally:
-        pool.words[Word.LOCK] = 0
+        pool.words[RecyclerWord.LOCK] = 0
     assert idle(pool) == []
 
 
@@ -325,15 +325,15 @@ def test_a_forked_child_has_a_pool_of_its_own(pool: results.Recycler, locked: in
     block(500_000)
 
     def work() -> bool:
-        pool.words[Word.RECYCLED] = 0
+        pool.words[RecyclerWord.RECYCLED] = 0
         same = all(exe(value).tobytes() == want for _ in range(3))
-        return same and int(pool.words[Word.RECYCLED]) >= 2 and result.tobytes() == want
+        return same and int(pool.words[RecyclerWord.RECYCLED]) >= 2 and result.tobytes() == want
 
-    pool.words[Word.LOCK] = locked  # another thread of the parent is at the pool while it forks
+    pool.words[RecyclerWord.LOCK] = locked  # another thread of the parent is at the pool while it forks
     try:
         assert in_child(work) == 0
     finally:
-        pool.words[Word.LOCK] = 0
+        pool.words[RecyclerWord.LOCK] = 0
     assert result.tobytes() == want
 
 

@@ -19,7 +19,7 @@ from tree import ROOT
 
 import staticgrad as sg
 from staticgrad.runtime.executable import Executable
-from staticgrad.runtime.native import Frame, NativeRunner, data_address
+from staticgrad.runtime.native import CallFrame, NativeRunner, data_address
 from staticgrad.runtime.tape import Tape
 
 EXAMPLES = ROOT / "examples"
@@ -51,7 +51,7 @@ def touched(exe: Executable, arrays: list[Array]) -> int:
     changed = np.zeros(0, bool)
     for pattern in (0x5A, 0xA5):
         frame = runner._new_frame()
-        larger = Frame(0, runner.program.arena_bytes + SLACK)
+        larger = CallFrame(0, runner.program.arena_bytes + SLACK)
         frame.arena, frame.arena_address = larger.arena, data_address(larger.arena)
         frame.arena.fill(pattern)
         runner._frames.clear()

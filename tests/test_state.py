@@ -18,7 +18,7 @@ import staticgrad as sg
 from staticgrad.graph import Tensor
 from staticgrad.ops.effects import assert_
 from staticgrad.optable import Array
-from staticgrad.runtime.locks import Word
+from staticgrad.runtime.locks import LockWord
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -513,7 +513,7 @@ def test_gradients_that_overflow_add_up_whatever_numpy_is_told_to_do_then(g: sg.
         with np.errstate(over="raise"):
             tape.backward(y, 0.5)
     assert np.isinf(sess.grad(w)).all()
-    assert not sess.store.lock.words[Word.WRITING]
+    assert not sess.store.lock.words[LockWord.WRITING]
 
 
 def test_a_change_that_fails_half_way_is_no_write_that_goes_on(g: sg.Graph) -> None:
@@ -521,7 +521,7 @@ def test_a_change_that_fails_half_way_is_no_write_that_goes_on(g: sg.Graph) -> N
     store = sg.Session(g).store
     with pytest.raises(ValueError, match="broadcast"):
         store.write({w.name: np.zeros(3, np.float32)})
-    assert not store.lock.words[Word.WRITING]
+    assert not store.lock.words[LockWord.WRITING]
 
 
 @pytest.mark.parametrize("size", [4, 300_000])

@@ -137,7 +137,7 @@ def run_chunks(count: int, part: Callable[[int, int, int], None], chunks: int) -
     """Have a pool of so many threads run a part that is written in Python: of a table, a chunk and a worker."""
     address = threads.pool_address(count)
     run_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    run = run_type(int(threads.pools()[count].words[threads.Word.RUN]))
+    run = run_type(int(threads.pools()[count].words[threads.PoolWord.RUN]))
     native = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(part)
     run(address, ctypes.cast(native, ctypes.c_void_p), None, chunks)
 

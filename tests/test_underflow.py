@@ -15,7 +15,7 @@ import pytest
 from test_elementary import F32, F64, add_loop
 
 from staticgrad import optable
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS, Target, runs_here
 from staticgrad.errors import GraphError
@@ -59,7 +59,7 @@ class Flags:
 
     def __init__(self, target: Target, dtype: np.dtype, lanes: int, names: Sequence[str]) -> None:
         self.dtype, self.names = dtype, names
-        module = Module(target)
+        module = IRModule(target)
         for name, intrinsic in (("write_flags", "ldmxcsr"), ("read_flags", "stmxcsr")):
             f = module.function(name, ["ptr"], "void", internal=False)
             f.intrinsic(f"llvm.x86.sse.{intrinsic}", "void", f.params[0])

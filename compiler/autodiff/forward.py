@@ -24,7 +24,7 @@ from staticgrad.compiler.autodiff.reverse import (
     pull_back,
     tensor_list,
 )
-from staticgrad.compiler.autodiff.scope import Scope, scope_of
+from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, independent_now, isolated
@@ -181,7 +181,7 @@ def propagate(
     ys: Iterable[Tensor],
     *,
     first: int = 0,
-    scope: Scope | None = None,
+    scope: DerivativeScope | None = None,
     independent: Collection[Tensor] = (),
 ) -> dict[Tensor, Tensor]:
     """The tangents of those of ``ys`` that vary, given those of the tensors they depend on.
@@ -192,7 +192,7 @@ def propagate(
         scope: what is walked, the graph alone by default; tensors are handed in and out as its outermost ones.
         independent: tensors that vary with nothing but what ``tangents`` says.
     """
-    scope = scope or Scope(graph, around=False)
+    scope = scope or DerivativeScope(graph, around=False)
     known = dict(tangents)
     for node in _ancestors(scope, ys, first, independent):
         if not passes_gradients(node):
@@ -213,7 +213,9 @@ def propagate(
     return known
 
 
-def _ancestors(scope: Scope, ys: Iterable[Tensor], first: int, independent: Collection[Tensor] = ()) -> list[Node]:
+def _ancestors(
+    scope: DerivativeScope, ys: Iterable[Tensor], first: int, independent: Collection[Tensor] = ()
+) -> list[Node]:
     """The nodes that ``ys`` depend on, in order, up to what is ``independent``."""
 
     def makers(tensors: Iterable[Tensor]) -> list[Node]:

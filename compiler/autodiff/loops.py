@@ -30,7 +30,7 @@ from typing import Any
 from staticgrad.compiler.autodiff.again import operands_of
 from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
-from staticgrad.compiler.autodiff.scope import Scope
+from staticgrad.compiler.autodiff.scope import DerivativeScope
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
@@ -59,7 +59,7 @@ Again = dict[Tensor, bool]
 
 
 @frozen
-class _Linear:
+class _DerivativeBody:
     """A body that computes derivatives, and what it is given.
 
     ``carries``, ``rows`` and ``shared`` number those of the primal's carries, rows and captured operands (or, in
@@ -230,7 +230,7 @@ def _finish(
     results: tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]],
     numbers: Mapping[str, tuple[int, ...]],
     choose: Callable[[_Extraction], Again],
-) -> _Linear:
+) -> _DerivativeBody:
     """A body out of what was derived: its parameters are the turn, carries, rows and captured values. ``choose`` says
     what is computed again where stacks outgrow the caches.
 
@@ -274,13 +274,13 @@ def _finish(
     handed_out = set(parts.results)
     forward = _forward(body, derivation, [x for x in stacked if x not in handed_out])
     fresh = tuple(outside for outside, _ in found.fresh)
-    return _Linear(
+    return _DerivativeBody(
         linear, numbers["carries"], numbers["rows"], numbers["shared"], numbers["given"], read_rows, read_shared,
         stacked, fresh, forward,
     )  # fmt: skip
 
 
-def _remember(body: Body, key: object, make: Callable[[], _Linear]) -> _Linear:
+def _remember(body: Body, key: object, make: Callable[[], _DerivativeBody]) -> _DerivativeBody:
     """Derive once, unless what was derived belongs to the graph around (hooks may read of it)."""
     known = body.memo.get(key)
     if known is None:
@@ -348,7 +348,7 @@ def _count(primal: Primal[Any]) -> list[Tensor]:
     return [primal.inputs[0]] if attrs.counted else []
 
 
-def _stacks(graph: Graph, primal: Primal[Any], linear: _Linear) -> list[Tensor]:
+def _stacks(graph: Graph, primal: Primal[Any], linear: _DerivativeBody) -> list[Tensor]:
     """The stacked values that the derivative reads: results of the loop, or of the loop declared again."""
     attrs: LoopAttributes = primal.attrs
     results = attrs.body.fetches[attrs.carries :]
@@ -364,7 +364,7 @@ def _stacks(graph: Graph, primal: Primal[Any], linear: _Linear) -> list[Tensor]:
 
 def _home(graph: Graph, primal: Primal[Any]) -> tuple[Graph, Sequence[Tensor]]:
     """The graph that a loop stands in, and its operands there: what it is declared again with becomes one with it."""
-    scope = Scope(graph, around=True)
+    scope = DerivativeScope(graph, around=True)
     y = scope.outermost(primal.outputs[0])
     return (scope.home(y.op), operands_of(y.op)) if scope.is_outside(y.op) else (graph, primal.inputs)
 
@@ -386,7 +386,7 @@ def _reversed(
     wanted: Sequence[bool],
     given: tuple[Sequence[bool], Sequence[bool]],
     choose: Callable[[_Extraction], Again] | None = None,
-) -> _Linear:
+) -> _DerivativeBody:
     """The derivative for the cotangents that are ``given``; ``choose`` is ``_again_of_all`` unless another is given."""
     parts = _Parts(attrs)
     operands = (*parts.carries, *parts.rows, *parts.shared)
@@ -478,7 +478,7 @@ def push_forward_loop(graph: Graph, primal: Primal[Any], tangents: Sequence[Mayb
     return result
 
 
-def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _Linear:
+def _tangents(graph: Graph, attrs: LoopAttributes, given: Sequence[bool]) -> _DerivativeBody:
     parts = _Parts(attrs)
     operands = (*parts.carries, *parts.rows, *parts.shared)
     moving = {x for x, there in zip(operands, given, strict=True) if there}

@@ -21,7 +21,7 @@ import numpy as np
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer
-from staticgrad.compiler.autodiff.scope import Scope, scope_of
+from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
 from staticgrad.graph import (
     HOOKED,
@@ -222,7 +222,7 @@ def backpropagate(
     first: int = 0,
     always: Collection[Tensor] = (),
     reached: set[Tensor] | None = None,
-    scope: Scope | None = None,
+    scope: DerivativeScope | None = None,
 ) -> dict[Tensor, Tensor]:
     """The cotangents of ``targets``, given those of the tensors they flow from.
 
@@ -244,7 +244,7 @@ def backpropagate(
         GradientError: an op without a derivative is on the way, or a rule gave a cotangent of a wrong type.
     """
     wanted = set(targets)
-    scope = scope or Scope(graph, around=False)
+    scope = scope or DerivativeScope(graph, around=False)
     again = None if first else Recomputer(graph)
     nodes, varying = _between(scope, cotangents, wanted, flows, first)
     sums = {y: ct for y, ct in cotangents.items() if y in varying}
@@ -297,14 +297,14 @@ def passes_gradients(node: Node) -> bool:
     return not node.blocked and node.op.differentiable
 
 
-def _summed(scope: Scope, x: Tensor, first: int) -> Tensor:
+def _summed(scope: DerivativeScope, x: Tensor, first: int) -> Tensor:
     """The tensor whose cotangents those of ``x`` are summed with: a value that is computed again counts as the
     original, whose hooks see one sum. Not so inside a rule, which knows its operands alone."""
     return x if first else scope.outermost(x.original).original
 
 
 def _between(
-    scope: Scope, ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
+    scope: DerivativeScope, ys: Iterable[Tensor], targets: set[Tensor], flows: Callable[[Tensor], bool], first: int
 ) -> tuple[list[Node], set[Tensor]]:
     """The nodes from ``targets`` to ``ys`` in order, and the tensors among their outputs that depend on a target."""
 

@@ -48,7 +48,7 @@ def saves(node: Node) -> Saved:
     needs = tuple(x.requires_grad for x in node.inputs)
     if not any(needs) or not any(y.requires_grad for y in node.outputs):
         return NOTHING
-    case = _Case(
+    case = _SavesCase(
         node.op,
         node.attrs,
         tuple(x.type for x in node.inputs),
@@ -65,7 +65,7 @@ def saves(node: Node) -> Saved:
 
 
 @frozen
-class _Case:
+class _SavesCase:
     op: Op
     attrs: Any
     inputs: tuple[TensorType, ...]
@@ -75,11 +75,11 @@ class _Case:
 
 
 @functools.lru_cache(maxsize=4096)
-def _remembered(case: _Case) -> Saved:
+def _remembered(case: _SavesCase) -> Saved:
     return _traced(case, Graph())
 
 
-def _traced(case: _Case, graph: Graph) -> Saved:
+def _traced(case: _SavesCase, graph: Graph) -> Saved:
     with graph, isolated(), at_source(None):
         inputs = tuple(_placeholder(graph, t) for t in case.inputs)
         outputs = tuple(_placeholder(graph, t) for t in case.outputs)

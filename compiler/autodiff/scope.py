@@ -18,7 +18,7 @@ from staticgrad.ops.control.bodies import BodyGraph
 from staticgrad.optable import Primal
 
 
-class Scope:
+class DerivativeScope:
     """The nodes that a walk may pass: those of ``graph`` and, if they are taken in, of the graphs ``around`` it."""
 
     def __init__(self, graph: Graph, *, around: bool) -> None:
@@ -58,10 +58,10 @@ class Scope:
         return next((depth for depth, graph in enumerate(self._graphs) if graph.holds(node)), len(self._graphs) - 1)
 
 
-def scope_of(graph: Graph, sources: Sequence[Tensor]) -> Scope:
+def scope_of(graph: Graph, sources: Sequence[Tensor]) -> DerivativeScope:
     """The scope of a derivative by ``sources``: the graphs around take part if one of these is theirs, as nothing else
     there depends on them."""
-    scope = Scope(graph, around=True)
+    scope = DerivativeScope(graph, around=True)
     if any(scope.is_outside(scope.outermost(x).op) for x in sources):
         return scope
-    return Scope(graph, around=False)
+    return DerivativeScope(graph, around=False)

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
-from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
 from staticgrad.compiler.emit.polls import POLL_SECONDS, commit, end_if_interrupted
 from staticgrad.compiler.emit.target import Target
@@ -37,7 +37,7 @@ MOST_OPERANDS = 1024  # of them together, so that no function loads very many po
 
 
 @frozen
-class Entry:
+class ModuleText:
     """The module's text, and the checks in the order of their status codes."""
 
     text: str
@@ -62,7 +62,7 @@ class _Main:
 
     def __init__(
         self,
-        module: Module,
+        module: IRModule,
         numbers: Mapping[Slot, int],
         plan: Plan,
         poison: bool,
@@ -319,9 +319,9 @@ def _numbers(slots: Sequence[Slot]) -> dict[Slot, int]:
 def emit_entry(
     steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False,
     prepared: Prepared | None = None, stepwise: bool = False,
-) -> Entry:  # fmt: skip
+) -> ModuleText:  # fmt: skip
     """The text of the module that runs ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
-    module = Module(target)
+    module = IRModule(target)
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
     polls = sum(step.seconds for step in steps[:writing]) >= POLLS_FROM
     main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0, is_external=True,
@@ -329,4 +329,4 @@ def emit_entry(
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)
-    return Entry(module.text(), tuple(main.checks), main.shares, polls)
+    return ModuleText(module.text(), tuple(main.checks), main.shares, polls)

@@ -18,7 +18,7 @@ from typing import Any
 from staticgrad.compiler.emit.contraction import kernel as contraction
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
 from staticgrad.compiler.emit.convolution import kernel as convolution
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import literals_of
 from staticgrad.compiler.emit.routines import batch as routines
@@ -29,7 +29,7 @@ from staticgrad.compiler.kernels.planned import Kernel, PlannedKernel
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.frozen import frozen
 
-Write = Callable[[Module, PlannedKernel, str], None]
+Write = Callable[[IRModule, PlannedKernel, str], None]
 
 
 @frozen
@@ -37,9 +37,9 @@ class Family:
     """What the compiler asks of one type of kernels; the module's docstring says what the functions take and give."""
 
     plan: Callable[[Any, Target], PlannedKernel]
-    emit: Callable[[Module, PlannedKernel, str], str]
+    emit: Callable[[IRModule, PlannedKernel, str], str]
     packed: Callable[[Any, Target, int], PlannedKernel | None] = lambda kernel, target, number: None
-    pack: Callable[[Module, Any, str], None] | None = None
+    pack: Callable[[IRModule, Any, str], None] | None = None
 
 
 def plan_kernel(kernel: Kernel, target: Target) -> PlannedKernel:
@@ -52,16 +52,16 @@ def packed_kernel(kernel: Kernel, target: Target, number: int) -> PlannedKernel 
     return FAMILIES[type(kernel)].packed(kernel, target, number)
 
 
-def emit_kernel(module: Module, planned: PlannedKernel, name: str) -> str:
+def emit_kernel(module: IRModule, planned: PlannedKernel, name: str) -> str:
     """The name of the function that runs a kernel, emitted when first asked for: equal kernels share it. It takes the
     kernel's operands, scratch memory and, if the kernel ``is_shared``, the pool."""
     return FAMILIES[type(planned.kernel)].emit(module, planned, name)
 
 
-def _once(write: Write) -> Callable[[Module, PlannedKernel, str], str]:
+def _once(write: Write) -> Callable[[IRModule, PlannedKernel, str], str]:
     """An emitter that writes a function for each kernel that the module does not have yet."""
 
-    def emit(module: Module, planned: PlannedKernel, name: str) -> str:
+    def emit(module: IRModule, planned: PlannedKernel, name: str) -> str:
         key = (planned.kernel, _literals(planned.kernel))
         known = module.shared(key)
         if known is None:
@@ -79,21 +79,21 @@ def _literals(kernel: Kernel) -> tuple[str, ...]:
     return () if epilogue is None else literals_of(epilogue)
 
 
-def _emit_nest(module: Module, planned: PlannedKernel, name: str) -> str:
+def _emit_nest(module: IRModule, planned: PlannedKernel, name: str) -> str:
     assert isinstance(planned.kernel, Nest)
     return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
 
 
-def _epilogue(module: Module, kernel: Contraction | Convolution) -> str | None:
+def _epilogue(module: IRModule, kernel: Contraction | Convolution) -> str | None:
     return None if kernel.epilogue is None else nests.nest_function(module, kernel.epilogue, ranged=True)
 
 
-def _emit_contraction(module: Module, planned: PlannedKernel, name: str) -> None:
+def _emit_contraction(module: IRModule, planned: PlannedKernel, name: str) -> None:
     assert isinstance(planned.kernel, Contraction)
     contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
 
 
-def _emit_convolution(module: Module, planned: PlannedKernel, name: str) -> None:
+def _emit_convolution(module: IRModule, planned: PlannedKernel, name: str) -> None:
     assert isinstance(planned.kernel, Convolution)
     convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
 
@@ -102,7 +102,7 @@ def _plan_packing(kernel: Packing, target: Target) -> PlannedKernel:
     return PlannedKernel(kernel, plan_kernel(kernel.of, target).plan)
 
 
-def _emit_packing(module: Module, planned: PlannedKernel, name: str) -> None:
+def _emit_packing(module: IRModule, planned: PlannedKernel, name: str) -> None:
     assert isinstance(planned.kernel, Packing)
     pack = FAMILIES[type(planned.kernel.of)].pack
     assert pack is not None

@@ -46,7 +46,7 @@ class Relocation:
 
 
 @frozen
-class Image:
+class CodeImage:
     """See the module's docstring. ``exports`` are pairs of a function's name and its offset."""
 
     contents: bytes
@@ -72,13 +72,13 @@ class Image:
                 raise ImageError(f"{name} at {offset} in an image of {self.size} bytes")
 
 
-def to_plain(image: Image) -> Plain:
+def to_plain(image: CodeImage) -> Plain:
     """The image as data that can be kept."""
     relocations = tuple((r.offset, r.symbol, r.addend) for r in image.relocations)
     return (image.contents, image.size, image.protected, relocations, image.symbols, image.exports)
 
 
-def from_plain(data: Plain) -> Image:
+def from_plain(data: Plain) -> CodeImage:
     """The image that was kept.
 
     Raises:
@@ -90,7 +90,7 @@ def from_plain(data: Plain) -> Image:
             functions = tuple((item[0], item[1]) for item in exports if _is_export(item))
             places = tuple(_relocation(item) for item in relocations)
             if len(names) == len(symbols) and len(functions) == len(exports):
-                return Image(contents, size, protected, places, names, functions)
+                return CodeImage(contents, size, protected, places, names, functions)
     raise ImageError("no image")
 
 
@@ -138,7 +138,7 @@ class LoadedImage:
         ImageError: the image does not fit this process, or the system refuses memory that is executed.
     """
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: CodeImage) -> None:
         if not loads_here():
             raise ImageError(f"images are for {MACHINE} with pages of {PAGE} bytes")
         size = max(image.size, image.protected)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum
 
-from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, Image, ImageError, Relocation
+from staticgrad.compiler.emit.image import LARGEST, OWN, PAGE, WORD, CodeImage, ImageError, Relocation
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
 
@@ -71,7 +71,7 @@ class Section:
 
 
 @frozen
-class Symbol:
+class ObjectSymbol:
     """A symbol: ``value`` bytes into its section, or of another library."""
 
     name: str
@@ -82,7 +82,7 @@ class Symbol:
 
 
 @phase("link")
-def link(*objects: bytes) -> Image:
+def link(*objects: bytes) -> CodeImage:
     """The image of objects that refer to each other.
 
     Raises:
@@ -113,7 +113,7 @@ def _sections(code: bytes, first: int) -> list[Section]:
     return sections
 
 
-def _symbols(sections: Sequence[Section], first: int) -> list[Symbol]:
+def _symbols(sections: Sequence[Section], first: int) -> list[ObjectSymbol]:
     """The symbols of the object whose sections begin at ``first``."""
     table = next((s for s in sections[first:] if s.kind == SYMTAB), None)
     if table is None:
@@ -129,14 +129,14 @@ def _symbols(sections: Sequence[Section], first: int) -> list[Symbol]:
             raise ImageError(f"symbol {text!r} is weak")
         known = defined and info >> 4 == GLOBAL
         exported = known and info & 15 == FUNCTION and visibility & 3 == DEFAULT
-        symbols.append(Symbol(text, first + section if defined else UNDEFINED, value, known, exported))
+        symbols.append(ObjectSymbol(text, first + section if defined else UNDEFINED, value, known, exported))
     return symbols
 
 
 class _Linker:
     def __init__(self, objects: Sequence[bytes]) -> None:
         self.sections: list[Section] = []
-        self.symbols: list[Symbol] = []
+        self.symbols: list[ObjectSymbol] = []
         self.tables: list[tuple[Section, int]] = []  # of relocations, and the number of their object's first symbol
         for code in objects:
             self._read(code)
@@ -158,7 +158,7 @@ class _Linker:
 
     def _resolve(self) -> None:
         """What one object lacks is what another one defines."""
-        defined: dict[str, Symbol] = {}
+        defined: dict[str, ObjectSymbol] = {}
         for symbol in self.symbols:
             if symbol.is_global and defined.setdefault(symbol.name, symbol) is not symbol:
                 raise ImageError(f"symbol {symbol.name!r} is defined twice")
@@ -226,7 +226,7 @@ class _Linker:
             for offset, info, addend in _RELA.iter_unpack(table.contents):
                 yield (table.info, offset), info & 0xFFFFFFFF, first + (info >> 32), addend
 
-    def image(self) -> Image:
+    def image(self) -> CodeImage:
         for number, place in self.addresses.items():
             self._add_address(place, number, 0)
         places = {self.symbols[number].name: place for number, place in self.addresses.items()}
@@ -236,7 +236,7 @@ class _Linker:
             self._relocate(self.bases[section] + offset, kind, number, addend)
         exports = tuple((s.name, self._offset(n)) for n, s in enumerate(self.symbols) if s.is_export)
         contents = bytes(self.memory).rstrip(b"\0")
-        return Image(contents, self.size, self.protected, tuple(self.relocations), tuple(self.names), exports)
+        return CodeImage(contents, self.size, self.protected, tuple(self.relocations), tuple(self.names), exports)
 
     def _relocate(self, place: int, kind: int, number: int, addend: int) -> None:
         symbol = self.symbols[number]

@@ -79,7 +79,7 @@ def integer(value: int, type_: str = "i64") -> Value:
 Index = Value | int
 
 
-class Module:
+class IRModule:
     """One LLVM module: functions, the intrinsics they declare, constant data. Equal functions are written once."""
 
     def __init__(self, target: Target) -> None:
@@ -139,7 +139,7 @@ class Module:
 
 
 @dataclass(slots=True)
-class Loop:
+class CountedLoop:
     """A counted loop while it is written; after it, ``results`` holds the carried values."""
 
     index: Value
@@ -155,7 +155,7 @@ class Loop:
 class Function:
     """A function under construction. Every method that makes a value returns it."""
 
-    def __init__(self, module: Module, name: str, params: Sequence[str], result: str, internal: bool) -> None:
+    def __init__(self, module: IRModule, name: str, params: Sequence[str], result: str, internal: bool) -> None:
         self.module = module
         self.target = module.target
         self.name = name
@@ -409,7 +409,7 @@ class Function:
     @contextlib.contextmanager
     def loop(
         self, start: Index, stop: Index, step: Index = 1, carry: Sequence[Value] = (), *, nonempty: bool = False
-    ) -> Iterator[Loop]:
+    ) -> Iterator[CountedLoop]:
         """``for index in range(start, stop, step)`` with carried values.
 
         Inside, set them with ``loop.next(...)``; after it, ``loop.results`` are their last values (the initial ones
@@ -429,7 +429,7 @@ class Function:
         index = Value(self._name(), "i64")
         carried = [Value(self._name(), value.type) for value in carry]
         at = len(self._lines)
-        loop = Loop(index, carried, [])
+        loop = CountedLoop(index, carried, [])
         yield loop
         following = loop._next if loop._next is not None else []
         if len(following) != len(carried):
@@ -462,7 +462,7 @@ class Function:
         self.block(done)
 
     @contextlib.contextmanager
-    def repeat(self, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]) -> Iterator[Loop]:
+    def repeat(self, carry: Sequence[Value], goes_on: Callable[[Sequence[Value]], Value]) -> Iterator[CountedLoop]:
         """``while goes_on(carried)``: as ``loop``, but a condition (i1) ends it, and there is no index."""
         before, head, body, done = self._block, self.label("while"), self.label("turn"), self.label("left")
         carried = [Value(self._name(), value.type) for value in carry]
@@ -471,7 +471,7 @@ class Function:
         at = len(self._lines)
         self.branch_if(goes_on(carried), body, done)
         self.block(body)
-        loop = Loop(integer(0), carried, carried)
+        loop = CountedLoop(integer(0), carried, carried)
         yield loop
         following = loop._next if loop._next is not None else []
         if len(following) != len(carried):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.parallel import NO_POOL
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution
 from staticgrad.compiler.kernels.planned import PlannedKernel
@@ -22,7 +22,7 @@ WriteBody = Callable[[Function, PlannedKernel, "str | None", list[Value], Value]
 
 
 def write_matrix_kernel(
-    module: Module, planned: PlannedKernel, name: str, epilogue: str | None, write_body: WriteBody
+    module: IRModule, planned: PlannedKernel, name: str, epilogue: str | None, write_body: WriteBody
 ) -> None:
     """Add the function of a matrix kernel to ``module``."""
     kernel = planned.kernel

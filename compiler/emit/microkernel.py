@@ -1,6 +1,6 @@
 """The one matrix microkernel, and the copies that bring operands into the form it reads.
 
-In: a ``Tile`` (how many rows and vectors of C stay in registers). Out: the name of a function of the module,
+In: a ``MicroTile`` (how many rows and vectors of C stay in registers). Out: the name of a function of the module,
 emitted once however many contractions, convolutions and shapes use it:
 
     void @tile(ptr A, i64 a_row, i64 a_step, ptr B, i64 b, ptr C, i64 c, i64 K, i64 blocks, i64 a_block, i64 b_block,
@@ -38,7 +38,17 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Loop, Module, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import (
+    CountedLoop,
+    Function,
+    Index,
+    IRModule,
+    Value,
+    integer,
+    lanes_of,
+    memory_type,
+    vector,
+)
 from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Target
 
 Layout = Literal["rows", "columns"]
@@ -75,7 +85,7 @@ def aligned_bytes(elements: int, dtype: np.dtype) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class MicroTile:
     """The part of C that one call of a microkernel keeps in registers: ``rows`` × ``vectors`` vectors."""
 
     dtype: np.dtype
@@ -90,7 +100,7 @@ class Tile:
     exact: bool = False
 
 
-def microkernel(module: Module, tile: Tile) -> str:
+def microkernel(module: IRModule, tile: MicroTile) -> str:
     """The name of the microkernel for ``tile`` in ``module``, emitted when first asked for."""
     key = ("microkernel", tile)
     name = module.shared(key)
@@ -108,7 +118,7 @@ def microkernel(module: Module, tile: Tile) -> str:
 class TileWriter:
     """Loads and stores of one tile: vector ``j`` of a row is masked if it is the last one of an edge tile."""
 
-    def __init__(self, f: Function, tile: Tile, last: Value) -> None:
+    def __init__(self, f: Function, tile: MicroTile, last: Value) -> None:
         self.f = f
         self.tile = tile
         self.element = memory_type(tile.dtype)
@@ -192,7 +202,7 @@ def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
 _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
 
 
-def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
+def _emit_microkernel(module: IRModule, tile: MicroTile, name: str) -> str:
     f = module.function(name, _TILE_PARAMS)
     a, a_row, a_step, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
     writer = TileWriter(f, tile, last)
@@ -250,7 +260,7 @@ def _emit_microkernel(module: Module, tile: Tile, name: str) -> str:
     return f.finish()
 
 
-def _emit_side_by_side(module: Module, tile: Tile, name: str) -> str:
+def _emit_side_by_side(module: IRModule, tile: MicroTile, name: str) -> str:
     """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
     multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
     broadcast at once. With as many terms as lanes a vector is of one column: these are dot products, and B is read
@@ -587,13 +597,13 @@ def call_tile(
 
 
 def choose_tile(
-    f: Function, tiling: Tiling, emit: Callable[[Module, Tile], str], layout: Layout, row_panel: Index,
+    f: Function, tiling: Tiling, emit: Callable[[IRModule, MicroTile], str], layout: Layout, row_panel: Index,
     column_panel: Index,
 ) -> tuple[Value, Value]:  # fmt: skip
     """The function for one tile of a tiling, of those that ``emit`` names, and the valid lanes of its last vector."""
     inner, last = tiling.column_kinds()
     names = [
-        [emit(f.module, Tile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.far_a,
+        [emit(f.module, MicroTile(tiling.dtype, rows, vectors, layout, edge, tiling.terms, tiling.far, tiling.far_a,
                              tiling.chains, tiling.exact and edge))
          for vectors, edge in (inner, last)]
         for rows in tiling.heights()
@@ -625,7 +635,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
     if isinstance(start, int) and isinstance(stop, int) and start < stop <= start + step:
         yield start
         return
-    loop: Loop
+    loop: CountedLoop
     with f.loop(start, stop, step) as loop:
         yield loop.index
 
@@ -721,7 +731,7 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
     return -(-nbytes // LINE) if row * dtype.itemsize >= target.sized(FAR_BYTES) and nbytes <= SHORT_ROW_BYTES else 0
 
 
-def _row_copy(module: Module, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
+def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
     """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides, of ``run`` columns.
     Without masks what is left behind the last vector of a row is moved in pieces of a power of two, if its length is
     known, else one by one. So many lines of each row are asked for some rows ahead."""
@@ -765,7 +775,7 @@ def _row_copy(module: Module, dtype: np.dtype, run: Index, far_lines: int = 0) -
     return module.share(key, f.finish())
 
 
-def _strided_copy(module: Module, dtype: np.dtype) -> str:
+def _strided_copy(module: IRModule, dtype: np.dtype) -> str:
     """``(to, to_row, to_column, source, source_row, source_column, rows, columns)``: any strides, one by one, four a
     turn: a load and a store each, of which processors do two a cycle."""
     key = ("copy strided", dtype)
@@ -797,7 +807,7 @@ def _strided_copy(module: Module, dtype: np.dtype) -> str:
     return module.share(key, f.finish())
 
 
-def _transpose(module: Module, dtype: np.dtype, width: int, along_source: bool) -> str:
+def _transpose(module: IRModule, dtype: np.dtype, width: int, along_source: bool) -> str:
     """``(to, to_row, source, source_column, rows, columns)``: ``to[r·to_row + c] = source[c·source_column + r]``.
 
     A block is ``width`` lines of the source, a vector of ``to``, by as many elements as 16 bytes hold: pieces of 16
@@ -864,7 +874,7 @@ def transpose_squares(f: Function, rows: list[Value]) -> list[Value]:
     return [pick(a, b, places) for a, b in (low, high) for places in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def _zero_fill(module: Module, dtype: np.dtype) -> str:
+def _zero_fill(module: IRModule, dtype: np.dtype) -> str:
     """``(to, count)``."""
     key = ("zero", dtype)
     name = module.shared(key)

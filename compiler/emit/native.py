@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from staticgrad.compiler.emit import cache, image
-from staticgrad.compiler.emit.image import Image, ImageError, LoadedImage
+from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage
 from staticgrad.compiler.emit.plain import Plain
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -29,7 +29,7 @@ class RelocatableObject:
     exports: tuple[str, ...]
 
 
-Code: TypeAlias = Image | RelocatableObject
+Code: TypeAlias = CodeImage | RelocatableObject
 
 
 class Loaded(Protocol):
@@ -89,7 +89,7 @@ def load_code(code: Code) -> Loaded:
     Raises:
         ImageError: an image that does not fit this process.
     """
-    if isinstance(code, Image):
+    if isinstance(code, CodeImage):
         return LoadedImage(code)
     from staticgrad.compiler.emit.codegen import LoadedObject
 
@@ -98,7 +98,7 @@ def load_code(code: Code) -> Loaded:
 
 def code_to_plain(code: Code) -> Plain:
     """Code as data that can be kept."""
-    return image.to_plain(code) if isinstance(code, Image) else (code.contents, code.exports)
+    return image.to_plain(code) if isinstance(code, CodeImage) else (code.contents, code.exports)
 
 
 def code_from_plain(data: Plain) -> Code:

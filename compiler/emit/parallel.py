@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -41,7 +41,7 @@ def cut(units: int, chunks: int) -> tuple[int, int]:
 
 
 @frozen
-class Table:
+class ChunkTable:
     """The table in the function that fills it or in a part that reads it: ``pointers``, then ``words`` words."""
 
     f: Function
@@ -49,12 +49,12 @@ class Table:
     pointers: tuple[Value, ...]
 
     @staticmethod
-    def fill(f: Function, pointers: Sequence[Value], words: int = 0) -> Table:
+    def fill(f: Function, pointers: Sequence[Value], words: int = 0) -> ChunkTable:
         """A table on the stack of ``f``, which has not opened a block yet."""
         address = f.emit("ptr", f"alloca ptr, i64 {len(pointers) + words}, align 8")
         for number, pointer in enumerate(pointers):
             f.store(pointer, f.offset(address, number, "ptr"))
-        return Table(f, address, tuple(pointers))
+        return ChunkTable(f, address, tuple(pointers))
 
     def set_word(self, number: int, value: Index) -> None:
         place = self.f.offset(self.address, len(self.pointers) + number, "ptr")
@@ -65,21 +65,21 @@ class Table:
 
 
 @frozen
-class Part:
+class ChunkFunction:
     """The function of a chunk under construction."""
 
     f: Function
-    table: Table
+    table: ChunkTable
     chunk: Value
     worker: Value
 
 
-def open_part(module: Module, name: str, pointers: int) -> Part:
+def open_part(module: IRModule, name: str, pointers: int) -> ChunkFunction:
     """Begin the function that does one chunk; ``Function.finish`` ends it."""
     f = module.function(module.unique(name), ["ptr", "i64", "i64"])
     address, chunk, worker = f.params
     loaded = tuple(f.load("ptr", f.offset(address, number, "ptr")) for number in range(pointers))
-    return Part(f, Table(f, address, loaded), chunk, worker)
+    return ChunkFunction(f, ChunkTable(f, address, loaded), chunk, worker)
 
 
 def chunk_range(f: Function, chunk: Value, size: int, units: int) -> tuple[Index, Index]:
@@ -107,13 +107,13 @@ def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
     return [*([point] if sizes else []), *indices[::-1]]
 
 
-def run_chunks(f: Function, pool: Value, part: str, table: Table, chunks: Index) -> None:
+def run_chunks(f: Function, pool: Value, part: str, table: ChunkTable, chunks: Index) -> None:
     """Do all chunks of ``part``."""
     count = chunks if isinstance(chunks, Value) else integer(chunks)
     f.call(_parallel(f.module), "void", pool, Value(f"@{part}", "ptr"), table.address, count)
 
 
-def _parallel(module: Module) -> str:
+def _parallel(module: IRModule) -> str:
     name = module.shared("parallel")
     if name is not None:
         return name

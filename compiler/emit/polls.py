@@ -7,7 +7,7 @@ first write of state: then the word ``COMMITTED`` is set, and the program runs t
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value, integer
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.program import INTERRUPTED, ContextWord
 
 POLL_SECONDS = 0.5e-3  # of estimated time between two looks of a program that takes ``steps.loops.POLLS_FROM``
@@ -36,17 +36,17 @@ def commit(f: Function) -> None:
         f.store(integer(1), f.offset(context, ContextWord.COMMITTED, "i64"))
 
 
-def _asking(module: Module) -> str:
+def _asking(module: IRModule) -> str:
     """i1 interrupted(ptr context)"""
     return _function(module, "interrupted", ContextWord.POLL)
 
 
-def _told(module: Module) -> str:
+def _told(module: IRModule) -> str:
     """i1 stopped(ptr context)"""
     return _function(module, "stopped", ContextWord.STOPPED)
 
 
-def _function(module: Module, name: str, word: int) -> str:
+def _function(module: IRModule, name: str, word: int) -> str:
     known = module.shared(name)
     if known is not None:
         return known

@@ -1,8 +1,8 @@
 """Nests rewritten: instructions are copied from one nest into the body of another, under another index.
 
 Comes in: a nest and, for each of its dimensions, an affine expression of the new nest's indices. Goes out: numbers of
-instructions in a ``Body``, which holds each value once. What is worth rewriting is left to others (``unroll.py``,
-``inline.py``).
+instructions in a ``BodyBuilder``, which holds each value once. What is worth rewriting is left to others
+(``unroll.py``, ``inline.py``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STEP_OF: dict[ReduceKind, str] = {
 }
 
 
-class Body:
+class BodyBuilder:
     """Instructions of a nest of ``rank`` dimensions in order; a value that is already there is not added again."""
 
     def __init__(self, rank: int) -> None:
@@ -85,12 +85,12 @@ def _key(instr: Instr) -> object:
             return instr
 
 
-class Copier:
+class InstructionCopier:
     """Copies instructions of ``nest`` into ``body``: dimension d becomes ``where[d]``, argument a becomes ``args[a]``.
     Of the inner dimensions in ``unrolled`` (dimension: size) every index is written down."""
 
     def __init__(
-        self, body: Body, nest: Nest, where: Sequence[Affine], args: Sequence[int], unrolled: Sequence[int] = ()
+        self, body: BodyBuilder, nest: Nest, where: Sequence[Affine], args: Sequence[int], unrolled: Sequence[int] = ()
     ) -> None:
         self.body = body
         self.nest = nest

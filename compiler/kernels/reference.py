@@ -219,7 +219,7 @@ def run_convolution(kernel: Convolution, arrays: Sequence[Array], noise: Noise |
         role: _wide(_strided(array, strides, shape), noise)
         for role, array, (shape, strides) in zip(roles, arrays, map(shapes.__getitem__, roles), strict=False)
     }
-    frame = _Frame(kernel)
+    frame = _FramedImages(kernel)
     with np.errstate(all="ignore"):
         if kernel.direction == "forward":
             x = frame.framed(given["x"]).reshape(kernel.batch, g, channels, *frame.size)
@@ -242,7 +242,7 @@ def run_convolution(kernel: Convolution, arrays: Sequence[Array], noise: Noise |
     _finish(kernel, product.reshape(kernel.result_sizes), kernel.result_strides, arrays[2:], noise)
 
 
-class _Frame:
+class _FramedImages:
     """The images of a convolution with zeros around them, as far as taps reach."""
 
     def __init__(self, kernel: Convolution) -> None:

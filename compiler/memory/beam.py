@@ -97,15 +97,15 @@ class _Beam:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _BeamStep:
     """What was done last in each row of a beam: in which row of the beam before, to which buffer, at which offset."""
 
     parent: Ints
     chosen: Ints
     offset: Ints
 
-    def rows(self, which: Ints) -> _Step:
-        return _Step(self.parent[which], self.chosen[which], self.offset[which])
+    def rows(self, which: Ints) -> _BeamStep:
+        return _BeamStep(self.parent[which], self.chosen[which], self.offset[which])
 
 
 class BeamProblem:
@@ -157,7 +157,7 @@ class BeamProblem:
         weight = (total / self._target) ** judgement.exponent * np.exp(judgement.pull)
         start = self._over_obstacles(np.zeros((1, count), self._dtype))
         beam = _Beam(start, total[None].copy(), np.zeros(1, self._dtype))
-        steps: list[_Step] = []
+        steps: list[_BeamStep] = []
         for _ in range(count):
             if stop():
                 return None
@@ -174,14 +174,14 @@ class BeamProblem:
             steps.append(step.rows(kept))
         return self._plan(steps, int(beam.height.argmin()))
 
-    def _plan(self, steps: Sequence[_Step], row: int) -> list[int]:
+    def _plan(self, steps: Sequence[_BeamStep], row: int) -> list[int]:
         result = list(self._offsets)
         for step in reversed(steps):
             result[self._numbers[step.chosen[row]]] = int(step.offset[row]) * self._unit
             row = int(step.parent[row])
         return result
 
-    def _children(self, beam: _Beam, width: int) -> tuple[_Beam, _Step]:
+    def _children(self, beam: _Beam, width: int) -> tuple[_Beam, _BeamStep]:
         """Every partial plan with one buffer more, but none above a place where another would fit beneath."""
         roof = (beam.lowest + self._size).min(axis=1)
         allowed = beam.lowest < roof[:, None]
@@ -201,7 +201,7 @@ class BeamProblem:
         children.lowest[row, chosen] = self._never
         children.to_come -= self._load[chosen]
         children.height = np.maximum(children.height, end)
-        return children, _Step(parent, chosen, offset)
+        return children, _BeamStep(parent, chosen, offset)
 
     def _over_obstacles(self, lowest: Ints) -> Ints:
         """Lift what would meet a fixed buffer above it; from the lowest obstacle up one pass is enough."""

@@ -25,7 +25,7 @@ NEVER = 1 << 62  # the offset of what is placed already: no other is as high
 ALWAYS = 2 * NEVER
 
 
-class Outcome(Enum):
+class SearchOutcome(Enum):
     """There is a plan, there is none, or the tries or the time were used up before that was known."""
 
     FITS = "fits"
@@ -64,7 +64,7 @@ class Fitting:
 
     def search(
         self, order: Sequence[int], capacity: int, tries: int, stop: Callable[[], bool]
-    ) -> tuple[Outcome, list[int]]:
+    ) -> tuple[SearchOutcome, list[int]]:
         """If it fits, offsets parallel to the buffers with no end above ``capacity``.
 
         ``order`` has the numbers of the buffers, the preferred first. ``UNKNOWN`` after so many ``tries``, placements
@@ -74,13 +74,13 @@ class Fitting:
         for rank, number in enumerate(order):
             ranks[number] = rank
         beside = [[ranks[k] for k in self._beside[number]] for number in order]
-        run = _Run([self._buffers[number] for number in order], beside, self._sections, capacity)
+        run = _Search([self._buffers[number] for number in order], beside, self._sections, capacity)
         outcome = run.search(tries, stop)
         return outcome, [run.offsets[rank] for rank in ranks]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Stretch:
     """Sections ``[first, last)`` and the buffers still to place there; no other remaining buffer lives in them."""
 
     buffers: list[int]
@@ -89,7 +89,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _PlacedState:
     """What the buffers placed so far leave.
 
     ``lowest``: of each buffer the lowest offset it can have, NEVER once it is placed. ``limit``: of each section the
@@ -107,14 +107,14 @@ class _Task:
     """A part to do, then the ``rest``; at the end stands a part of no buffers. If there is no way to do it, the choice
     at depth ``back`` is at fault. The buffers ``passed`` must be lifted before they can be placed."""
 
-    part: _Part
-    state: _State
+    part: _Stretch
+    state: _PlacedState
     passed: list[int]
     back: int
     rest: _Task | None
 
 
-class _Node:
+class _Choice:
     """A choice: the (offset, buffer) still to try, the first to try at the end, and the buffers passed so far."""
 
     __slots__ = ("candidates", "passed", "task")
@@ -128,7 +128,7 @@ class _Node:
         self.candidates = sorted([(lowest[k], k) for k in buffers if lowest[k] < roof and k not in gone], reverse=True)
 
 
-class _Run:
+class _Search:
     """A search in one order: the buffers are numbered as they are preferred."""
 
     def __init__(
@@ -143,25 +143,25 @@ class _Run:
         self._witness = [members[0] for members in self._members]  # a remaining buffer low enough, when last looked
         self.offsets = [0] * len(buffers)
 
-    def search(self, tries: int, stop: Callable[[], bool]) -> Outcome:
+    def search(self, tries: int, stop: Callable[[], bool]) -> SearchOutcome:
         """``FITS`` if ``offsets`` are a plan."""
         task = self._start()
         if task is None:
-            return Outcome.IMPOSSIBLE
-        stack: list[_Node] = []
+            return SearchOutcome.IMPOSSIBLE
+        stack: list[_Choice] = []
         for count in range(tries):
             if count % 64 == 63 and stop():
                 break
             if task is not None:
-                stack.append(_Node(task, self._sizes))
+                stack.append(_Choice(task, self._sizes))
             while stack and not stack[-1].candidates:
                 del stack[stack[-1].task.back + 1 :]
             if not stack:
-                return Outcome.IMPOSSIBLE
+                return SearchOutcome.IMPOSSIBLE
             task = self._place_next(stack[-1], len(stack) - 1)
             if task is not None and not task.part.buffers:
-                return Outcome.FITS
-        return Outcome.UNKNOWN
+                return SearchOutcome.FITS
+        return SearchOutcome.UNKNOWN
 
     def _start(self) -> _Task | None:
         """All that is to do, or None if that cannot end well."""
@@ -171,15 +171,15 @@ class _Run:
         for buffer in self._buffers:
             for section in range(buffer.first, buffer.last - 1):
                 joins[section] += 1
-        state = _State(lowest, limit, joins)
-        end = _Task(_Part([], 0, 0), state, [], -1, None)
-        everything = _Part(list(range(len(self._buffers))), 0, len(self._members))
+        state = _PlacedState(lowest, limit, joins)
+        end = _Task(_Stretch([], 0, 0), state, [], -1, None)
+        everything = _Stretch(list(range(len(self._buffers))), 0, len(self._members))
         if not self._may_fit(lowest, limit, [], everything):
             return None
         cuts = [section + 1 for section, count in enumerate(joins[:-1]) if not count]
         return self._parted(everything, cuts, _Task(everything, state, [], -1, end))
 
-    def _place_next(self, node: _Node, depth: int) -> _Task | None:
+    def _place_next(self, node: _Choice, depth: int) -> _Task | None:
         """Place the next candidate: what is to do then, or None if that cannot end well."""
         offset, number = node.candidates.pop()
         before, buffer, part = node.task.state, self._buffers[number], node.task.part
@@ -199,9 +199,9 @@ class _Run:
             joins[section] -= 1
             if not joins[section]:
                 cuts.append(section + 1)
-        remaining = _Part([k for k in part.buffers if k != number], part.first, part.last)
+        remaining = _Stretch([k for k in part.buffers if k != number], part.first, part.last)
         return self._parted(
-            remaining, cuts, _Task(remaining, _State(lowest, limit, joins), passed, depth, node.task.rest)
+            remaining, cuts, _Task(remaining, _PlacedState(lowest, limit, joins), passed, depth, node.task.rest)
         )
 
     def _lifted(self, lowest: list[int], number: int, end: int) -> list[int]:
@@ -213,7 +213,7 @@ class _Run:
                 lowest[other] = self._buffers[other].over_obstacles(end) if self._buffers[other].obstacles else end
         return lowest
 
-    def _may_fit(self, lowest: list[int], limit: list[int], passed: list[int], part: _Part) -> bool:
+    def _may_fit(self, lowest: list[int], limit: list[int], passed: list[int], part: _Stretch) -> bool:
         """Is there room for each passed buffer once it is lifted, and in each section for what is to come?"""
         if passed:
             sizes, lowest = self._sizes, lowest.copy()
@@ -233,7 +233,7 @@ class _Run:
                     return False
         return True
 
-    def _parted(self, part: _Part, cuts: Sequence[int], task: _Task) -> _Task | None:
+    def _parted(self, part: _Stretch, cuts: Sequence[int], task: _Task) -> _Task | None:
         """The task of a part, parted before the sections ``cuts``, the smallest part first."""
         if not part.buffers:
             return task.rest
@@ -243,7 +243,7 @@ class _Run:
         for first, last in pairwise((part.first, *cuts, part.last)):
             buffers = [k for k in part.buffers if first <= self._buffers[k].first < last]
             if buffers:
-                parts.append(_Part(buffers, first, last))
+                parts.append(_Stretch(buffers, first, last))
         rest = task.rest
         for one in sorted(parts, key=lambda part: -len(part.buffers)):
             inside = set(one.buffers)

@@ -64,13 +64,13 @@ def place(
     _refuse_clashes(intervals, sizes, fixed)
     if free:
         target = max([bound, *(offsets[number] + sizes[number] for number in fixed)])
-        offsets = _best(_Problem(intervals, sizes, offsets, fixed, free), target, seconds, capacity)
+        offsets = _best(_PlacedBuffers(intervals, sizes, offsets, fixed, free), target, seconds, capacity)
     arena = max((offset + interval.nbytes for offset, interval in zip(offsets, intervals, strict=True)), default=0)
     return Placement(tuple(offsets), _round_up(arena, alignment), bound)
 
 
 @frozen
-class _Problem:
+class _PlacedBuffers:
     """The buffers that have bytes, by number: those that are ``fixed`` already lie at their ``offsets``."""
 
     intervals: Sequence[Interval]
@@ -80,7 +80,7 @@ class _Problem:
     free: list[int]
 
 
-def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) -> list[int]:
+def _best(problem: _PlacedBuffers, target: int, seconds: float, capacity: int | None) -> list[int]:
     if len(problem.free) >= LARGE and not problem.fixed:
         return _swept(problem)
     packer: _Packer = _Lists(problem) if len(problem.intervals) <= SMALL else _Arrays(problem)
@@ -107,11 +107,11 @@ def _best(problem: _Problem, target: int, seconds: float, capacity: int | None) 
     return best
 
 
-def _end(problem: _Problem, offsets: Sequence[int]) -> int:
+def _end(problem: _PlacedBuffers, offsets: Sequence[int]) -> int:
     return max(offset + size for offset, size in zip(offsets, problem.sizes, strict=True))
 
 
-def _revised(problem: _Problem, packer: _Packer, target: int) -> Iterator[list[int]]:
+def _revised(problem: _PlacedBuffers, packer: _Packer, target: int) -> Iterator[list[int]]:
     """Plans by the greedy orders, revised in turn: a buffer that ends above the target moves half-way to the front."""
     orders = list(_orders(problem))
     for _ in range(REVISED // (len(orders) * len(problem.free))):
@@ -128,7 +128,7 @@ def _revised(problem: _Problem, packer: _Packer, target: int) -> Iterator[list[i
             orders[number] = revised
 
 
-def _orders(problem: _Problem) -> Iterator[list[int]]:
+def _orders(problem: _PlacedBuffers) -> Iterator[list[int]]:
     """The greedy orders, the ones that most often reach the bound first."""
     intervals, sizes = problem.intervals, problem.sizes
     life = [interval.last - interval.first for interval in intervals]
@@ -145,7 +145,7 @@ def _orders(problem: _Problem) -> Iterator[list[int]]:
     yield sorted(problem.free, key=lambda k: (-pressure[k], -sizes[k]))
 
 
-def _pressure(problem: _Problem) -> list[int]:
+def _pressure(problem: _PlacedBuffers) -> list[int]:
     """For each buffer the most bytes that are alive during its life: where it is tight, place first."""
     intervals, sizes = problem.intervals, problem.sizes
     times, profile = _profile(intervals, sizes)
@@ -205,7 +205,7 @@ class _Packer(Protocol):
 class _Lists:
     """For small problems: each buffer knows those that live at the same time."""
 
-    def __init__(self, problem: _Problem) -> None:
+    def __init__(self, problem: _PlacedBuffers) -> None:
         self._problem = problem
         self._neighbours = neighbours(problem.intervals, [*problem.fixed, *problem.free])
 
@@ -235,7 +235,7 @@ class _Arrays:
     """For large problems: everything placed so far stands sorted by offset in arrays, and each step filters it by
     the live range of the next buffer, a few passes over contiguous memory instead of a walk over objects."""
 
-    def __init__(self, problem: _Problem) -> None:
+    def __init__(self, problem: _PlacedBuffers) -> None:
         self._problem = problem
         times = sorted({moment for interval in problem.intervals for moment in (interval.first, interval.last)})
         rank = {moment: number for number, moment in enumerate(times)}
@@ -330,7 +330,7 @@ class _Gaps:
         return size
 
 
-def _swept(problem: _Problem) -> list[int]:
+def _swept(problem: _PlacedBuffers) -> list[int]:
     """The better of two sweeps: from the first birth on, and from the last death back."""
     there = [(interval.first, interval.last) for interval in problem.intervals]
     back = [(-interval.last, -interval.first) for interval in problem.intervals]
@@ -338,7 +338,7 @@ def _swept(problem: _Problem) -> list[int]:
     return min(plans, key=lambda plan: max(plan[k] + problem.sizes[k] for k in problem.free))
 
 
-def _sweep(problem: _Problem, ranges: Sequence[tuple[int, int]]) -> list[int]:
+def _sweep(problem: _PlacedBuffers, ranges: Sequence[tuple[int, int]]) -> list[int]:
     sizes, offsets = problem.sizes, list(problem.offsets)
     gaps, alive = _Gaps(), list[tuple[int, int]]()
     for number in sorted(problem.free, key=lambda k: (ranges[k][0], -sizes[k])):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from staticgrad.compiler.memory.beam import LARGEST, BeamProblem, Beams, times_to_watch
-from staticgrad.compiler.memory.fitting import Buffer, Fitting, Outcome
+from staticgrad.compiler.memory.fitting import Buffer, Fitting, SearchOutcome
 
 Range = tuple[int, int]
 
@@ -63,7 +63,7 @@ def improve(
         else:
             aim = attempts.aim(target, best_bytes) if capacity is None else max(target, capacity)
             outcome, found = attempts.attempt(aim, stop)
-            if outcome is Outcome.IMPOSSIBLE:
+            if outcome is SearchOutcome.IMPOSSIBLE:
                 target = max(target, (aim // attempts.unit + 1) * attempts.unit)
                 if capacity is not None and target > capacity:
                     capacity = None
@@ -128,7 +128,7 @@ class _Attempts:
         share = self._share if self._count % 2 else 0.0
         return target + int(share * (best - self.unit - target))
 
-    def attempt(self, capacity: int, stop: Callable[[], bool]) -> tuple[Outcome, list[int] | None]:
+    def attempt(self, capacity: int, stop: Callable[[], bool]) -> tuple[SearchOutcome, list[int] | None]:
         """One attempt, and the offsets if it fits."""
         self._count += 1
         length = luby(self._count)
@@ -139,7 +139,7 @@ class _Attempts:
         else:
             order = self._any_order()
         outcome, found = self._fitting.search(order, capacity, tries, stop)
-        if outcome is not Outcome.FITS:
+        if outcome is not SearchOutcome.FITS:
             self._share = min(self._share * WIDER, 1.0)
             return outcome, None
         self._share /= 2

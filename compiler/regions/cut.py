@@ -63,7 +63,7 @@ def cut(
     writes = _writes(needed, feeds)
     _check_order_of_writes(writes)
     same = same or {}
-    maker = _Copier(feeds, bindings, writes, same)
+    maker = _NodeCopier(feeds, bindings, writes, same)
     for node in graph.nodes:
         if node in needed or any(y in feeds for y in node.outputs):
             maker.copy(node, node in needed)
@@ -195,7 +195,7 @@ def written_before(node: Node) -> dict[str, Node]:
     return {before.attrs.key: before for before in sorted(found, key=lambda n: n.serial)}
 
 
-class _Copier:
+class _NodeCopier:
     """Copies nodes in order, with sizes bound, operands replaced and effects chained."""
 
     def __init__(

@@ -64,12 +64,12 @@ def digest(region: Region, *others: object) -> Digest:
     Raises:
         NoDigest: it has none.
     """
-    writer = _Writer()
+    writer = _DigestWriter()
     whole = (writer.graph(region), tuple(map(writer.value, others)))
     return Digest(repr(whole), tuple(writer.variables), tuple(writer.gradients), tuple(writer.constants))
 
 
-class _Writer:
+class _DigestWriter:
     """Numbers what has a name in the order in which it is met."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Writer:
 _LITERAL = frozenset({int, str, bool, type(None)})
 
 # Attributes in which something has a name or a message.
-_NAMED: dict[type, Callable[[_Writer, Any], tuple[object, ...]]] = {
+_NAMED: dict[type, Callable[[_DigestWriter, Any], tuple[object, ...]]] = {
     ConstantAttributes: lambda w, a: w.constant(a),
     VariableAttributes: lambda w, a: (w.variable(a.key), a.shape, a.dtype.str),
     AssignAttributes: lambda w, a: (w.variable(a.key),),

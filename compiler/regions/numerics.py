@@ -21,13 +21,13 @@ from staticgrad.types import is_floating
 
 def guarded(region: Region) -> Region:
     """The region with its checks."""
-    guard = _Guard()
+    guard = _NumericsGuard()
     made = rebuild(region, guard.visit)
     effects = {*made.effects, *guard.effects}
     return Region(made.graph, made.feeds, made.fetches, tuple(node for node in made.graph.nodes if node in effects))
 
 
-class _Guard:
+class _NumericsGuard:
     def __init__(self) -> None:
         self.effects: list[Node] = []
         self._last: Node | None = None

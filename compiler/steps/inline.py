@@ -22,7 +22,7 @@ from staticgrad.compiler.emit.nest.facts import Facts, access_of, analyse, closu
 from staticgrad.compiler.emit.nest.plan import vector_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
-from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
+from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Access, Load, Nest, Reduce, Store
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import GradSlot, StateSlot
@@ -54,7 +54,7 @@ def inline(steps: Sequence[Step], target: Target) -> list[Step]:
 
 
 @frozen
-class _Reader:
+class _Consumer:
     """A step with what it becomes without a buffer."""
 
     step: Step
@@ -155,7 +155,7 @@ class _Inliner:
     def _writers(self, memories: Iterable[Memory]) -> set[Event]:
         return {self._first[place] for memory in memories for place in self.writers[memory]}
 
-    def _replace(self, place: int, rest: Step | None, made: Sequence[_Reader], memory: Temp) -> None:
+    def _replace(self, place: int, rest: Step | None, made: Sequence[_Consumer], memory: Temp) -> None:
         took("inline: a buffer computed where it is read", rest is None)
         took("inline: one of several results computed where it is read", rest is not None)
         maker = self.steps[place]
@@ -241,7 +241,7 @@ class _Source:
             return False
         return all(i.kind in STEP_OF and dtype_of(self.nest, i.arg) == i.dtype for i in self.reductions)
 
-    def moved_into(self, step: Step, memory: Temp) -> _Reader | None:
+    def moved_into(self, step: Step, memory: Temp) -> _Consumer | None:
         """The nest of ``step`` with the value in the place of its loads of ``memory``."""
         nest = step.kernel
         assert isinstance(nest, Nest)
@@ -258,9 +258,9 @@ class _Source:
         dtypes = list(nest.args) + [nest.args[0]] * (len(operands_) - len(nest.args))
         for own, arg in enumerate(args):
             dtypes[arg] = self.nest.args[own]
-        body = Body(len(nest.dims))
+        body = BodyBuilder(len(nest.dims))
         where = tuple(Affine.index(dim) for dim in range(len(nest.dims)))
-        copier = Copier(body, nest, where, range(len(nest.args)))
+        copier = InstructionCopier(body, nest, where, range(len(nest.args)))
         for number, instr in enumerate(nest.body):
             access = access_of(instr)
             if access is None or step.operands[access.arg].memory is not memory:
@@ -269,10 +269,10 @@ class _Source:
             at = self._iteration(nest, access, step.operands[access.arg])
             if at is None or not isinstance(instr, Load) or instr.guard is not None:
                 return None
-            other = Copier(body, self.nest, at, args, self.unrolled)
+            other = InstructionCopier(body, self.nest, at, args, self.unrolled)
             other.copy(self.closure, self.moving)
             copier.values[number] = other.values[self.store.value]
-        return _Reader(step, Nest(nest.outer, nest.inner, tuple(dtypes), tuple(body.instrs)), tuple(operands_))
+        return _Consumer(step, Nest(nest.outer, nest.inner, tuple(dtypes), tuple(body.instrs)), tuple(operands_))
 
     def _iteration(self, nest: Nest, access: Access, operand: Operand) -> tuple[Affine, ...] | None:
         """The iteration that stored the element which is loaded: its indices by those of ``nest``.
@@ -337,8 +337,8 @@ def _without_store(step: Step, memory: Memory) -> Step | None:
     ]
     if not roots:
         return None
-    body = Body(len(nest.dims))
-    copier = Copier(body, nest, [Affine.index(d) for d in range(len(nest.dims))], range(len(nest.args)))
+    body = BodyBuilder(len(nest.dims))
+    copier = InstructionCopier(body, nest, [Affine.index(d) for d in range(len(nest.dims))], range(len(nest.args)))
     copier.copy(sorted(closure(nest, roots)), frozenset())
     return with_nest(step, replace(nest, body=tuple(body.instrs)), step.operands)
 

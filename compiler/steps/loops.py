@@ -74,7 +74,7 @@ class Part:
         return sum(step.seconds for step in self.steps)
 
 
-class _Layout:
+class _ScratchLayout:
     """Hands out places in scratch memory, one after the other."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Loop:
     scratch_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        layout = _Layout()
+        layout = _ScratchLayout()
         self.tables = tuple(layout.take(WORD * len(part.slots)) for part in self.parts)
         words = layout.take(WORD * (3 + len(self.carries)))
         self.turn, self.taken, self.flag = (words + WORD * i for i in range(3))
@@ -175,7 +175,7 @@ class Branch:
     scratch_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        layout = _Layout()
+        layout = _ScratchLayout()
         self.table = layout.take(WORD * max(len(part.slots) for part in self.parts))
         self.arena = layout.take(max(part.plan.arena_bytes for part in self.parts))
         self.scratch_bytes = layout.nbytes

@@ -74,7 +74,7 @@ def fit(steps: Sequence[Step], budget: int | float, arena_bytes: Planner) -> lis
 
 def _search(steps: list[Step], whole: int, limit: int, arena_bytes: Planner) -> tuple[list[Step], int]:
     """The cheapest steps that fit, else the smallest: these themselves, which need ``whole`` bytes, or others."""
-    problem = _Problem(steps)
+    problem = _PeakProblem(steps)
     low, high = 0, problem.peak
     best: tuple[list[Step], int] | None = None
     smallest = (steps, whole)
@@ -99,7 +99,7 @@ def _search(steps: list[Step], whole: int, limit: int, arena_bytes: Planner) -> 
 
 
 @dataclass(slots=True, eq=False)
-class _Value:
+class _Candidate:
     """Buffers that are made by the same steps and kept over the peak: what repeating those takes."""
 
     temps: tuple[Temp, ...]
@@ -115,7 +115,7 @@ class _Value:
         return sum(temp.nbytes for temp in self.temps)
 
 
-class _Problem:
+class _PeakProblem:
     """Which buffers might be given up at the peak of some steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -147,7 +147,7 @@ class _Problem:
     def is_small(self, temp: Temp) -> bool:
         return temp.nbytes * SMALL < self.peak
 
-    def _values(self) -> list[_Value]:
+    def _values(self) -> list[_Candidate]:
         """In the order in which they are made."""
         together: dict[tuple[int, ...], list[Temp]] = defaultdict(list)
         for temp in self.uses:
@@ -172,7 +172,7 @@ class _Problem:
         """When the buffer is read after the peak; -1: never."""
         return next((time for time in self.uses[temp] if time > self.time), -1)
 
-    def _value(self, temps: tuple[Temp, ...], candidates: set[Temp]) -> _Value | None:
+    def _value(self, temps: tuple[Temp, ...], candidates: set[Temp]) -> _Candidate | None:
         """What repeating buffers that are made together takes; None where that is impossible."""
         again = min(self._again(temp) for temp in temps)
         repeats: set[int] = set()
@@ -198,7 +198,7 @@ class _Problem:
             sum(m.nbytes for m in self.steps[t].memories if isinstance(m, Temp) and m not in temps and m not in reads)
             for t in times
         )
-        return _Value(temps, again, times, frozenset(reads), sum(_seconds(self.steps[t]) for t in times), working)
+        return _Candidate(temps, again, times, frozenset(reads), sum(_seconds(self.steps[t]) for t in times), working)
 
     def is_there(self, temp: Temp, time: int) -> bool:
         """Whether the repetition may read a buffer as it is, since it is still there or hardly costs anything."""
@@ -285,7 +285,7 @@ def _seconds(step: Step) -> float:
 # -- the new steps --------------------------------------------------------------------------------------------------
 
 
-def _repeat(problem: _Problem, given_up: frozenset[Temp]) -> list[Step]:
+def _repeat(problem: _PeakProblem, given_up: frozenset[Temp]) -> list[Step]:
     """The steps, with what is given up made again before it is read."""
     again: dict[Memory, Memory] = {}
     result = list(problem.steps[: problem.time + 1])
@@ -298,7 +298,7 @@ def _repeat(problem: _Problem, given_up: frozenset[Temp]) -> list[Step]:
 
 
 def _repetition(
-    problem: _Problem, wanted: Sequence[Temp], given_up: frozenset[Temp], again: dict[Memory, Memory]
+    problem: _PeakProblem, wanted: Sequence[Temp], given_up: frozenset[Temp], again: dict[Memory, Memory]
 ) -> list[Step]:
     """Copies of the steps that make some values; others that they need come with them. ``again`` learns the new ones.
     What is made on the way, or beside them though it is still there, has memory of its own."""

@@ -24,7 +24,7 @@ from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.nest.facts import Facts, analyse, closure, cost_of, dtype_of
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine
-from staticgrad.compiler.kernels.body import STEP_OF, Body, Copier
+from staticgrad.compiler.kernels.body import STEP_OF, BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.compiler.modes import took
@@ -162,7 +162,7 @@ def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memo
         elements = frozenset(number for number in facts.needed if facts.element[number])
         for point in product(*map(range, nest.outer)):
             where = [*map(Affine, point), *(Affine() for _ in inner)]
-            Copier(body, nest, where, [place[o] for o in given], inner).copy(sorted(facts.needed), elements)
+            InstructionCopier(body, nest, where, [place[o] for o in given], inner).copy(sorted(facts.needed), elements)
     return body.nest(passing)
 
 
@@ -238,7 +238,7 @@ def _joint(run: Sequence[_Small], users: Counter[Memory], target: Target) -> Ste
     return joint
 
 
-class _Registers(Body):
+class _Registers(BodyBuilder):
     """A body without dimensions that knows what lies in memory: no element is loaded twice, or after it was stored.
     Comes in: what the arguments point to, and their dtypes."""
 
@@ -256,8 +256,8 @@ class _Registers(Body):
         wanted = closure(whole, range(len(self.instrs), len(whole.body)))
         if len(wanted) == len(whole.body):
             return whole
-        body = Body(0)
-        Copier(body, whole, (), range(len(self._dtypes))).copy(sorted(wanted), frozenset())
+        body = BodyBuilder(0)
+        InstructionCopier(body, whole, (), range(len(self._dtypes))).copy(sorted(wanted), frozenset())
         return replace(whole, body=tuple(body.instrs))
 
     def add(self, instr: Instr) -> int:

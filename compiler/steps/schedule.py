@@ -95,7 +95,7 @@ def ancestors(steps: Sequence[Step], before: Mapping[Event, set[Event]]) -> set[
 
 def unordered(steps: Sequence[Step]) -> set[Step]:
     """The steps that are in a cycle or behind one; empty if an order exists."""
-    progress = _Progress(dependencies(steps))
+    progress = _ReadySteps(dependencies(steps))
     ready = progress.first()
     done: set[Step] = set()
     while ready:
@@ -105,7 +105,7 @@ def unordered(steps: Sequence[Step]) -> set[Step]:
     return set(steps) - done
 
 
-class _Progress:
+class _ReadySteps:
     """Which steps may run next, as others have run."""
 
     def __init__(self, before: Dependencies) -> None:
@@ -136,7 +136,7 @@ def schedule(steps: Sequence[Step], *, greedy: bool = True) -> list[Step]:
     """The order in which the steps run; without ``greedy`` as they were declared, as far as that is possible."""
     before = dependencies(steps)
     _guard_state(steps, before)
-    progress = _Progress(before)
+    progress = _ReadySteps(before)
     users: dict[Memory, int] = defaultdict(int)
     for step in steps:
         for memory in step.memories:

@@ -11,7 +11,7 @@ import math
 
 from staticgrad.compiler.emit.nest.facts import analyse, cost_of
 from staticgrad.compiler.kernels.access import Affine
-from staticgrad.compiler.kernels.body import Body, Copier
+from staticgrad.compiler.kernels.body import BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Nest, Store
 
 LONGEST = 64  # indices that are written down
@@ -46,12 +46,12 @@ def _unrolled(nest: Nest, dim: int) -> Nest:
     facts = analyse(nest)
     kept = [d for d in range(len(nest.dims)) if d != dim]
     where = {d: Affine.index(i) for i, d in enumerate(kept)}
-    body = Body(len(kept))
+    body = BodyBuilder(len(kept))
     args = range(len(nest.args))
     # Reductions are over what is left of the nest, so each index is copied by itself; what they share is there once.
-    stores: list[tuple[int, Copier]] = []
+    stores: list[tuple[int, InstructionCopier]] = []
     for index in range(nest.outer[dim]):
-        copier = Copier(body, nest, [where.get(d, Affine(index)) for d in range(len(nest.dims))], args)
+        copier = InstructionCopier(body, nest, [where.get(d, Affine(index)) for d in range(len(nest.dims))], args)
         copier.copy([n for n in sorted(facts.needed) if not isinstance(nest.body[n], Store)], frozenset())
         stores += [(n, copier) for n in sorted(facts.needed) if isinstance(nest.body[n], Store)]
     for number, copier in stores:

@@ -44,7 +44,7 @@ from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, need
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
-from staticgrad.compiler.tapes.store import REMADE, Store
+from staticgrad.compiler.tapes.store import REMADE, ResidualChoice
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
@@ -441,18 +441,18 @@ class TapePlan:
         needed = needed_for(self._graph, self.outputs, feeds)
         return frozenset(n.attrs.key for n in needed if n.op.name == "assign")
 
-    def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> Store:
+    def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> ResidualChoice:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
         those that come first in the graph before later ones, since their values would be kept longest; at last in the
         place of outputs too, which are there anyway but count as kept.
         """
 
-        def store(level: int, before: int, outputs: Collection[Tensor]) -> Store:
-            made = Store(self._graph, self._reads, self._fed, outputs, self._written, level, before)
+        def store(level: int, before: int, outputs: Collection[Tensor]) -> ResidualChoice:
+            made = ResidualChoice(self._graph, self._reads, self._fed, outputs, self._written, level, before)
             made.choose(wanted, self.nbytes)
             return made
 
-        def size(made: Store) -> int:
+        def size(made: ResidualChoice) -> int:
             return sum(map(self.nbytes, made.saved))
 
         outputs, everything = set(self.outputs), self._graph.first
@@ -480,7 +480,7 @@ class TapePlan:
             self._warn_of_budget(limit, least, size(least), size(tried[0]))
         return least
 
-    def _warn_of_budget(self, limit: int, least: Store, least_bytes: int, whole: int) -> None:
+    def _warn_of_budget(self, limit: int, least: ResidualChoice, least_bytes: int, whole: int) -> None:
         largest = max(least.saved, key=self.nbytes)
         warn(
             MemoryBudgetWarning,
@@ -495,7 +495,7 @@ class TapePlan:
 
     def _place(
         self,
-        store: Store,
+        store: ResidualChoice,
         wanted: Mapping[Tensor, set[Node | None]],
         feeds: Mapping[Tensor, TensorType],
     ) -> dict[Tensor, SavedTensor]:

@@ -18,7 +18,7 @@ from staticgrad.graph import Derivation, Graph, Node, Tensor
 REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
 
 
-class Store:
+class ResidualChoice:
     """Which values to keep so that everything that is read can be had: a minimum cut between what exists in the
     forward and what backwards read, over the ops that a backward may repeat.
 

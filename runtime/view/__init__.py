@@ -35,7 +35,7 @@ SCRIPTS = ("vendor/cytoscape.min.js", "vendor/cytoscape-dagre.min.js", "page.js"
 
 
 @dataclass
-class _Lines:
+class _SourceLines:
     """The user's source lines by number, in the order in which they were met."""
 
     numbers: dict[SourceLine, int] = field(default_factory=dict)
@@ -63,7 +63,7 @@ def page(
         prices: what hooks, retained gradients, prints and callbacks add.
         profile: how long each kernel takes.
     """
-    lines = _Lines()
+    lines = _SourceLines()
     data = {
         "title": title,
         "target": program.target,
@@ -79,7 +79,7 @@ def page(
     return _filled(title, data)
 
 
-def _kernels(program: Program, lines: _Lines, profile: Profile | None) -> list[dict[str, Any]]:
+def _kernels(program: Program, lines: _SourceLines, profile: Profile | None) -> list[dict[str, Any]]:
     times = [None] * len(program.costs) if profile is None else [kernel.seconds for kernel in profile.kernels]
     floors = [None] * len(program.costs) if profile is None else [kernel.floor for kernel in profile.kernels]
     return [
@@ -92,7 +92,7 @@ def _kernels(program: Program, lines: _Lines, profile: Profile | None) -> list[d
     ]  # fmt: skip
 
 
-def _buffers(program: Program, lines: _Lines) -> list[dict[str, Any]]:
+def _buffers(program: Program, lines: _SourceLines) -> list[dict[str, Any]]:
     return [
         {
             "kind": "buffer", "name": b.name, "bytes": b.nbytes, "offset": b.offset, "first": b.first, "last": b.last,
@@ -121,7 +121,7 @@ def _slot(slot: Slot, feeds: Sequence[str], fetches: Sequence[str]) -> dict[str,
             return {"kind": "internal", "name": type(slot).__name__, "bytes": 0}
 
 
-def _price(price: Price, lines: _Lines) -> dict[str, Any]:
+def _price(price: Price, lines: _SourceLines) -> dict[str, Any]:
     return {
         "what": price.what, "line": lines.number(price.source), "kept": price.kept_bytes, "arena": price.arena_bytes,
         "kernels": price.kernels, "moved": price.moved_bytes,

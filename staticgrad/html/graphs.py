@@ -75,7 +75,7 @@ def _tensors(tensors: Sequence[Tensor], what: str) -> Markup:
 # -- modules --------------------------------------------------------------------------------------------------------
 
 
-class _Module:
+class _ModuleSummary:
     """What the calls of a module and of those in it declare."""
 
     def __init__(self, place: Place) -> None:
@@ -87,7 +87,7 @@ class _Module:
 
 def _modules(graph: Graph) -> Markup:
     """A row for each module, or for those of the upper levels where they are many."""
-    known: dict[Place, _Module] = {}
+    known: dict[Place, _ModuleSummary] = {}
     chains: dict[Place | None, list[Place]] = {}
     outside = 0
     for node in graph.nodes:
@@ -97,7 +97,7 @@ def _modules(graph: Graph) -> Markup:
         outside += not chain and node.op.name != "variable"
         read = [x for x in node.inputs if x.op.op.name == "variable"]
         for place in chain:
-            module = known.get(place) or known.setdefault(place, _Module(place))
+            module = known.get(place) or known.setdefault(place, _ModuleSummary(place))
             module.ops += node.primal is None
             module.derived += node.primal is not None
             module.variables.update(dict.fromkeys(read))
@@ -108,7 +108,7 @@ def _modules(graph: Graph) -> Markup:
     return element("div", table(header, rows, right=(2, 3, 4, 5)), more(modules, ROWS, "modules"))
 
 
-def _in_tree(known: dict[Place, _Module]) -> list[_Module]:
+def _in_tree(known: dict[Place, _ModuleSummary]) -> list[_ModuleSummary]:
     """Modules in the order of their first calls, those inside of another one behind it; upper levels where a table
     would not hold all."""
     inside: dict[Place | None, list[Place]] = {}
@@ -116,7 +116,7 @@ def _in_tree(known: dict[Place, _Module]) -> list[_Module]:
         path = way_out(place.held)
         inside.setdefault(path[0].place if path else None, []).append(place)
 
-    def listed(place: Place | None, depth: int) -> list[_Module]:
+    def listed(place: Place | None, depth: int) -> list[_ModuleSummary]:
         own = [] if place is None else [known[place]]
         return own + [m for inner in inside.get(place, ()) if depth for m in listed(inner, depth - 1)]
 
@@ -128,7 +128,7 @@ def _in_tree(known: dict[Place, _Module]) -> list[_Module]:
     return modules
 
 
-def _row(module: _Module) -> tuple[object, ...]:
+def _row(module: _ModuleSummary) -> tuple[object, ...]:
     indent = element("span", shortened(module.path[-1] if module.path else module.kind, 60),
                      style=f"padding-left:{1.2 * len(module.path):.6g}em")  # fmt: skip
     size = count_text(_elements(module.variables))

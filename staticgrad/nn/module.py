@@ -29,13 +29,13 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Forward(Protocol[P, R_co]):
+class HasForward(Protocol[P, R_co]):
     """What type checkers know a module by that is called: a call takes and gives what its ``forward`` does."""
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
-class Store(Protocol):
+class StateSource(Protocol):
     """Where the values of variables are: a session."""
 
     def get(self, variable: Tensor) -> Array: ...
@@ -109,7 +109,7 @@ class Module(Holder):
                 del memo[COPIER]
         return new
 
-    def __call__(self: Forward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
+    def __call__(self: HasForward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
         """What ``forward`` returns."""
         assert isinstance(self, Module)
         try:
@@ -262,7 +262,7 @@ class Module(Holder):
         return result
 
     @boundary
-    def state_dict(self, sess: Store) -> dict[str, Array]:
+    def state_dict(self, sess: StateSource) -> dict[str, Array]:
         """The values that a session has for parameters and buffers, by PyTorch's names.
 
         Example:
@@ -273,7 +273,7 @@ class Module(Holder):
         return {name: sess.get(variable) for name, variable in self._state().items()}
 
     @boundary
-    def load_state_dict(self, sess: Store, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
+    def load_state_dict(self, sess: StateSource, state_dict: Mapping[str, Any], strict: bool = True) -> Unmatched:
         """Set a session's values of parameters and buffers, all in one step.
 
         Args:

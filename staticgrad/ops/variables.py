@@ -29,7 +29,7 @@ BASE = "variable"
 
 
 @runtime_checkable
-class Initializer(Protocol):
+class InitialValue(Protocol):
     """Makes the first value of a variable; what ``sg.init`` offers. One with a number ``fill`` puts that everywhere."""
 
     def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array: ...
@@ -37,7 +37,7 @@ class Initializer(Protocol):
 
 @public
 def Variable(
-    value: TensorLike | Initializer,
+    value: TensorLike | InitialValue,
     *,
     name: str | None = None,
     dtype: DTypeLike | None = None,
@@ -111,9 +111,9 @@ def another(variable: Tensor) -> Tensor:
 
 
 def _attributes(
-    key: str, value: TensorLike | Initializer, dtype: DTypeLike | None, shape: ShapeLike | None
+    key: str, value: TensorLike | InitialValue, dtype: DTypeLike | None, shape: ShapeLike | None
 ) -> VariableAttributes:
-    if not isinstance(value, np.ndarray) and isinstance(value, Initializer):
+    if not isinstance(value, np.ndarray) and isinstance(value, InitialValue):
         if shape is None:
             raise GraphError(f"variable {key!r}: an initializer needs shape=")
         kind = float32 if dtype is None else dtype_of(dtype)
@@ -160,7 +160,7 @@ class Fixed:
 class Initial:
     """The first value comes from an initializer."""
 
-    def __init__(self, initializer: Initializer, shape: Shape, dtype: np.dtype) -> None:
+    def __init__(self, initializer: InitialValue, shape: Shape, dtype: np.dtype) -> None:
         self.initializer = initializer
         self.shape = sizes(shape)
         self.dtype = dtype

@@ -24,7 +24,7 @@ from staticgrad.compiler.emit.nest.plan import NestPlan
 COMPILER = Path(staticgrad.compiler.__path__[0])
 IMPOSSIBLE = {
     "NestPlan.stored: empty": "what stores nothing is no nest",
-    "Share.chunks: one": "one chunk is not shared",
+    "NestChunks.chunks: one": "one chunk is not shared",
     "Sweep.members: empty": "a sweep computes something",
     "_Plain.together: one": "planes that are written down are small, and several fit",
 }

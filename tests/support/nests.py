@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.nest.kernel import nest_function
 from staticgrad.compiler.emit.target import TARGETS, Target
@@ -55,7 +55,7 @@ class Compiled:
         self.target = target
         self.nests = nests
         self.ranges = ranges if ranges is not None else [None] * len(nests)
-        module = Module(target)
+        module = IRModule(target)
         for i, (nest, bounds) in enumerate(zip(nests, self.ranges, strict=True)):
             name = nest_function(module, nest, bounds is not None)
             tail = ["ptr"] if bounds is None else ["i64"] * (2 * len(nest.outer))

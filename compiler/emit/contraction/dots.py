@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, multiply_add, tile_lanes
 
 DOT_ROWS = 8  # at a time
@@ -26,7 +26,7 @@ def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows
     f.call(name, "void", a.base, values[0], x, y.base, *values[1:])
 
 
-def _dot_kernel(module: Module, dtype: np.dtype) -> str:
+def _dot_kernel(module: IRModule, dtype: np.dtype) -> str:
     """``(a, a_row, x, y, y_row, rows, depth)``. A runt of rows is computed with its last row repeated."""
     key = ("dots", dtype)
     name = module.shared(key)

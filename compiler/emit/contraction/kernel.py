@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
-from staticgrad.compiler.emit.contraction.plan import ContractionPlan, Share, a_batch, b_batch, plan_of
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type
+from staticgrad.compiler.emit.contraction.plan import ContractionChunks, ContractionPlan, a_batch, b_batch, plan_of
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -30,8 +30,8 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import (
-    Part,
-    Table,
+    ChunkFunction,
+    ChunkTable,
     chunk_range,
     divide,
     open_part,
@@ -43,7 +43,7 @@ from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took
 
 
-def emit_contraction(module: Module, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
+def emit_contraction(module: IRModule, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
     """Add the function of a contraction to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
     write_matrix_kernel(module, planned, name, epilogue, _write)
 
@@ -56,22 +56,24 @@ def _write(f: Function, planned: PlannedKernel, epilogue: str | None, pointers: 
     took("product: several passes over a block", plan.depth_block < plan.block_depth)
     if plan.share is None:
         b, own = _scratch(f, plan, pointers[-1])
-        _Emitter(f, plan, epilogue, pointers, b, own).emit()
+        _ContractionEmitter(f, plan, epilogue, pointers, b, own).emit()
     else:
         _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
 
 
-def emit_packing(module: Module, kernel: Contraction, name: str) -> None:
+def emit_packing(module: IRModule, kernel: Contraction, name: str) -> None:
     """Add ``void @name(ptr B, ptr packed, ptr)``, which packs the operand that ``kernel`` is given packed."""
     f = module.function(name, ["ptr"] * 3)
     plan = plan_of(kernel, module.target)
     source, packed, _ = f.params
-    _pack(f, plan, packed, source, _Block(0, plan.tiling.column_panels, 0, plan.k), (0, plan.tiling.column_panels))
+    _pack(
+        f, plan, packed, source, _OperandBlock(0, plan.tiling.column_panels, 0, plan.k), (0, plan.tiling.column_panels)
+    )
     f.finish()
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _OperandBlock:
     """A block of B: column panels ``first`` to ``end``, ``depth`` terms from ``start`` on."""
 
     first: Index
@@ -80,7 +82,9 @@ class _Block:
     depth: Index
 
 
-def _pack(f: Function, plan: ContractionPlan, to: Value, b: Value, block: _Block, panels: tuple[Index, Index]) -> None:
+def _pack(
+    f: Function, plan: ContractionPlan, to: Value, b: Value, block: _OperandBlock, panels: tuple[Index, Index]
+) -> None:
     """Pack some column panels of a block of B; ``to`` is where the block is."""
     tiling, element = plan.tiling, memory_type(plan.kernel.dtype)
     source = Matrix(f.offset(b, f.mul(block.start, plan.b[0]), element), *plan.b)
@@ -114,7 +118,7 @@ def nested_spans(f: Function, sizes: Sequence[int]) -> Iterator[list[Index]]:
         yield [stack.enter_context(span(f, 0, size)) for size in sizes]
 
 
-class _Emitter:
+class _ContractionEmitter:
     """Writes the loops of one plan. B is packed at ``packed_b``; ``own`` is scratch memory of one worker."""
 
     def __init__(
@@ -167,20 +171,20 @@ class _Emitter:
             self._block(batch, block)
 
     @contextlib.contextmanager
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self) -> Iterator[_OperandBlock]:
         """The blocks of B: all of k for some columns, then the next columns."""
         plan, f = self.plan, self.f
         with span(f, 0, plan.tiling.column_panels, plan.columns_per_block) as first:
             end = f.min(f.add(first, plan.columns_per_block), plan.tiling.column_panels)
             if plan.block_depth == plan.k:
-                yield _Block(first, end, 0, plan.k)
+                yield _OperandBlock(first, end, 0, plan.k)
                 return
             with span(f, 0, plan.k, plan.block_depth) as start:
                 yield self.block_at(first, end, start)
 
-    def block_at(self, first: Index, end: Index, start: Index) -> _Block:
+    def block_at(self, first: Index, end: Index, start: Index) -> _OperandBlock:
         plan, f = self.plan, self.f
-        return _Block(first, end, start, f.min(plan.block_depth, f.sub(plan.k, start)))
+        return _OperandBlock(first, end, start, f.min(plan.block_depth, f.sub(plan.k, start)))
 
     @contextlib.contextmanager
     def _groups(self) -> Iterator[tuple[Index, Index]]:
@@ -192,19 +196,21 @@ class _Emitter:
     def _operand(self, base: Value, strides: Sequence[int], batch: list[Index]) -> Value:
         return self._at(base, *zip(batch, strides))
 
-    def pack_b(self, batch: list[Index], block: _Block, panels: tuple[Index, Index]) -> None:
+    def pack_b(self, batch: list[Index], block: _OperandBlock, panels: tuple[Index, Index]) -> None:
         """Pack some column panels of a block, if the kernel packs any."""
         plan = self.plan
         if plan.pack_b and plan.kernel.packed is None:
             base = self._operand(self.b, b_batch(plan.kernel, plan.swapped), batch)
             _pack(self.f, plan, self.packed_b, base, block, panels)
 
-    def _block(self, batch: list[Index], block: _Block) -> None:
+    def _block(self, batch: list[Index], block: _OperandBlock) -> None:
         """All rows of one block."""
         with self._groups() as (top, bottom):
             self.piece(batch, block, (block.first, block.end), (top, bottom))
 
-    def piece(self, batch: list[Index], block: _Block, strip: tuple[Index, Index], panels: tuple[Index, Index]) -> None:
+    def piece(
+        self, batch: list[Index], block: _OperandBlock, strip: tuple[Index, Index], panels: tuple[Index, Index]
+    ) -> None:
         """A group of row panels by a strip of the column panels of a block, by all of the block's k."""
         plan, f = self.plan, self.f
         (first, end), (top, bottom) = strip, panels
@@ -254,7 +260,7 @@ class _Emitter:
     def _depth(
         self,
         batch: list[Index],
-        block: _Block,
+        block: _OperandBlock,
         columns: tuple[Index, Index],
         panels: tuple[Index, Index],
         row0: Index,
@@ -327,7 +333,7 @@ class _Shared:
         self,
         f: Function,
         plan: ContractionPlan,
-        share: Share,
+        share: ContractionChunks,
         epilogue: str | None,
         pointers: Sequence[Value],
         pool: Value,
@@ -341,8 +347,8 @@ class _Shared:
         if plan.on_stack and plan.b_bytes and not share.points:
             pointers = (*pointers[:-1], f.stack(plan.b_bytes))
         # The words of the table: the block's first panel and first k, then the point of the batch.
-        self.table = Table.fill(f, pointers, 2 + len(self.batch))
-        self.own = _Emitter(f, plan, epilogue, pointers, pointers[-1], pointers[-1])
+        self.table = ChunkTable.fill(f, pointers, 2 + len(self.batch))
+        self.own = _ContractionEmitter(f, plan, epilogue, pointers, pointers[-1], pointers[-1])
 
     def emit(self) -> None:
         plan, f = self.plan, self.f
@@ -351,7 +357,7 @@ class _Shared:
             run_chunks(f, self.pool, self._points(points), self.table, -(-points // self.share.points))
         elif plan.dots:
             self.own.dot_vector([0] * len(self.batch))
-            self._run_block(_Block(0, 1, 0, plan.k), None, self._pieces())
+            self._run_block(_OperandBlock(0, 1, 0, plan.k), None, self._pieces())
         elif plan.pack_b and not plan.b_outside:
             packing, pieces = self._packing(), self._pieces()
             with nested_spans(f, self.batch) as batch:
@@ -370,7 +376,7 @@ class _Shared:
         """How many points of the batch are worked on at once."""
         return 1 if self.plan.pack_b and not self.plan.b_outside else math.prod(self.batch)
 
-    def _run_block(self, block: _Block, pack: str | None, pieces: str) -> None:
+    def _run_block(self, block: _OperandBlock, pack: str | None, pieces: str) -> None:
         """One block: its panels are packed, then its pieces computed."""
         f = self.f
         self.table.set_word(0, block.first)
@@ -383,12 +389,12 @@ class _Shared:
         strips = reached // strip if isinstance(reached, int) else f.binary("sdiv", reached, integer(strip))
         run_chunks(f, self.pool, pieces, self.table, f.mul(strips, self.plan.groups * self._beside))
 
-    def _open(self, suffix: str) -> Part:
+    def _open(self, suffix: str) -> ChunkFunction:
         """Begin a part."""
         return open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
 
-    def _emitter(self, part: Part, packed_b: Value, own: Value) -> _Emitter:
-        return _Emitter(part.f, self.plan, self.epilogue, part.table.pointers, packed_b, own)
+    def _emitter(self, part: ChunkFunction, packed_b: Value, own: Value) -> _ContractionEmitter:
+        return _ContractionEmitter(part.f, self.plan, self.epilogue, part.table.pointers, packed_b, own)
 
     def _points(self, points: int) -> str:
         """A chunk: some points of the batch, with scratch memory of its worker for everything."""
@@ -409,15 +415,15 @@ class _Shared:
         emitter.pack_b(self._batch_of(part), block, (panel, part.f.add(panel, 1)))
         return part.f.finish()
 
-    def _block_of(self, part: Part, emitter: _Emitter) -> _Block:
+    def _block_of(self, part: ChunkFunction, emitter: _ContractionEmitter) -> _OperandBlock:
         """The block that the table says."""
         plan, f, first = self.plan, part.f, part.table.word(0)
         end = f.min(f.add(first, plan.columns_per_block), plan.tiling.column_panels)
         if plan.block_depth == plan.k:
-            return _Block(first, end, 0, plan.k)
+            return _OperandBlock(first, end, 0, plan.k)
         return emitter.block_at(first, end, part.table.word(1))
 
-    def _batch_of(self, part: Part) -> list[Index]:
+    def _batch_of(self, part: ChunkFunction) -> list[Index]:
         """The point of the batch that the table says."""
         if self.plan.b_outside:
             return [0] * len(self.batch)

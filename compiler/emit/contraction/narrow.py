@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     Tiling,
@@ -154,7 +154,7 @@ def _call(f: Function, name: str, *args: Index) -> None:
     f.call(name, "void", *(arg if isinstance(arg, Value) else integer(arg) for arg in args))
 
 
-def _interleave_rows(module: Module, dtype: np.dtype, terms: int) -> str:
+def _interleave_rows(module: IRModule, dtype: np.dtype, terms: int) -> str:
     """``(to, source, source_row, columns, groups, to_row)``: rows are contiguous; the target masks."""
     key = ("interleave rows", dtype, terms)
     name = module.shared(key)
@@ -191,7 +191,7 @@ def _zip_two(f: Function, low: Value, high: Value) -> Value:
     return f.shuffle(low, high, [lane for i in range(from_each) for lane in (i, from_each + i)])
 
 
-def _interleave_columns(module: Module, dtype: np.dtype, terms: int) -> str:
+def _interleave_columns(module: IRModule, dtype: np.dtype, terms: int) -> str:
     """``(to, source, source_column, columns, groups, to_row)``: columns are contiguous, and move by groups of terms."""
     key = ("interleave columns", dtype, terms)
     name = module.shared(key)

@@ -61,7 +61,7 @@ BYTES_PER_SECOND = 3e10
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ContractionChunks:
     """How the work is cut. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by a
     group of rows, each point of the batch by itself."""
 
@@ -94,7 +94,7 @@ class ContractionPlan:
     depth_block: int
     rows_first: bool  # of tiles, those of one row panel are computed before those of the next
     tile_stride: int  # row stride of the scratch block of C
-    share: Share | None
+    share: ContractionChunks | None
     b_bytes: int
     a_bytes: int
     c_bytes: int
@@ -335,7 +335,7 @@ def _share_of(
     together: bool,
     dots: bool,
     pack_a: bool,
-) -> tuple[Share | None, int]:
+) -> tuple[ContractionChunks | None, int]:
     """How the work is cut, and the number of groups of rows that follows. ``together`` says that each point of the
     batch begins with work that all its pieces wait for. Where A is packed, each strip of columns packs it again: then
     rows are cut first."""
@@ -344,9 +344,9 @@ def _share_of(
     if wanted <= 1:
         return None, groups
     if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
-        return Share(cut(points, wanted)[0], 0), groups
+        return ContractionChunks(cut(points, wanted)[0], 0), groups
     if together and points > 1 and seconds * target.divisor < points * WORTH_SHARING:
-        return Share(1, 0), groups
+        return ContractionChunks(1, 0), groups
     beside = 1 if together else points  # points whose pieces run at once
     enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)
     strips = 1
@@ -354,7 +354,7 @@ def _share_of(
         groups = max(groups, min(enough, tiling.m // target.sized(FEW_ROWS if pack_a else GOOD_ROWS)))
         strips = cut(columns, -(-enough // groups))[1]
         groups = max(groups, min(-(-enough // strips), tiling.m // target.sized(FEW_ROWS)))
-    return (Share(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
+    return (ContractionChunks(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
 
 
 def b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value
-from staticgrad.compiler.emit.microkernel import Tile, TileWriter, Tiling, choose_tile, multiply_add
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
+from staticgrad.compiler.emit.microkernel import MicroTile, TileWriter, Tiling, choose_tile, multiply_add
 
 _PARAMS = ("ptr", "i64", "i64", "i64", "ptr", "i64", "ptr", *["i64"] * 8)
 
@@ -69,7 +69,7 @@ def _only(f: Function, number: Index, where: int, value: Index) -> Index:
     return f.select(f.compare("icmp eq", number, f.index(where)), f.index(value), f.index(0))
 
 
-def _bordered_tile(module: Module, tile: Tile) -> str:
+def _bordered_tile(module: IRModule, tile: MicroTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
     key = ("bordered tile", tile)
     name = module.shared(key)

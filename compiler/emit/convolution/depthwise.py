@@ -14,7 +14,15 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.images import (
+    ByUnits,
+    ConvolutionWriter,
+    Image,
+    Units,
+    WeightStrides,
+    add_up,
+    seconds_of,
+)
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -31,7 +39,7 @@ Kind = Literal["forward", "weights"]
 
 
 @frozen
-class _Segment:
+class _TileRun:
     """``count`` tiles of one kind beside each other, from pixel ``start`` of a phase on."""
 
     start: int
@@ -40,16 +48,16 @@ class _Segment:
 
 
 @frozen
-class _Phase:
+class _DepthwisePhase:
     taps: tuple[Taps, Taps]
-    weights: Weights
-    segments: tuple[_Segment, ...]
+    weights: WeightStrides
+    segments: tuple[_TileRun, ...]
     packed: int  # where its packed weights start, in elements
     block: int  # channels at a time
 
 
 @frozen
-class _Places:
+class _ImageSource:
     """How an image is read: in place, or from a copy with all channels of a pixel beside each other."""
 
     strides: tuple[int, int, int, int]  # n, c, h, w
@@ -74,7 +82,7 @@ class _Places:
         """Of a copy of one image."""
         return 0 if self.in_place else self.height * self.row
 
-    def bring(self, writer: Writer, source: Value, number: Index, to: Value) -> Value:
+    def bring(self, writer: ConvolutionWriter, source: Value, number: Index, to: Value) -> Value:
         """Image ``number`` as it is read; ``to`` is where a copy goes."""
         base = writer.at(source, (number, self.strides[0]))
         if self.in_place:
@@ -102,7 +110,7 @@ def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing
 
 def _segments(
     kernel: Convolution, target: Target, kind: Kind, taps: Taps, width: int, offset: int
-) -> tuple[_Segment, ...]:
+) -> tuple[_TileRun, ...]:
     """Tiles of balanced widths over the pixels of a row, whose taps fall into ``width`` pixels from ``-offset`` on."""
     tiles = -(-taps.count // most_pixels(target, taps.number))
     most = -(-taps.count // tiles)
@@ -123,11 +131,12 @@ def _segments(
         found.append((start, tile))
         start += size
     grouped = (list(some) for _, some in itertools.groupby(found, key=lambda entry: entry[1]))
-    return tuple(_Segment(some[0][0], len(some), some[0][1]) for some in grouped)
+    return tuple(_TileRun(some[0][0], len(some), some[0][1]) for some in grouped)
 
 
 def _write_rows(
-    writer: Writer, image: Image, phase: _Phase, pixels: Value, places: _Places, weights: Value, y: Value,
+    writer: ConvolutionWriter, image: Image, phase: _DepthwisePhase, pixels: Value, places: _ImageSource,
+    weights: Value, y: Value,
     y_row: int, y_pixel: int, rows: tuple[Index, Index],
 ) -> None:  # fmt: skip
     """All tiles of some rows of a phase; ``y`` is row 0, pixel 0 of the phase."""
@@ -151,7 +160,7 @@ def _write_rows(
                 f.call(name, "void", x, row, pixel, w, tap, at, *(f.index(i) for i in (y_pixel, count, some)))
 
 
-def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps], segments: tuple[_Segment, ...]) -> int:
+def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps], segments: tuple[_TileRun, ...]) -> int:
     """How many channels to take at a time: whole vectors of which the weights stay in the first cache."""
     unit = tile_lanes(target, kernel.dtype) * max((segment.tile.vectors for segment in segments), default=1)
     weights = max(1, taps[0].number * taps[1].number * kernel.channels * kernel.dtype.itemsize)
@@ -185,8 +194,8 @@ class Depthwise(ByUnits):
     """Forward or by data."""
 
     image: Image
-    places: _Places
-    phases: tuple[_Phase, ...]
+    places: _ImageSource
+    phases: tuple[_DepthwisePhase, ...]
     columns: int
     result: tuple[int, int, int, int]  # strides n, o, p, q
     direct: bool  # tiles are written into the result
@@ -205,11 +214,11 @@ class Depthwise(ByUnits):
         """Of the scratch block in which the epilogue finds the result."""
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         for phase in self.phases:
             _pack_weights(writer, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f, packed = writer.f, writer.area(0)
         copy, tile = writer.area(own), writer.area(f.add(own, self.image_bytes))
         with self.units.each(f, chunk) as (number, rows):
@@ -220,7 +229,8 @@ class Depthwise(ByUnits):
             self._finish(writer, tile, number, rows)
 
     def _phase(
-        self, writer: Writer, phase: _Phase, pixels: Value, weights: Value, tile: Value, number: Index,
+        self, writer: ConvolutionWriter, phase: _DepthwisePhase, pixels: Value, weights: Value, tile: Value,
+        number: Index,
         block: tuple[Index, Index],
     ) -> None:  # fmt: skip
         f, (vertical, horizontal) = writer.f, phase.taps
@@ -235,7 +245,7 @@ class Depthwise(ByUnits):
         _write_rows(writer, self.image, phase, pixels, self.places, weights, y, vertical.spacing * y_row,
                     horizontal.spacing * y_pixel, rows)  # fmt: skip
 
-    def _finish(self, writer: Writer, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def _finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
         """Store a block of rows where the result wants it, and call the epilogue."""
         f, channels = writer.f, writer.kernel.channels
         line = self.columns * self.tile_pixel
@@ -251,7 +261,7 @@ class Depthwise(ByUnits):
         writer.finish(raw, [(number, f.add(number, 1)), (0, channels), rows, (0, self.columns)])
 
 
-def _pack_weights(writer: Writer, phase: _Phase, to: Value) -> None:
+def _pack_weights(writer: ConvolutionWriter, phase: _DepthwisePhase, to: Value) -> None:
     """The weights of a phase as ``[i][j][channel]``."""
     f, channels, weights = writer.f, writer.kernel.channels, phase.weights
     kh, kw = (taps.number for taps in phase.taps)
@@ -277,14 +287,14 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
     back, channels = kernel.direction == "input_grad", kernel.channels
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
     result = kernel.x_strides if back else kernel.y_strides
-    places = _Places(image.strides, channels, *image.size)
+    places = _ImageSource(image.strides, channels, *image.size)
     direct = kernel.store_raw and result[1] == 1
     phases, packed = [], 0
     for vertical, horizontal in geometry:
         segments = _segments(kernel, target, "forward", horizontal, image.size[1], image.offset[1])
         taps = (vertical, horizontal)
         block = _channel_block(kernel, target, taps, segments)
-        phases.append(_Phase(taps, phase_weights(kernel, taps), segments, packed, block))
+        phases.append(_DepthwisePhase(taps, phase_weights(kernel, taps), segments, packed, block))
         packed += vertical.number * horizontal.number * channels
     units = _units(kernel, target, rows, columns, geometry[0][0].spacing, not places.in_place)
     tile_pixel = round_up(channels, tile_lanes(target, kernel.dtype))
@@ -313,9 +323,9 @@ class DepthwiseWeights(ByUnits):
     """By weights."""
 
     image: Image
-    x_places: _Places
-    y_places: _Places
-    phase: _Phase
+    x_places: _ImageSource
+    y_places: _ImageSource
+    phase: _DepthwisePhase
     units: Units
     part: int  # elements of the weights that one chunk adds up
     part_bytes: int
@@ -331,14 +341,14 @@ class DepthwiseWeights(ByUnits):
         """Of the scratch result, ``[i][j][channel]``."""
         return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         """Images are read as they come."""
 
-    def complete(self, writer: Writer) -> None:
+    def complete(self, writer: ConvolutionWriter) -> None:
         self._add_parts(writer)
         self._finish(writer)
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f = writer.f
         weights = writer.area(0 if chunk is None else f.mul(chunk, self.part_bytes))
         x_copy, y_copy = writer.area(own), writer.area(f.add(own, self.x_bytes))
@@ -351,18 +361,18 @@ class DepthwiseWeights(ByUnits):
             _write_rows(writer, self.image, self.phase, x, self.x_places, weights, y, self.y_places.row,
                         self.y_places.pixel, rows)  # fmt: skip
 
-    def _add_parts(self, writer: Writer) -> None:
+    def _add_parts(self, writer: ConvolutionWriter) -> None:
         """Add what the chunks have found to what the first one has, in their order."""
         if self.units.chunks > 1:
             add_up(writer, 0, self.part_bytes, self.part, self.units.chunks)
 
-    def _finish(self, writer: Writer) -> None:
+    def _finish(self, writer: ConvolutionWriter) -> None:
         """Store the weights where the result wants them, and call the epilogue."""
         kernel, source = writer.kernel, writer.area(0)
         (kh, kw), channels = kernel.kernel, kernel.channels
         if writer.result is not None:
             o, _, i, j = kernel.w_strides
-            taps = Weights(0, 0, o, 0, i, j).taps((kh, kw))
+            taps = WeightStrides(0, 0, o, 0, i, j).taps((kh, kw))
             if taps is not None:
                 writer.copy(Matrix(writer.result, taps, o), Matrix(source, channels, 1), kh * kw, channels)
             else:
@@ -378,8 +388,8 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     """The plan of a kernel without epilogue, which has no part in it."""
     image, (taps,) = forward_geometry(kernel)
     channels = kernel.channels
-    x_places = _Places(kernel.x_strides, channels, kernel.height, kernel.width)
-    y_places = _Places(kernel.y_strides, channels, kernel.out_height, kernel.out_width)
+    x_places = _ImageSource(kernel.x_strides, channels, kernel.height, kernel.width)
+    y_places = _ImageSource(kernel.y_strides, channels, kernel.out_height, kernel.out_width)
     whole = not (x_places.in_place and y_places.in_place)
     rows, columns = kernel.out_height, kernel.out_width
     empty = rows == 0 or columns == 0
@@ -391,7 +401,9 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
         image=image,
         x_places=x_places,
         y_places=y_places,
-        phase=_Phase(taps, phase_weights(kernel, taps), segments, 0, _channel_block(kernel, target, taps, segments)),
+        phase=_DepthwisePhase(
+            taps, phase_weights(kernel, taps), segments, 0, _channel_block(kernel, target, taps, segments)
+        ),
         units=units,
         part=part,
         part_bytes=part_bytes,

@@ -18,11 +18,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
-from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Writer, is_depthwise, seconds_of
+from staticgrad.compiler.emit.convolution.images import (
+    ByUnits,
+    ConvolutionWriter,
+    Image,
+    Units,
+    is_depthwise,
+    seconds_of,
+)
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
 from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, vector
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import LINE, Target
@@ -37,7 +44,7 @@ TOGETHER_BYTES = 16 << 10  # of frames that are filled before they are read: a l
 
 
 @frozen
-class _Frame:
+class _PlaneFrame:
     """The rows of one plane that a block of rows of the result needs; sizes are elements."""
 
     image: Image
@@ -75,7 +82,7 @@ class _Frame:
         """Of all of them."""
         return aligned_bytes(self.together * self.elements, self.image.dtype)
 
-    def fill(self, writer: Writer, frame: Value, plane: Value, block: Index, ahead: int) -> None:
+    def fill(self, writer: ConvolutionWriter, frame: Value, plane: Value, block: Index, ahead: int) -> None:
         """Bring the rows for a block into the frame, whose margins are zero."""
         f, image = writer.f, self.image
         (h0, h1), (w0, w1) = image.inside(0), image.inside(1)
@@ -99,7 +106,13 @@ class _Frame:
 
     @contextlib.contextmanager
     def each(
-        self, writer: Writer, frames: Value, planes: Value, channels: tuple[Index, Index], block: Index, ahead: int
+        self,
+        writer: ConvolutionWriter,
+        frames: Value,
+        planes: Value,
+        channels: tuple[Index, Index],
+        block: Index,
+        ahead: int,
     ) -> Iterator[tuple[Index, Value]]:
         """Channels of an image, and the frame of each; ``ahead`` is how far behind the first those lie that come
         after all that are framed at a time."""
@@ -119,7 +132,7 @@ def _clamped(f: Function, index: Index, limit: int) -> Index:
     return f.min(index, limit)
 
 
-def _ask_for(writer: Writer, at: Value, rows: int, row: int) -> None:
+def _ask_for(writer: ConvolutionWriter, at: Value, rows: int, row: int) -> None:
     """Ask for some rows of a plane, into the second cache."""
     f = writer.f
     lines = max(1, -(-abs(rows * row) * writer.dtype.itemsize // LINE))  # rows of a broadcast image are the same ones
@@ -141,7 +154,13 @@ class _Plain:
 
     @contextlib.contextmanager
     def each(
-        self, writer: Writer, frames: Value, planes: Value, channels: tuple[Index, Index], block: Index, ahead: int
+        self,
+        writer: ConvolutionWriter,
+        frames: Value,
+        planes: Value,
+        channels: tuple[Index, Index],
+        block: Index,
+        ahead: int,
     ) -> Iterator[tuple[Index, Value]]:
         """Channels of an image, and the plane of each; the one ``ahead`` elements behind it is asked for."""
         with span(writer.f, *channels) as channel:
@@ -151,19 +170,19 @@ class _Plain:
 
 
 @frozen
-class _Rows:
+class _PhaseTile:
     """A tile for the rows of one vertical phase of a block."""
 
     tile: PlaneTile | SmallPlaneTile
     origin: int  # row of the frame that row 0 reads first
     first: int  # row of the block
 
-    def function(self, module: Module) -> str:
+    def function(self, module: IRModule) -> str:
         tile = self.tile
         return small_plane_tile(module, tile) if isinstance(tile, SmallPlaneTile) else plane_tile(module, tile)
 
 
-def _frame_of(image: Image, geometry: list[tuple[Taps, Taps]], lanes: int, block: int) -> _Frame:
+def _frame_of(image: Image, geometry: list[tuple[Taps, Taps]], lanes: int, block: int) -> _PlaneFrame:
     """The frame for ``block`` rows of the result."""
     deals, spacing = geometry[0][1].step, geometry[0][0].spacing
     step = geometry[0][0].step * (block // spacing)
@@ -179,12 +198,12 @@ def _frame_of(image: Image, geometry: list[tuple[Taps, Taps]], lanes: int, block
         pitch = max(pitch, reach + round_up(horizontal.count, lanes))
         count = min(vertical.count, -(-block // spacing))
         rows = max(rows, vertical.origin + (count - 1) * vertical.step + (vertical.number - 1) * vertical.dilation + 1)
-    return _Frame(image, step, deals, round_up(pitch + max(margins), lanes), tuple(margins), max(rows, 1))
+    return _PlaneFrame(image, step, deals, round_up(pitch + max(margins), lanes), tuple(margins), max(rows, 1))
 
 
 def _tiles(
-    kernel: Convolution, geometry: list[tuple[Taps, Taps]], frame: _Frame, block: int, y_row: int, width: int
-) -> tuple[_Rows, ...]:
+    kernel: Convolution, geometry: list[tuple[Taps, Taps]], frame: _PlaneFrame, block: int, y_row: int, width: int
+) -> tuple[_PhaseTile, ...]:
     """A tile for each vertical phase, with the horizontal ones as its phases."""
     found = []
     for vertical in dict.fromkeys(v for v, _ in geometry):
@@ -202,7 +221,7 @@ def _tiles(
         tile = PlaneTile(kind, kernel.dtype, rows, width, y_row * vertical.spacing, frame.row, vertical.number,
                          vertical.step, vertical.dilation, tuple(offsets), tuple(weights) if kind == "forward" else ()
                          )  # fmt: skip
-        found.append(_Rows(tile, vertical.origin, vertical.first))
+        found.append(_PhaseTile(tile, vertical.origin, vertical.first))
     return tuple(found)
 
 
@@ -220,12 +239,12 @@ def _small_tile(
 def _planes_of(
     kernel: Convolution, target: Target, image: Image, geometry: list[tuple[Taps, Taps]], size: tuple[int, int],
     y_row: int,
-) -> tuple[_Frame | _Plain, tuple[_Rows, ...], int]:  # fmt: skip
+) -> tuple[_PlaneFrame | _Plain, tuple[_PhaseTile, ...], int]:  # fmt: skip
     """How planes are read, with which tiles, and how many rows of the result are a block."""
     rows, columns = size
     small = _small_tile(kernel, target, image, geometry, columns, y_row)
     if small is not None:
-        return _Plain(image), (_Rows(small, 0, 0),), rows
+        return _Plain(image), (_PhaseTile(small, 0, 0),), rows
     lanes = tile_lanes(target, kernel.dtype)
     block = _block_rows(kernel, image, geometry, rows, lanes, target.sized(FRAME_BYTES)) if rows else 0
     frame = _frame_of(image, geometry, lanes, block)
@@ -252,8 +271,8 @@ class DepthwisePlanes(ByUnits):
     """Forward or by data. Units are channels of an image."""
 
     units: Units
-    frame: _Frame | _Plain
-    tiles: tuple[_Rows, ...]
+    frame: _PlaneFrame | _Plain
+    tiles: tuple[_PhaseTile, ...]
     block: int  # rows of the result
     blocks: int
     columns: int
@@ -273,10 +292,10 @@ class DepthwisePlanes(ByUnits):
         """Of the scratch block in which the epilogue finds the result."""
         return 0, self.block * self.columns, self.columns, 1
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         """Weights are read where they lie."""
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f = writer.f
         frame, scratch = writer.area(own), writer.area(f.add(own, self.frame_bytes))
         fill_zero(f, writer.dtype, frame, self.frame.together * self.frame.elements)
@@ -309,8 +328,8 @@ class DepthwisePlanesWeights(ByUnits):
 
     units: Units
     images: int
-    frame: _Frame | _Plain
-    tiles: tuple[_Rows, ...]
+    frame: _PlaneFrame | _Plain
+    tiles: tuple[_PhaseTile, ...]
     block: int
     blocks: int
     given: tuple[int, int, int, int]  # strides of y
@@ -330,10 +349,10 @@ class DepthwisePlanesWeights(ByUnits):
         """Of the scratch result."""
         return self.taps[0] * self.taps[1], 0, self.taps[1], 1
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         """There is nothing to prepare."""
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f, (kh, kw) = writer.f, self.taps
         lanes = tile_lanes(f.target, writer.dtype)
         frame, sums = writer.area(own), writer.area(f.add(own, self.frame_bytes))
@@ -355,7 +374,13 @@ class DepthwisePlanesWeights(ByUnits):
                     f.store(sum_lanes(f, total), place)
 
     def _planes(
-        self, writer: Writer, frame: Value, sums: Value, number: Index, channels: tuple[Index, Index], block: Index
+        self,
+        writer: ConvolutionWriter,
+        frame: Value,
+        sums: Value,
+        number: Index,
+        channels: tuple[Index, Index],
+        block: Index,
     ) -> None:
         """What one block of some channels of an image adds to their sums."""
         f, image = writer.f, self.frame.image
@@ -374,7 +399,7 @@ class DepthwisePlanesWeights(ByUnits):
             for rows in self.tiles:
                 f.call(rows.function(f.module), "void", x, own_sums, y)
 
-    def complete(self, writer: Writer) -> None:
+    def complete(self, writer: ConvolutionWriter) -> None:
         kh, kw = self.taps
         raw = writer.area(0) if writer.result is None else writer.result
         writer.finish(raw, [(0, writer.kernel.channels), (0, 1), (0, kh), (0, kw)])

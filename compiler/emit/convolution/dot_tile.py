@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import tile_lanes
 from staticgrad.frozen import frozen
 
@@ -29,7 +29,7 @@ class DotTile:
     columns: int
 
 
-def dot_tile(module: Module, tile: DotTile) -> str:
+def dot_tile(module: IRModule, tile: DotTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
     key = ("dot tile", tile)
     name = module.shared(key)

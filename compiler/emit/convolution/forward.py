@@ -31,14 +31,14 @@ from staticgrad.compiler.emit.convolution.images import (
     ALIAS,
     ByUnits,
     Chunks,
+    ConvolutionWriter,
     Image,
     Units,
-    Writer,
     is_run,
     seconds_of,
 )
-from staticgrad.compiler.emit.convolution.packing import Packing, Phase
-from staticgrad.compiler.emit.convolution.strips import Ahead, Lines, Strip, all_inside, reached
+from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
+from staticgrad.compiler.emit.convolution.strips import Ahead, PrefetchLines, Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
@@ -64,12 +64,12 @@ ROW_BLOCKS = 16  # of all images at least, where the work is shared
 
 
 @frozen
-class Forward(ByUnits):
+class ForwardPlan(ByUnits):
     """Phases over one framed image: what both ``forward`` (one phase) and ``input_grad`` are."""
 
     image: Image
     strip: Strip
-    packing: Packing
+    packing: WeightPacking
     units: Units  # blocks of rows, a multiple of the phases' spacing
     outputs: int  # channels of the result, of one group
     columns: int
@@ -101,9 +101,11 @@ class Forward(ByUnits):
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
         """Write the packing of weights, into memory of ``weight_bytes``."""
         pointers = [weights, weights, *[weights] * kernel.store_raw, packed]
-        self.packing.pack_all(Writer(f, kernel, None, pointers), packed, f.offset(packed, self.packed_bytes, "i8"))
+        self.packing.pack_all(
+            ConvolutionWriter(f, kernel, None, pointers), packed, f.offset(packed, self.packed_bytes, "i8")
+        )
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         if self.packs:
             self.packing.pack_all(writer, writer.area(0), writer.area(self.packed_bytes))
 
@@ -113,7 +115,7 @@ class Forward(ByUnits):
         else:
             self.prepare(chunks.own)
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f = writer.f
         strip, tile = writer.area(own), writer.area(f.add(own, self.strip_bytes))
         self.strip.clear(writer, strip)
@@ -129,7 +131,7 @@ class Forward(ByUnits):
                     before += math.prod(self._counts(phase))
             self._finish(writer, tile, number, rows)
 
-    def _next_lines(self, writer: Writer, unit: Index) -> list[Lines]:
+    def _next_lines(self, writer: ConvolutionWriter, unit: Index) -> list[PrefetchLines]:
         """The memory that the next unit reads and writes."""
         if self.units.count == 1:
             return []
@@ -139,10 +141,10 @@ class Forward(ByUnits):
             r_n, _, r_p, _ = self.result
             base = writer.at(writer.result, (number, r_n), (rows[0], r_p))
             channels = self.outputs * self.image.groups
-            lines += Lines.of_rows(writer, base, channels, self.units.rows, self.columns, self.result[1:])
+            lines += PrefetchLines.of_rows(writer, base, channels, self.units.rows, self.columns, self.result[1:])
         return lines
 
-    def _finish(self, writer: Writer, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def _finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
         """Bring a block of rows of the result where it belongs, and call the epilogue."""
         f, raw, outputs = writer.f, writer.result, self.outputs * self.image.groups
         if raw is None:
@@ -174,7 +176,7 @@ class Forward(ByUnits):
         return sum(math.prod(self._counts(phase)) for phase in self.packing.phases)
 
     def _rows(
-        self, writer: Writer, phase: Phase, pixels: Value, tile: Value, number: Index, group: Index,
+        self, writer: ConvolutionWriter, phase: Phase, pixels: Value, tile: Value, number: Index, group: Index,
         block: tuple[Index, Index], ahead: Ahead,
     ) -> None:  # fmt: skip
         """All filters of one group for the pixels of one phase in the output rows of ``block``."""
@@ -250,7 +252,7 @@ def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]
 
 
 @functools.lru_cache(maxsize=4096)
-def forward_plan(kernel: Convolution, target: Target) -> Forward:
+def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     """The plan of a kernel without epilogue, which has no part in it."""
     image, geometry = forward_geometry(kernel)
     back = kernel.direction == "input_grad"
@@ -277,7 +279,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
         phase = Phase(taps, taken, channels, phase_weights(kernel, taps), run, tiling, tap_rows, left, right, packed)
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
-    packing = Packing.choose(kernel, tuple(phases), image.groups, outputs)
+    packing = WeightPacking.choose(kernel, tuple(phases), image.groups, outputs)
     lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
     tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
     most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
@@ -290,7 +292,7 @@ def forward_plan(kernel: Convolution, target: Target) -> Forward:
     weight_bytes = aligned_bytes(packed, kernel.dtype) + packing.buffer_bytes(kernel)
     strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
     own_bytes = strip_bytes + aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype)
-    return Forward(
+    return ForwardPlan(
         image=image,
         strip=strip,
         packing=packing,

@@ -16,7 +16,7 @@ import numpy as np
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
-from staticgrad.compiler.emit.parallel import Part, Table, chunk_range, divide, open_part, run_chunks
+from staticgrad.compiler.emit.parallel import ChunkFunction, ChunkTable, chunk_range, divide, open_part, run_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -82,7 +82,7 @@ class Image:
 
 
 @frozen
-class Weights:
+class WeightStrides:
     """Weights as (group, out, in, i, j) strides from an offset; ``out`` and ``input`` are those of the computation."""
 
     offset: int
@@ -129,7 +129,7 @@ def seconds_of(kernel: Convolution, target: Target) -> float:
     return 2 * products * terms / (rate / 4 if is_depthwise(kernel) or kernel.dtype.kind != "f" else rate)
 
 
-class Writer:
+class ConvolutionWriter:
     """The function under construction and what all directions share."""
 
     def __init__(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: Sequence[Value]) -> None:
@@ -212,12 +212,12 @@ class Chunks:
         self.kernel = kernel
         self.epilogue = epilogue
         self.pool = pool
-        self.table = Table.fill(f, pointers, words)
-        self.own = Writer(f, kernel, epilogue, pointers)
+        self.table = ChunkTable.fill(f, pointers, words)
+        self.own = ConvolutionWriter(f, kernel, epilogue, pointers)
 
-    def open(self, suffix: str) -> tuple[Part, Writer]:
+    def open(self, suffix: str) -> tuple[ChunkFunction, ConvolutionWriter]:
         part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
-        return part, Writer(part.f, self.kernel, self.epilogue, part.table.pointers)
+        return part, ConvolutionWriter(part.f, self.kernel, self.epilogue, part.table.pointers)
 
     def run(self, part: str, chunks: Index) -> None:
         run_chunks(self.f, self.pool, part, self.table, chunks)
@@ -273,18 +273,18 @@ class ByUnits(ConvolutionPlan):
     units: Units
 
     @abc.abstractmethod
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         """Write what comes before the units."""
 
     @abc.abstractmethod
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         """Write the units of a chunk, or all; the worker's scratch memory begins at byte ``own``."""
 
     def prepare_shared(self, chunks: Chunks) -> None:
         """Write what comes before them where they are in chunks: threads may do a part of it."""
         self.prepare(chunks.own)
 
-    def complete(self, writer: Writer) -> None:
+    def complete(self, writer: ConvolutionWriter) -> None:
         """Write what comes after them: nothing, unless a plan says otherwise."""
         return
 
@@ -300,7 +300,7 @@ class ByUnits(ConvolutionPlan):
 
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
         if not self.is_shared:
-            writer = Writer(f, kernel, epilogue, pointers)
+            writer = ConvolutionWriter(f, kernel, epilogue, pointers)
             self.prepare(writer)
             self.work(writer, None, self.shared_bytes)
             self.complete(writer)
@@ -313,7 +313,7 @@ class ByUnits(ConvolutionPlan):
         self.complete(chunks.own)
 
 
-def add_up(writer: Writer, at: int, nbytes: int, count: int, arrays: int) -> Value:
+def add_up(writer: ConvolutionWriter, at: int, nbytes: int, count: int, arrays: int) -> Value:
     """Add arrays of ``count`` floats in scratch memory, ``nbytes`` apart, to the first of them, in their order; that
     lies at byte ``at``."""
     f, first = writer.f, writer.area(at)
@@ -322,7 +322,7 @@ def add_up(writer: Writer, at: int, nbytes: int, count: int, arrays: int) -> Val
     return first
 
 
-def _add_array(writer: Writer, to: Value, source: Value, count: int) -> None:
+def _add_array(writer: ConvolutionWriter, to: Value, source: Value, count: int) -> None:
     """``to[k] += source[k]``."""
     f = writer.f
     lanes = tile_lanes(f.target, writer.dtype)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.depthwise import depthwise_plan, depthwise_weights_plan
 from staticgrad.compiler.emit.convolution.depthwise_planes import is_planes, planes_plan, planes_weights_plan
-from staticgrad.compiler.emit.convolution.forward import Forward, forward_plan
+from staticgrad.compiler.emit.convolution.forward import ForwardPlan, forward_plan
 from staticgrad.compiler.emit.convolution.images import is_depthwise
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
 from staticgrad.compiler.emit.convolution.planar import is_planar, planar_plan
@@ -25,7 +25,7 @@ from staticgrad.compiler.emit.convolution.weights import weight_grad_plan
 from staticgrad.compiler.emit.convolution.weights_dots import dot_weights_plan, dots_pay
 from staticgrad.compiler.emit.convolution.weights_planes import plane_weights_plan, reads_planes, tile_cycles
 from staticgrad.compiler.emit.convolution.weights_products import is_weight_product, weight_product_plan
-from staticgrad.compiler.emit.llvm import Function, Module, Value
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.target import Target
@@ -65,25 +65,25 @@ def planned(kernel: Convolution, target: Target) -> PlannedKernel:
         shared_bytes=plan.shared_bytes,
         worker_bytes=plan.own_bytes,
         raw_strides=kernel.result_strides if kernel.store_raw else plan.raw_strides(kernel),
-        packed_bytes=plan.weight_bytes if kernel.packed is not None and isinstance(plan, Forward) else 0,
+        packed_bytes=plan.weight_bytes if kernel.packed is not None and isinstance(plan, ForwardPlan) else 0,
     )
 
 
 def takes_packed(kernel: Convolution, target: Target, number: int) -> bool:
     """The kernel can be given operand ``number`` packed: the weights, where the plan packs all of them."""
-    return number == 1 and not kernel.is_empty and isinstance(plan_convolution(kernel, target), Forward)
+    return number == 1 and not kernel.is_empty and isinstance(plan_convolution(kernel, target), ForwardPlan)
 
 
-def emit_packing(module: Module, kernel: Convolution, name: str) -> None:
+def emit_packing(module: IRModule, kernel: Convolution, name: str) -> None:
     """Add ``void @name(ptr weights, ptr packed, ptr)``, which packs the weights of ``kernel``."""
     f = module.function(name, ["ptr"] * 3)
     plan = plan_convolution(kernel, module.target)
-    assert isinstance(plan, Forward)
+    assert isinstance(plan, ForwardPlan)
     plan.pack(f, kernel, f.params[0], f.params[1])
     f.finish()
 
 
-def emit_convolution(module: Module, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
+def emit_convolution(module: IRModule, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
     """Add the function of a convolution to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
     write_matrix_kernel(module, planned, name, epilogue, _write)
 

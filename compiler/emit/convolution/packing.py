@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution.images import Chunks, Weights, Writer
+from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, WeightStrides
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
@@ -29,7 +29,7 @@ class Phase:
     taps: tuple[Taps, Taps]
     kernel: tuple[int, int]
     channels: int  # that one tap sums over; 0 if no tap reaches the phase: its pixels are zero
-    weights: Weights
+    weights: WeightStrides
     run: bool  # the taps of a filter row and their channels are contiguous
     tiling: Tiling
     tap_rows: int  # filter rows of one pass
@@ -43,27 +43,27 @@ class Phase:
 
 
 @frozen
-class Packing:
+class WeightPacking:
     """How the weights of all phases are packed."""
 
     phases: tuple[Phase, ...]
     groups: int
     outputs: int  # of one group
-    whole: Weights  # with all taps of the kernel
+    whole: WeightStrides  # with all taps of the kernel
     kernel: tuple[int, int]
     buffer: int  # elements of the buffer through which phases are packed; 0 where each is packed by itself
 
     @staticmethod
-    def choose(kernel: Convolution, phases: tuple[Phase, ...], groups: int, outputs: int) -> Packing:
+    def choose(kernel: Convolution, phases: tuple[Phase, ...], groups: int, outputs: int) -> WeightPacking:
         """The packing of the weights of ``kernel``."""
         o, c, i, j = kernel.w_strides
         back = kernel.direction == "input_grad"
-        whole = Weights(0, kernel.filters // kernel.groups * o, c if back else o, o if back else c, i, j)
+        whole = WeightStrides(0, kernel.filters // kernel.groups * o, c if back else o, o if back else c, i, j)
         alike = len({phase.tiling.width for phase in phases}) == 1
         apart = any(phase.weights.taps(phase.kernel) is None for phase in phases if phase.panel_elements)
         regular = whole.taps(kernel.kernel) is not None and whole.out != 1 and whole.input != 1
         width = phases[0].tiling.width if alike and apart and regular else 0
-        return Packing(phases, groups, outputs, whole, kernel.kernel, kernel.kernel[0] * kernel.kernel[1] * width)
+        return WeightPacking(phases, groups, outputs, whole, kernel.kernel, kernel.kernel[0] * kernel.kernel[1] * width)
 
     @property
     def panels(self) -> int:
@@ -73,7 +73,7 @@ class Packing:
     def buffer_bytes(self, kernel: Convolution) -> int:
         return aligned_bytes(self.buffer, kernel.dtype)
 
-    def pack_all(self, writer: Writer, to: Value, buffer: Value) -> None:
+    def pack_all(self, writer: ConvolutionWriter, to: Value, buffer: Value) -> None:
         """All panels of all phases."""
         if self.buffer:
             self._pack_panels(writer, self.phases, to, buffer)
@@ -102,7 +102,7 @@ class Packing:
                 self._pack_at(writer, self.phases, to, buffer, group, whole, self.outputs - whole * width)
         chunks.run(f.finish(), self.groups * self.panels)
 
-    def _pack_panels(self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value) -> None:
+    def _pack_panels(self, writer: ConvolutionWriter, phases: Sequence[Phase], to: Value, buffer: Value) -> None:
         f, tiling = writer.f, phases[0].tiling
         whole = self.outputs // tiling.width
         with span(f, 0, self.groups) as group:
@@ -113,7 +113,7 @@ class Packing:
                 self._pack_at(writer, phases, to, buffer, group, whole, self.outputs - whole * tiling.width)
 
     def _pack_at(
-        self, writer: Writer, phases: Sequence[Phase], to: Value, buffer: Value, group: Index, panel: Index,
+        self, writer: ConvolutionWriter, phases: Sequence[Phase], to: Value, buffer: Value, group: Index, panel: Index,
         columns: int,
     ) -> None:  # fmt: skip
         """One panel of some phases, where it belongs behind ``to``."""
@@ -126,7 +126,7 @@ class Packing:
         self._pack_panel(writer, phases, places, buffer, group, panel, columns)
 
     def _pack_panel(
-        self, writer: Writer, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
+        self, writer: ConvolutionWriter, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
         panel: Index, columns: int,
     ) -> None:  # fmt: skip
         if self.buffer:
@@ -136,7 +136,7 @@ class Packing:
             _pack_phase(writer, phase, at, group, panel, columns)
 
     def _pack_through(
-        self, writer: Writer, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
+        self, writer: ConvolutionWriter, phases: Sequence[Phase], places: Sequence[Value], buffer: Value, group: Index,
         panel: Index, columns: int,
     ) -> None:  # fmt: skip
         """One panel of all phases: the taps of a channel are transposed into the buffer, and taken from there."""
@@ -162,7 +162,7 @@ class Packing:
                                 phase.kernel[1], width)  # fmt: skip
 
 
-def _pack_phase(writer: Writer, phase: Phase, at: Value, group: Index, panel: Index, columns: int) -> None:
+def _pack_phase(writer: ConvolutionWriter, phase: Phase, at: Value, group: Index, panel: Index, columns: int) -> None:
     """One panel of one phase, zero where it lacks filters."""
     f, weights = writer.f, phase.weights
     channels, (kh, kw), width = phase.channels, phase.kernel, phase.tiling.width

@@ -9,7 +9,7 @@ ACM TOMS 34 (2008). Which kernels pay for the copy is for ``weights`` to know.
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Tiling
 
 TOGETHER = 4  # pixels whose channels of a panel are copied one after the other: whole lines are written
@@ -25,7 +25,7 @@ def pack_pixels(
     f.call(name, "void", *(a if isinstance(a, Value) else integer(a) for a in arguments))
 
 
-def _packer(module: Module, tiling: Tiling) -> str:
+def _packer(module: IRModule, tiling: Tiling) -> str:
     """``(to, panel, source, pixel, pixels)``"""
     key = ("pack pixels", tiling.dtype, tiling.rows, tiling.tall, tiling.row_panels)
     name = module.shared(key)

@@ -20,7 +20,14 @@ import functools
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.images import ByUnits, Image, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution.images import (
+    ByUnits,
+    ConvolutionWriter,
+    Image,
+    Units,
+    WeightStrides,
+    seconds_of,
+)
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
@@ -54,7 +61,7 @@ class Planar(ByUnits):
 
     image: Image
     taps: tuple[Taps, Taps]
-    weights: Weights
+    weights: WeightStrides
     groups: int
     channels: int  # of one group
     dealt: bool  # whether the strip has a copy of each row for every tap along it, as the stride there is not one
@@ -105,7 +112,7 @@ class Planar(ByUnits):
             return 0, self.units.rows * self.columns, self.columns, 1
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         """The weights as ``[group][filter][i][c][j]``."""
         f, (kh, kw), source = writer.f, (t.number for t in self.taps), self.weights
         base = f.offset(writer.second, source.offset, writer.element)
@@ -115,7 +122,7 @@ class Planar(ByUnits):
             origin = writer.at(base, (group, source.group), (o, source.out), (i, source.i))
             writer.copy(Matrix(to, kw, 1), Matrix(origin, source.input, source.j), self.channels, kw)
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f = writer.f
         strip = writer.area(own)
         line = writer.area(f.add(own, self.strip_bytes))
@@ -132,11 +139,11 @@ class Planar(ByUnits):
             outputs = self.groups * self.outputs
             writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), rows, (0, self.columns)])
 
-    def _block(self, writer: Writer, tile: Value, first: Index) -> Value:
+    def _block(self, writer: ConvolutionWriter, tile: Value, first: Index) -> Value:
         """Where row 0 of the result would be, if row ``first`` is at the start of the scratch block."""
         return writer.at(tile, (first, -self.raw_strides(writer.kernel)[2]))
 
-    def _fill_strip(self, writer: Writer, strip: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def _fill_strip(self, writer: ConvolutionWriter, strip: Value, number: Index, rows: tuple[Index, Index]) -> None:
         """Copy the rows of image ``number`` that a block of rows needs; rows outside the image are zero."""
         f, vertical, (height, width) = writer.f, self.taps[0], self.image.size
         left = self.image.offset[1] - self.taps[1].origin
@@ -172,7 +179,7 @@ class Planar(ByUnits):
             f.branch(done)
             f.block(done)
 
-    def _deal_row(self, writer: Writer, to: Value, row: Value, spare: Value) -> None:
+    def _deal_row(self, writer: ConvolutionWriter, to: Value, row: Value, spare: Value) -> None:
         """One row of every channel, for each tap the pixels that it reads beside each other: every second one. Two
         taps next to each other read every pixel, so these are dealt out to them by turns."""
         f, taps, (_, width) = writer.f, self.taps[1], self.image.size
@@ -191,7 +198,9 @@ class Planar(ByUnits):
             to_row, *rest = integers
             f.call(name, "void", *lines, to_row, writer.at(row, (low, 1)), *rest)
 
-    def _planes(self, writer: Writer, strip: Value, raw: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def _planes(
+        self, writer: ConvolutionWriter, strip: Value, raw: Value, number: Index, rows: tuple[Index, Index]
+    ) -> None:
         """A block of rows, written where it belongs. Some outputs at a time: of each there are rows below each other,
         a longer piece of memory than the rows of all outputs by turns."""
         f, tiling = writer.f, self.tiling
@@ -204,7 +213,7 @@ class Planar(ByUnits):
                 self._tile(writer, x, to, group, row_panel, panel)
 
     def _row(
-        self, writer: Writer, strip: Value, line: Value, raw: Value, number: Index, first: Index, p: Index,
+        self, writer: ConvolutionWriter, strip: Value, line: Value, raw: Value, number: Index, first: Index, p: Index,
         group: Index,
     ) -> None:  # fmt: skip
         """Row ``p`` of the result, all outputs of one group, through a scratch row."""
@@ -217,12 +226,14 @@ class Planar(ByUnits):
         place = writer.at(raw, (number, r[0]), (f.mul(group, self.outputs), r[1]), (p, r[2]))
         writer.copy(Matrix(place, r[3], r[1]), Matrix(to.base, 1, to.row), self.columns, self.outputs)
 
-    def _line(self, writer: Writer, strip: Value, first: Index, p: Index, group: Index) -> Value:
+    def _line(self, writer: ConvolutionWriter, strip: Value, first: Index, p: Index, group: Index) -> Value:
         """Where in the strip row ``p`` of the result begins to read, if the strip is for row ``first`` and more."""
         row = writer.f.mul(writer.f.sub(p, first), self.taps[0].step)
         return writer.at(strip, (group, self.strip_group), (row, self.strip_row))
 
-    def _tile(self, writer: Writer, x: Value, to: Matrix, group: Index, row_panel: Index, panel: Index) -> None:
+    def _tile(
+        self, writer: ConvolutionWriter, x: Value, to: Matrix, group: Index, row_panel: Index, panel: Index
+    ) -> None:
         f, tiling, (vertical, horizontal) = writer.f, self.tiling, self.taps
         w = writer.at(writer.area(0), (group, self.outputs * self.terms))
         # Rows i that lie below each other are blocks of one sum; dilated ones are sums of their own.

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Module, Value, element_of, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, element_of, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, powers_of_two, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -71,14 +71,14 @@ def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
     return taps <= (target.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 
-def plane_tile(module: Module, tile: PlaneTile) -> str:
+def plane_tile(module: IRModule, tile: PlaneTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
     key = ("plane tile", tile)
     name = module.shared(key)
     if name is not None:
         return name
     stem = f"plane.{tile.kind}.{tile.dtype.name}.{tile.rows}x{tile.width}"
-    writer = _Forward if tile.kind == "forward" else _Weights
+    writer = _ForwardTile if tile.kind == "forward" else _WeightTile
     return module.share(key, writer(module, tile, module.unique(stem)).write())
 
 
@@ -103,10 +103,10 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
             done += size
 
 
-class _Tile:
+class _PlaneTileWriter:
     """What both kinds share: the function, and vectors or single pixels of a row."""
 
-    def __init__(self, module: Module, tile: PlaneTile, name: str) -> None:
+    def __init__(self, module: IRModule, tile: PlaneTile, name: str) -> None:
         self.tile = tile
         self.f: Function = module.function(name, ("ptr", "ptr", "ptr"))
         self.x, self.w, self.y = self.f.params
@@ -124,7 +124,7 @@ class _Tile:
         return self.tile.width // (self.lanes * self.spacing)
 
 
-class _Forward(_Tile):
+class _ForwardTile(_PlaneTileWriter):
     def write(self) -> str:
         f, tile = self.f, self.tile
         weights = self._weights()
@@ -191,7 +191,7 @@ def _dealt_back(f: Function, phases: list[Value], lanes: int) -> list[Value]:
     return [f.shuffle(first, second, line) for line in lines]
 
 
-class _Weights(_Tile):
+class _WeightTile(_PlaneTileWriter):
     def write(self) -> str:
         f, tile = self.f, self.tile
         (offsets,) = tile.phases
@@ -251,7 +251,7 @@ class _Weights(_Tile):
 # -- frames -----------------------------------------------------------------------------------------------------
 
 
-def frame_rows(module: Module, dtype: np.dtype, deals: int) -> str:
+def frame_rows(module: IRModule, dtype: np.dtype, deals: int) -> str:
     """``(to, other, to_row, source, source_row, rows, columns, ahead)``: rows of an image into a frame.
 
     The lines ``ahead`` elements behind those that are read, which the next frame needs, are asked for.

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 
-from staticgrad.compiler.emit.convolution.images import Writer
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.emit.target import LINE
@@ -131,7 +131,9 @@ class Planes:
             place = f.add(f.mul(class_value, kw * self.pitch), f.mul(later_value, self.jump * width))
         return f.add(place, f.mul(j, self.pitch))
 
-    def bring(self, writer: Writer, to: Value, rows: Range, first: Index, segment: Segment, fewest: int = 0) -> None:
+    def bring(
+        self, writer: ConvolutionWriter, to: Value, rows: Range, first: Index, segment: Segment, fewest: int = 0
+    ) -> None:
         """Copy the planes of some rows of tiles for a segment; ``first`` is the first channel of the group. The planes
         of row ``rows[0]`` go to ``to``. There are at least ``fewest`` rows."""
         f, kw = writer.f, self.kernel.kernel[1]
@@ -152,7 +154,7 @@ class Planes:
             self._fetch(writer, f.add(f.add(first, channel), 1), f.add(f.mul(of_class, kw), j), segment)
             self._bring(writer, start, f.add(first, channel), 1, of_class, j, segment)
 
-    def _fetch(self, writer: Writer, channel: Index, part: Index, segment: Segment) -> None:
+    def _fetch(self, writer: ConvolutionWriter, channel: Index, part: Index, segment: Segment) -> None:
         """Ask for a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
         f, kernel = writer.f, self.kernel
         s_n, s_c, s_h, _ = kernel.x_strides
@@ -171,7 +173,8 @@ class Planes:
         return _reach(f, left, self.kernel.stride[1], self.kernel.width, self.kernel.out_width)
 
     def _bring(
-        self, writer: Writer, to: Value, channel: Index, channels: Index, of_class: Index, j: Index, segment: Segment,
+        self, writer: ConvolutionWriter, to: Value, channel: Index, channels: Index, of_class: Index, j: Index,
+        segment: Segment,
         fewest: int = 0,
     ) -> None:  # fmt: skip
         """Copy the plane of one class and column of taps, of some channels: where there are several, through register
@@ -217,7 +220,14 @@ def _reach(f: Function, origin: Index, stride: int, size: int, count: Index) -> 
 
 
 def _copy(
-    writer: Writer, to: Value, source: Value, source_row: int, step: int, rows: Index, columns: Index, to_row: int
+    writer: ConvolutionWriter,
+    to: Value,
+    source: Value,
+    source_row: int,
+    step: int,
+    rows: Index,
+    columns: Index,
+    to_row: int,
 ) -> None:
     """``to[r·to_row + c] = source[r·source_row + c·step]``."""
     f = writer.f
@@ -228,7 +238,7 @@ def _copy(
         writer.copy(Matrix(to, to_row, 1), Matrix(source, source_row, step), rows, columns)
 
 
-def _copy_every_second(module: Module, writer: Writer) -> str:
+def _copy_every_second(module: IRModule, writer: ConvolutionWriter) -> str:
     """``(to, to_row, source, source_row, rows, columns)``: every second element of rows, two vectors at a time."""
     dtype = writer.dtype
     key = ("copy every second", dtype)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution.images import ByUnits, Units, Weights, Writer, seconds_of
+from staticgrad.compiler.emit.convolution.images import ByUnits, ConvolutionWriter, Units, WeightStrides, seconds_of
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
@@ -76,7 +76,7 @@ class Products(ByUnits):
     source: tuple[int, int, int]  # strides n, c of the image that is read, and from one row of the result to the next
     planes: Planes | None  # where the pixels of a block are gathered, if they do not lie side by side
     result: tuple[int, int]
-    weights: Weights
+    weights: WeightStrides
     packed: bool  # weights are copied, inputs beside each other
     layout: Layout
     tiling: Tiling  # outputs × pixels
@@ -136,7 +136,7 @@ class Products(ByUnits):
         """From channel to channel of the pixels that panels are made of."""
         return self.source[1] if self.planes is None else self.planes.pitch
 
-    def prepare(self, writer: Writer) -> None:
+    def prepare(self, writer: ConvolutionWriter) -> None:
         if not self.packed:
             return
         f, w = writer.f, self.weights
@@ -145,14 +145,16 @@ class Products(ByUnits):
             source = writer.at(f.offset(writer.second, w.offset, writer.element), (group, w.group))
             writer.copy(Matrix(to, self.packed_row, 1), Matrix(source, w.out, w.input), self.outputs, self.terms)
 
-    def work(self, writer: Writer, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
         f = writer.f
         with self.units.each(f, chunk) as (number, (unit, _)):
             rest, part = divide(f, unit, self.parts)
             group, block = divide(f, rest, self.blocks)
             self._unit(writer, own, number, group, block, part)
 
-    def _unit(self, writer: Writer, own: Index, image: Index, group: Index, block: Index, part: Index) -> None:
+    def _unit(
+        self, writer: ConvolutionWriter, own: Index, image: Index, group: Index, block: Index, part: Index
+    ) -> None:
         """A block of an image, for a part of the outputs of a group."""
         f, tiling = writer.f, self.tiling
         first = f.mul(block, self.pixels)
@@ -173,7 +175,9 @@ class Products(ByUnits):
         ranges = [(image, f.add(image, 1)), (f.add(o, low), f.add(o, high)), (rows, f.add(rows, self.rows))]
         writer.finish(raw, [*ranges, (0, self.columns)])
 
-    def _pixels(self, writer: Writer, to: Value, image: Index, group: Index, block: Index) -> tuple[Value, Value]:
+    def _pixels(
+        self, writer: ConvolutionWriter, to: Value, image: Index, group: Index, block: Index
+    ) -> tuple[Value, Value]:
         """Where the pixels of a block begin, which are gathered if need be, and where in the image the next block's do:
         the planes of the next group or image follow those of the last block."""
         f, (s_n, s_c, s_row) = writer.f, self.source
@@ -188,7 +192,7 @@ class Products(ByUnits):
             x = to
         return x, following
 
-    def operand(self, writer: Writer, group: Index) -> tuple[Value, int, int]:
+    def operand(self, writer: ConvolutionWriter, group: Index) -> tuple[Value, int, int]:
         """The weights of a group, and their strides."""
         if self.packed:
             return writer.at(writer.area(0), (group, self.outputs * self.packed_row)), self.packed_row, 1
@@ -202,7 +206,7 @@ class _Strips:
     is where the image has those of the next one."""
 
     plan: Products
-    writer: Writer
+    writer: ConvolutionWriter
     scratch: Value  # panels
     x: Value
     following: Value

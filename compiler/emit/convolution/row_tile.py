@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -76,20 +76,20 @@ def vectors_at_once(target: Target, kind: str, pixels: int, taps: int, whole: in
     return max(1, vectors)
 
 
-def row_tile(module: Module, tile: RowTile) -> str:
+def row_tile(module: IRModule, tile: RowTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
     key = ("row tile", tile)
     name = module.shared(key)
     if name is not None:
         return name
     stem = f"row.{tile.kind}.{tile.dtype.name}.{tile.pixels}x{tile.taps}"
-    return module.share(key, _Writer(module, tile, module.unique(stem)).write())
+    return module.share(key, _RowTileWriter(module, tile, module.unique(stem)).write())
 
 
-class _Writer:
+class _RowTileWriter:
     """Writes one function."""
 
-    def __init__(self, module: Module, tile: RowTile, name: str) -> None:
+    def __init__(self, module: IRModule, tile: RowTile, name: str) -> None:
         self.tile = tile
         self.f: Function = module.function(name, ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64"))
         self.x, self.x_row, self.x_pixel, self.w, self.w_tap = self.f.params[:5]

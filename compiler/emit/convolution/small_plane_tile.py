@@ -24,7 +24,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, below, meetings, store_first
 from staticgrad.compiler.emit.convolution.taps import Taps
-from staticgrad.compiler.emit.llvm import Function, Module, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -74,17 +74,17 @@ def is_small(tile: SmallPlaneTile, target: Target) -> bool:
     return sum(a * b for a, b in zip(vectors, taps, strict=True)) <= MOST_PRODUCTS
 
 
-def small_plane_tile(module: Module, tile: SmallPlaneTile) -> str:
+def small_plane_tile(module: IRModule, tile: SmallPlaneTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
     key = ("small plane tile", tile)
     name = module.shared(key)
     if name is not None:
         return name
     stem = f"small_plane.{tile.kind}.{tile.dtype.name}.{tile.size[0]}x{tile.size[1]}"
-    return module.share(key, _Writer(module, tile, module.unique(stem)).write())
+    return module.share(key, _SmallPlaneTileWriter(module, tile, module.unique(stem)).write())
 
 
-class _Rows:
+class _LoadedRows:
     """The rows of a plane, loaded when first asked for; those outside are zeros."""
 
     def __init__(self, f: Function, dtype: np.dtype, base: Value, row: int, size: tuple[int, int]) -> None:
@@ -126,10 +126,10 @@ def _joined(f: Function, low: Value, high: Value) -> Value:
     return f.shuffle(low, high, range(2 * lanes_of(low.type)))
 
 
-class _Writer:
+class _SmallPlaneTileWriter:
     """Writes one function."""
 
-    def __init__(self, module: Module, tile: SmallPlaneTile, name: str) -> None:
+    def __init__(self, module: IRModule, tile: SmallPlaneTile, name: str) -> None:
         self.tile = tile
         self.f: Function = module.function(name, ("ptr", "ptr", "ptr"))
         x, self.w, self.y = self.f.params
@@ -137,7 +137,7 @@ class _Writer:
         self.lanes = tile_lanes(module.target, tile.dtype)
         self.type = vector(self.element, self.lanes)
         self.pitch = tile.pitch
-        self.x = _Rows(self.f, tile.dtype, x, tile.x_row, tile.size)
+        self.x = _LoadedRows(self.f, tile.dtype, x, tile.x_row, tile.size)
 
     def write(self) -> str:
         if self.tile.kind == "weights":
@@ -208,7 +208,7 @@ class _Writer:
         kh, kw = vertical.number, horizontal.number
         at = {(i, j): f.offset(self.w, (i * kw + j) * self.lanes, self.element) for i in range(kh) for j in range(kw)}
         sums = {tap: f.load(self.type, pointer) for tap, pointer in at.items()}
-        y = _Rows(f, tile.dtype, self.y, tile.y_row, (vertical.count, tile.width))
+        y = _LoadedRows(f, tile.dtype, self.y, tile.y_row, (vertical.count, tile.width))
         for row, pairs in meetings(self._vectors(vertical), kh, vertical.step, vertical.dilation).items():
             for j in range(kw):
                 value = self._read((vertical, horizontal), row, j)

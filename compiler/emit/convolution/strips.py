@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution.images import Image, Writer
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
@@ -63,7 +63,7 @@ class Strip:
             f.add(f.mul(f.sub(end, 1), self.step), self.first + self.reach),
         )
 
-    def clear(self, writer: Writer, to: Value) -> None:
+    def clear(self, writer: ConvolutionWriter, to: Value) -> None:
         """Zero what lies left and right of the image: no block writes there."""
         f, image = writer.f, self.image
         w0, w1 = image.inside(1)
@@ -75,7 +75,7 @@ class Strip:
             fill_zero(f, writer.dtype, at, left * image.pixel)
             fill_zero(f, writer.dtype, writer.at(at, (right, image.pixel)), (image.width - right) * image.pixel)
 
-    def fill(self, writer: Writer, number: Index, block: tuple[Index, Index], to: Value) -> Value:
+    def fill(self, writer: ConvolutionWriter, number: Index, block: tuple[Index, Index], to: Value) -> Value:
         """Bring the rows that a block reads of image ``number`` into the strip; where row 0 of the frame would be."""
         f, image = writer.f, self.image
         base = writer.at(writer.first, (number, image.strides[0]))
@@ -98,7 +98,7 @@ class Strip:
                 writer.copy(Matrix(at, pixel, 1), Matrix(source, s_w, s_c), columns, image.channels)
         return origin
 
-    def ahead(self, writer: Writer, number: Index, block: tuple[Index, Index]) -> list[Lines]:
+    def ahead(self, writer: ConvolutionWriter, number: Index, block: tuple[Index, Index]) -> list[PrefetchLines]:
         """The memory that ``fill`` will read for a block, where it is one piece or one for each channel."""
         f, image = writer.f, self.image
         if image.in_place:
@@ -108,7 +108,9 @@ class Strip:
         row = f.max(f.add(low, f.min(block[0], shared)), 0)
         base = writer.at(writer.first, (number, image.strides[0]), (row, image.strides[2]))
         rows = min(self.rows - shared, image.size[0])
-        return Lines.of_rows(writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:])
+        return PrefetchLines.of_rows(
+            writer, base, image.groups * image.channels, rows, image.size[1], image.strides[1:]
+        )
 
 
 def all_inside(taps: Taps, image: Image) -> bool:
@@ -132,7 +134,7 @@ def reached(f: Function, taps: Taps, image: Image, t: Index) -> tuple[Index, Ind
 
 
 @frozen
-class Lines:
+class PrefetchLines:
     """Memory that will be used: ``count`` pieces, ``stride`` elements apart, of ``lines`` cache lines each."""
 
     base: Value
@@ -142,8 +144,8 @@ class Lines:
 
     @staticmethod
     def of_rows(
-        writer: Writer, base: Value, channels: int, rows: int, columns: int, strides: tuple[int, int, int]
-    ) -> list[Lines]:
+        writer: ConvolutionWriter, base: Value, channels: int, rows: int, columns: int, strides: tuple[int, int, int]
+    ) -> list[PrefetchLines]:
         """Whole rows of an image (strides c, h, w) that lie behind each other, in all channels."""
         s_c, s_h, s_w = strides
         if channels * rows == 0:
@@ -155,7 +157,7 @@ class Lines:
         else:
             return []
         count, stride, run = pieces
-        return [Lines(base, count, stride, -(-run * writer.dtype.itemsize // LINE))]
+        return [PrefetchLines(base, count, stride, -(-run * writer.dtype.itemsize // LINE))]
 
     def ask(self, f: Function, element: str, part: Index, parts: int) -> None:
         """Ask for one of ``parts`` parts of all lines."""
@@ -178,11 +180,11 @@ class Lines:
 class Ahead:
     """Lines that are asked for a part at a time: the parts from number ``first`` on, of ``parts``."""
 
-    lines: Sequence[Lines]
+    lines: Sequence[PrefetchLines]
     first: Index
     parts: int
 
-    def ask(self, writer: Writer, number: Index) -> None:
+    def ask(self, writer: ConvolutionWriter, number: Index) -> None:
         """Ask for part ``number`` of these."""
         for lines in self.lines:
             lines.ask(writer.f, writer.element, writer.f.add(self.first, number), self.parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.images import ALIAS, Image, Weights, is_depthwise, x_image
+from staticgrad.compiler.emit.convolution.images import ALIAS, Image, WeightStrides, is_depthwise, x_image
 from staticgrad.compiler.emit.llvm import Function, Index, integer
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -79,12 +79,14 @@ def forward_geometry(kernel: Convolution) -> tuple[Image, list[tuple[Taps, Taps]
     return image, [(v, h) for v in vertical for h in horizontal]
 
 
-def phase_weights(kernel: Convolution, taps: tuple[Taps, Taps]) -> Weights:
+def phase_weights(kernel: Convolution, taps: tuple[Taps, Taps]) -> WeightStrides:
     o, c, i, j = kernel.w_strides
     plain = kernel.direction != "input_grad" or is_depthwise(kernel)  # depthwise, o numbers both channels and filters
     out, channel = (o, c) if plain else (c, o)
     start = taps[0].start * i + taps[1].start * j
-    return Weights(start, kernel.filters // kernel.groups * o, out, channel, taps[0].stride * i, taps[1].stride * j)
+    return WeightStrides(
+        start, kernel.filters // kernel.groups * o, out, channel, taps[0].stride * i, taps[1].stride * j
+    )
 
 
 def phase_rows(f: Function, taps: Taps, block: tuple[Index, Index]) -> tuple[Index, Index]:

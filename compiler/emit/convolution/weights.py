@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.emit.convolution.images import (
     Chunks,
+    ConvolutionWriter,
     Image,
-    Writer,
     add_up,
     is_run,
     seconds_of,
@@ -124,7 +124,7 @@ class WeightGrad(ConvolutionPlan):
         if self.part:
             _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
         elif self.share is None:
-            _emit_weight_grad(Writer(f, kernel, epilogue, pointers), self)
+            _emit_weight_grad(ConvolutionWriter(f, kernel, epilogue, pointers), self)
         else:
             _share_weight_grad(Chunks(f, kernel, epilogue, pointers, pool, WEIGHT_WORDS), self, self.share)
 
@@ -217,7 +217,7 @@ WEIGHT_WORDS = 3  # the images that are worked on, from and to, and their first 
 WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
 
 
-def _weights_result(writer: Writer, plan: WeightGrad) -> tuple[Value, tuple[int, int, int, int]]:
+def _weights_result(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[Value, tuple[int, int, int, int]]:
     """Where the tiles add up, and its strides of o, c, i, j."""
     if plan.direct and writer.result is not None:
         return writer.result, writer.kernel.w_strides
@@ -244,7 +244,7 @@ def _sum_parts(chunks: Chunks, plan: WeightGrad) -> None:
     _finish_weights(chunks.own, plan)
 
 
-def _clear_copies(writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value) -> None:
+def _clear_copies(writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value) -> None:
     """Zero the frames, and what the copy of y has besides."""
     writer.clear_frame(plan.image, frame, plan.together)
     if not plan.y_in_place:
@@ -323,7 +323,7 @@ def _pack_part(chunks: Chunks, plan: WeightGrad) -> str:
     return f.finish()
 
 
-def _pack_rows(writer: Writer, plan: WeightGrad, to: Value, number: Index, row: Index, rows: Index) -> None:
+def _pack_rows(writer: ConvolutionWriter, plan: WeightGrad, to: Value, number: Index, row: Index, rows: Index) -> None:
     """Pack some rows of an image; ``to`` is where the first panel has them."""
     f, (vertical, horizontal), image = writer.f, writer.kernel.stride, plan.image
     source = writer.at(writer.first, (number, image.strides[0]), (row, vertical * image.row))
@@ -338,7 +338,8 @@ def _pack_rows(writer: Writer, plan: WeightGrad, to: Value, number: Index, row: 
 
 
 def _add_blocks(
-    writer: Writer, plan: WeightGrad, result: Value, frame: Value, y_copy: Value, images: tuple[Index, Index],
+    writer: ConvolutionWriter, plan: WeightGrad, result: Value, frame: Value, y_copy: Value, images: tuple[Index,
+    Index],
     first: Index,
 ) -> None:  # fmt: skip
     """Add what some images give to all tiles of the result, block of rows after block of rows."""
@@ -354,7 +355,7 @@ def _add_blocks(
 
 
 def _add_tiles(
-    writer: Writer, plan: WeightGrad, result: Value, frame: Value, pixels: Value, y: Value,
+    writer: ConvolutionWriter, plan: WeightGrad, result: Value, frame: Value, pixels: Value, y: Value,
     tiles: tuple[Index, Index], images: tuple[Index, Index], row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of some images gives to some tiles of the result. The sum begins with image
@@ -370,7 +371,9 @@ def _add_tiles(
         _weight_tile(writer, plan, result, source, y, unravel(f, number, grid), images, row, first)
 
 
-def _fetch_ahead(writer: Writer, plan: WeightGrad, place: Value, row: int, image: int, number: Index) -> None:
+def _fetch_ahead(
+    writer: ConvolutionWriter, plan: WeightGrad, place: Value, row: int, image: int, number: Index
+) -> None:
     """Ask for some of what follows the block that starts at ``place``: tiles read it column by column, in steps that
     no prefetcher of the machine foresees. All tiles together ask for as much as a block is."""
     f = writer.f
@@ -390,7 +393,7 @@ def _tile_grid(kernel: Convolution, plan: WeightGrad) -> tuple[int, ...]:
     return plan.image.groups, kh, 1 if plan.run else kw, plan.tiling.column_panels, plan.tiling.row_panels
 
 
-def _finish_filters(writer: Writer, plan: WeightGrad, first: Index, count: int) -> None:
+def _finish_filters(writer: ConvolutionWriter, plan: WeightGrad, first: Index, count: int) -> None:
     """Store some filters, and call the epilogue for them."""
     source, _ = _weights_result(writer, plan)
     if writer.result is not None and not plan.direct:
@@ -399,7 +402,7 @@ def _finish_filters(writer: Writer, plan: WeightGrad, first: Index, count: int) 
     writer.finish(source if writer.result is None else writer.result, ranges)
 
 
-def _finish_weights(writer: Writer, plan: WeightGrad) -> None:
+def _finish_weights(writer: ConvolutionWriter, plan: WeightGrad) -> None:
     """Store all filters, and call the epilogue once."""
     source, _ = _weights_result(writer, plan)
     if writer.result is not None and not plan.direct:
@@ -409,7 +412,7 @@ def _finish_weights(writer: Writer, plan: WeightGrad) -> None:
     writer.finish(source if writer.result is None else writer.result, ranges)
 
 
-def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
+def _emit_weight_grad(writer: ConvolutionWriter, plan: WeightGrad) -> None:
     f, kernel = writer.f, writer.kernel
     frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
     if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
@@ -425,7 +428,7 @@ def _emit_weight_grad(writer: Writer, plan: WeightGrad) -> None:
     _finish_weights(writer, plan)
 
 
-def _zero_weights(writer: Writer, plan: WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:
+def _zero_weights(writer: ConvolutionWriter, plan: WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:
     """The sum over nothing."""
     f, (kh, kw) = writer.f, writer.kernel.kernel
     c, i, j = strides
@@ -434,7 +437,9 @@ def _zero_weights(writer: Writer, plan: WeightGrad, result: Value, strides: tupl
         fill_zero(f, writer.dtype, row, writer.kernel.filters)
 
 
-def _image_places(writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value, start: Index) -> tuple[Value, Value]:
+def _image_places(
+    writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value, start: Index
+) -> tuple[Value, Value]:
     """Where image ``start`` of x and y is read, the first of those that are taken together."""
     image = plan.image
     pixels = writer.at(writer.first, (start, image.strides[0])) if image.in_place else frame
@@ -443,7 +448,7 @@ def _image_places(writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value,
 
 
 def _copy_image(
-    writer: Writer, plan: WeightGrad, frame: Value, y_copy: Value, start: Index, images: tuple[Index, Index]
+    writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value, start: Index, images: tuple[Index, Index]
 ) -> None:
     """Bring some images of x and y into the form that is read, ``start`` being the first of those taken together."""
     f, kernel, image = writer.f, writer.kernel, plan.image
@@ -461,7 +466,7 @@ def _copy_image(
 
 
 def _weight_tile(
-    writer: Writer, plan: WeightGrad, result: Value, pixels: Value, y: Value, tile: Sequence[Index],
+    writer: ConvolutionWriter, plan: WeightGrad, result: Value, pixels: Value, y: Value, tile: Sequence[Index],
     images: tuple[Index, Index], row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of images gives to one tile: of a group, for a tap (i, j), in a column panel, a row

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
@@ -133,7 +133,7 @@ class DotWeights(ConvolutionPlan):
             _add_units(writer, self, chunk_range(part.f, part.chunk, self.share, self.units), part.worker)
             chunks.run(part.f.finish(), -(-self.units // self.share))
         else:
-            _add_units(Writer(f, kernel, epilogue, pointers), self, (0, self.units), 0)
+            _add_units(ConvolutionWriter(f, kernel, epilogue, pointers), self, (0, self.units), 0)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -212,7 +212,7 @@ def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
     own.finish(first if own.result is None else own.result, ranges)
 
 
-def _add_units(writer: Writer, plan: DotWeights, units: Range, worker: Index) -> None:
+def _add_units(writer: ConvolutionWriter, plan: DotWeights, units: Range, worker: Index) -> None:
     """Some panels of channels, with all segments."""
     f, kernel = writer.f, writer.kernel
     raw = weights_of(writer)
@@ -224,7 +224,7 @@ def _add_units(writer: Writer, plan: DotWeights, units: Range, worker: Index) ->
         writer.finish(raw[0], [(first, f.add(first, plan.filters.count)), channels, *taps])
 
 
-def _own(writer: Writer, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
+def _own(writer: ConvolutionWriter, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
     """Where a worker has its planes and its vectors of sums."""
     f = writer.f
     shared = plan.shared_bytes
@@ -236,7 +236,7 @@ def _own(writer: Writer, plan: DotWeights, worker: Index) -> tuple[Value, Value]
 
 
 def _add_unit(
-    writer: Writer, plan: DotWeights, unit: Index, segments: Range, result: tuple[Value, Strides],
+    writer: ConvolutionWriter, plan: DotWeights, unit: Index, segments: Range, result: tuple[Value, Strides],
     own: tuple[Value, Value],
 ) -> None:  # fmt: skip
     """The sums over some segments of a panel of channels, stored to ``result``."""
@@ -268,7 +268,7 @@ def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segment
     return next_unit, next_number
 
 
-def _fetch(writer: Writer, plan: DotWeights, upcoming: tuple[Index, Index], rows: Index, tap: Index) -> None:
+def _fetch(writer: ConvolutionWriter, plan: DotWeights, upcoming: tuple[Index, Index], rows: Index, tap: Index) -> None:
     """Ask for some of the next segment, which lies in pieces of a few lines that no prefetcher of the machine foresees.
     All tiles of a segment together ask for all of it."""
     f, kernel, size = writer.f, writer.kernel, writer.dtype.itemsize
@@ -299,7 +299,8 @@ def _fetch(writer: Writer, plan: DotWeights, upcoming: tuple[Index, Index], rows
 
 
 def _add_tile(
-    writer: Writer, plan: DotWeights, x: Value, to: Value, tile: tuple[Index, Index, Index, Index], later: Index,
+    writer: ConvolutionWriter, plan: DotWeights, x: Value, to: Value, tile: tuple[Index, Index, Index, Index],
+    later: Index,
     segment: Segment,
 ) -> None:  # fmt: skip
     """Add what a segment gives to a tile: of a group, in a panel of filters and one of channels, for a tap."""
@@ -324,7 +325,7 @@ def _add_tile(
 
 
 def _store_tile(
-    writer: Writer, plan: DotWeights, source: Value, result: tuple[Value, Strides],
+    writer: ConvolutionWriter, plan: DotWeights, source: Value, result: tuple[Value, Strides],
     tile: tuple[Index, Index, Index, Index],
 ) -> None:  # fmt: skip
     """Add the lanes of a tile's sums and store them."""

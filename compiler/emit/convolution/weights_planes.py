@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
@@ -136,7 +136,7 @@ class PlaneWeights(ConvolutionPlan):
         elif self.share is not None:
             _share_panels(Chunks(f, kernel, epilogue, pointers, pool, SEGMENT_WORDS), self, self.share)
         else:
-            _one_chunk(Writer(f, kernel, epilogue, pointers), self)
+            _one_chunk(ConvolutionWriter(f, kernel, epilogue, pointers), self)
 
 
 def reads_planes(kernel: Convolution, target: Target) -> bool:
@@ -212,7 +212,7 @@ def tile_cycles(kernel: Convolution, target: Target) -> float:
 # -- the work in chunks -----------------------------------------------------------------------------------------
 
 
-def _one_chunk(writer: Writer, plan: PlaneWeights) -> None:
+def _one_chunk(writer: ConvolutionWriter, plan: PlaneWeights) -> None:
     f = writer.f
     x, y, sums = (writer.area(at) for at in _areas(f, plan, 0, 1))
     with span(f, 0, plan.segments.number) as number:
@@ -287,7 +287,7 @@ def _filter_panels(plan: PlaneWeights) -> int:
     return plan.planes.kernel.groups * plan.tiling.column_panels
 
 
-def _pack(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, panels: Range) -> None:
+def _pack(writer: ConvolutionWriter, plan: PlaneWeights, to: Value, segment: Segment, panels: Range) -> None:
     """Pack some panels of y."""
     if plan.y_in_place:
         return
@@ -299,7 +299,9 @@ def _pack(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, panel
         by_width(f, tiling, panel, plan.filters, functools.partial(_pack_panel, writer, plan, at, segment, first))
 
 
-def _pack_panel(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment, first: Index, count: int) -> None:
+def _pack_panel(
+    writer: ConvolutionWriter, plan: PlaneWeights, to: Value, segment: Segment, first: Index, count: int
+) -> None:
     """Pack ``count`` filters from number ``first`` on. What a panel lacks is zero: whole vectors of it are read."""
     f, width, columns = writer.f, plan.tiling.width, writer.kernel.out_width
     s_n, s_o, s_p, s_q = writer.kernel.y_strides
@@ -321,7 +323,14 @@ def _pack_panel(writer: Writer, plan: PlaneWeights, to: Value, segment: Segment,
 
 
 def _add_panels(
-    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value, number: Index, segment: Segment, units: Range
+    writer: ConvolutionWriter,
+    plan: PlaneWeights,
+    x: Value,
+    y: Value,
+    sums: Value,
+    number: Index,
+    segment: Segment,
+    units: Range,
 ) -> None:
     """Add what a segment gives to some panels of channels; the last segment completes them."""
     _add_tiles(writer, plan, x, y, sums, number, segment, units)
@@ -340,14 +349,23 @@ def _rows_of(f: Function, plan: PlaneWeights, row_panel: Index) -> Range:
     return plan.tiling.row_start(f, row_panel), plan.tiling.row_start(f, f.add(row_panel, 1))
 
 
-def _sums_at(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, panel: Index, row: Index) -> Value:
+def _sums_at(
+    writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, group: Index, panel: Index, row: Index
+) -> Value:
     """Where the sums of a row of a panel of filters lie, where those of all tiles are kept."""
     number = writer.f.add(writer.f.mul(group, plan.tiling.column_panels), panel)
     return writer.at(sums, (number, plan.sum_panel), (row, plan.taps * plan.tiling.width))
 
 
 def _add_tiles(
-    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value, later: Index, segment: Segment, units: Range
+    writer: ConvolutionWriter,
+    plan: PlaneWeights,
+    x: Value,
+    y: Value,
+    sums: Value,
+    later: Index,
+    segment: Segment,
+    units: Range,
 ) -> None:
     """Add what a segment gives to the tiles of some panels of channels. The sums begin where ``later`` is 0."""
     f, planes, tiling = writer.f, plan.planes, plan.tiling
@@ -368,7 +386,7 @@ def _add_tiles(
 
 
 def _add_tile(
-    writer: Writer, plan: PlaneWeights, x: Value, y: Value, sums: Value,
+    writer: ConvolutionWriter, plan: PlaneWeights, x: Value, y: Value, sums: Value,
     tile: tuple[Index, Index, Index, Index], later: Index, segment: Segment,
 ) -> None:  # fmt: skip
     """Add what a segment gives to one tile: of a group, in a panel of channels and one of filters, for a tap."""
@@ -394,7 +412,7 @@ def _add_tile(
 # -- the weights ------------------------------------------------------------------------------------------------
 
 
-def _finish(writer: Writer, plan: PlaneWeights, sums: Value) -> None:
+def _finish(writer: ConvolutionWriter, plan: PlaneWeights, sums: Value) -> None:
     """Store all weights and call the epilogue once."""
     f, kernel = writer.f, writer.kernel
     with span(f, 0, kernel.groups) as group, span(f, 0, plan.tiling.column_panels) as panel:
@@ -403,21 +421,21 @@ def _finish(writer: Writer, plan: PlaneWeights, sums: Value) -> None:
     writer.finish(weights_of(writer)[0], ranges)
 
 
-def _call_epilogue(writer: Writer, plan: PlaneWeights, group: Index, rows: Range) -> None:
+def _call_epilogue(writer: ConvolutionWriter, plan: PlaneWeights, group: Index, rows: Range) -> None:
     """Hand on some channels of all filters of a group."""
     f, first = writer.f, writer.f.mul(group, plan.filters)
     taps: list[Range] = [(0, size) for size in writer.kernel.kernel]
     writer.finish(weights_of(writer)[0], [(first, f.add(first, plan.filters)), rows, *taps])
 
 
-def _store(writer: Writer, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
+def _store(writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
     """Copy the sums of some rows of tiles, in one panel of filters, to the weights."""
     f = writer.f
     first = f.add(f.mul(group, plan.filters), f.mul(panel, plan.tiling.width))
     by_width(f, plan.tiling, panel, plan.filters, functools.partial(_store_panel, writer, plan, sums, first, rows))
 
 
-def _spacing(writer: Writer) -> int | None:
+def _spacing(writer: ConvolutionWriter) -> int | None:
     """The stride of a filter's weights (c, i, j), if they have one."""
     (kh, kw), (_, c, i, j) = writer.kernel.kernel, weights_of(writer)[1]
     spacing = j if kw > 1 else i
@@ -425,7 +443,9 @@ def _spacing(writer: Writer) -> int | None:
     return spacing if even and c == kh * kw * spacing else None
 
 
-def _fetch_weights(writer: Writer, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index) -> None:
+def _fetch_weights(
+    writer: ConvolutionWriter, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index
+) -> None:
     """Ask for some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
     f, size = writer.f, writer.dtype.itemsize
     result, (o, c, _, _) = weights_of(writer)
@@ -439,7 +459,9 @@ def _fetch_weights(writer: Writer, plan: PlaneWeights, group: Index, rows: Range
             prefetch(f, f.offset(at, line * LINE, "i8"))
 
 
-def _store_panel(writer: Writer, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int) -> None:
+def _store_panel(
+    writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int
+) -> None:
     """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
     f, (kh, kw), width = writer.f, writer.kernel.kernel, plan.tiling.width
     result, (o, c, i, j) = weights_of(writer)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution.images import Chunks, Writer, add_up, seconds_of
+from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -60,7 +60,7 @@ class Side:
     plane: int
     row: int  # from one row of the result's pixels to the next
 
-    def at(self, writer: Writer, segment: Segment, plane: Index) -> Value:
+    def at(self, writer: ConvolutionWriter, segment: Segment, plane: Index) -> Value:
         """The first pixel of a segment in a plane."""
         base = writer.second if self.number else writer.first
         return writer.at(base, (segment.images[0], self.image), (plane, self.plane), (segment.rows[0], self.row))
@@ -140,7 +140,7 @@ class WeightProducts(ConvolutionPlan):
         elif self.share is not None:
             _share_units(Chunks(f, kernel, epilogue, pointers, pool, SEGMENT_WORDS), self, self.share)
         else:
-            _one_chunk(Writer(f, kernel, epilogue, pointers), self)
+            _one_chunk(ConvolutionWriter(f, kernel, epilogue, pointers), self)
 
 
 def is_weight_product(kernel: Convolution) -> bool:
@@ -208,10 +208,10 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
 # -- the work in chunks -----------------------------------------------------------------------------------------
 
 
-def _one_chunk(writer: Writer, plan: WeightProducts) -> None:
+def _one_chunk(writer: ConvolutionWriter, plan: WeightProducts) -> None:
     sums = _sums(writer, plan)
     with span(writer.f, 0, plan.segments.number) as number:
-        _Segment(writer, plan, writer.area(plan.sum_bytes), sums, number, number).add((0, plan.units))
+        _SegmentSums(writer, plan, writer.area(plan.sum_bytes), sums, number, number).add((0, plan.units))
     _finish(writer, plan, sums[0], (0, writer.kernel.filters), (0, plan.channels))
 
 
@@ -223,7 +223,7 @@ def _sum_parts(chunks: Chunks, plan: WeightProducts) -> None:
     sums = writer.area(f.mul(part.chunk, plan.sum_bytes)), plan.sum_strides
     low, high = chunk_range(f, part.chunk, plan.part, plan.segments.number)
     with span(f, low, high) as number:
-        _Segment(writer, plan, own, sums, number, f.sub(number, low)).add((0, plan.units))
+        _SegmentSums(writer, plan, own, sums, number, f.sub(number, low)).add((0, plan.units))
     chunks.run(f.finish(), plan.parts)
     first = add_up(chunks.own, 0, plan.sum_bytes, plan.sum_bytes // writer.dtype.itemsize, plan.parts)
     _finish(chunks.own, plan, first, (0, chunks.kernel.filters), (0, plan.channels))
@@ -235,7 +235,7 @@ def _share_units(chunks: Chunks, plan: WeightProducts, share: int) -> None:
     f, number, sums = part.f, part.table.word(0), _sums(writer, plan)
     own = writer.area(f.add(plan.sum_bytes, f.mul(part.worker, plan.own_bytes)))
     units = chunk_range(f, part.chunk, share, plan.units)
-    _Segment(writer, plan, own, sums, number, number).add(units)
+    _SegmentSums(writer, plan, own, sums, number, number).add(units)
     with f.when(f.compare("icmp eq", number, integer(plan.segments.number - 1))), span(f, *units) as unit:
         _finish_unit(writer, plan, sums[0], unit)
     add = f.finish()
@@ -244,14 +244,14 @@ def _share_units(chunks: Chunks, plan: WeightProducts, share: int) -> None:
         chunks.run(add, -(-plan.units // share))
 
 
-def _sums(writer: Writer, plan: WeightProducts) -> tuple[Value, tuple[int, int]]:
+def _sums(writer: ConvolutionWriter, plan: WeightProducts) -> tuple[Value, tuple[int, int]]:
     """Where tiles add up, and its strides of filters and channels."""
     if writer.result is not None and plan.sum_bytes == 0:
         return writer.result, (writer.kernel.w_strides[0], writer.kernel.w_strides[1])
     return writer.area(0), plan.sum_strides
 
 
-def _finish_unit(writer: Writer, plan: WeightProducts, sums: Value, unit: Index) -> None:
+def _finish_unit(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, unit: Index) -> None:
     """Hand on the weights of a unit."""
     f, tiling = writer.f, plan.tiling
     group, column, part = unravel(f, unit, (0, tiling.column_panels, plan.row_parts))
@@ -264,7 +264,7 @@ def _finish_unit(writer: Writer, plan: WeightProducts, sums: Value, unit: Index)
     _finish(writer, plan, sums, (f.add(of_group, filters[0]), f.add(of_group, filters[1])), channels)
 
 
-def _finish(writer: Writer, plan: WeightProducts, sums: Value, filters: Range, channels: Range) -> None:
+def _finish(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, filters: Range, channels: Range) -> None:
     """Bring some weights into their place and hand them on."""
     f, result = writer.f, writer.result
     if result is not None and plan.sum_bytes:
@@ -280,10 +280,10 @@ def _finish(writer: Writer, plan: WeightProducts, sums: Value, filters: Range, c
 
 
 @frozen
-class _Segment:
+class _SegmentSums:
     """What a segment gives to the weights; sums begin where ``later`` is 0."""
 
-    writer: Writer
+    writer: ConvolutionWriter
     plan: WeightProducts
     own: Value  # scratch memory of a worker: planes, then a panel
     sums: tuple[Value, tuple[int, int]]

@@ -6,7 +6,7 @@ copies are transposes of a few filters at a time, whose lines stay in the cache 
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.convolution.images import Weights, Writer
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, span
 from staticgrad.compiler.emit.parallel import unravel
@@ -23,7 +23,7 @@ def row_major_weights(kernel: Convolution) -> Strides:
     return channels * kh * kw, kh * kw, kw, 1
 
 
-def weights_of(writer: Writer) -> tuple[Value, Strides]:
+def weights_of(writer: ConvolutionWriter) -> tuple[Value, Strides]:
     """Where the weights lie that the epilogue reads: in the result, or at the start of the scratch memory of a kernel
     that does not store it."""
     if writer.result is not None:
@@ -31,7 +31,7 @@ def weights_of(writer: Writer) -> tuple[Value, Strides]:
     return writer.area(0), row_major_weights(writer.kernel)
 
 
-def copy_weights(writer: Writer, to: tuple[Value, Strides], source: tuple[Value, Strides]) -> None:
+def copy_weights(writer: ConvolutionWriter, to: tuple[Value, Strides], source: tuple[Value, Strides]) -> None:
     """Copy few weights, a row of taps at a time."""
     f, kernel = writer.f, writer.kernel
     sizes = (0, kernel.channels // kernel.groups, kernel.kernel[0])
@@ -44,7 +44,7 @@ def copy_weights(writer: Writer, to: tuple[Value, Strides], source: tuple[Value,
         writer.copy(target, origin, 1, kernel.kernel[1])
 
 
-def store_weights(writer: Writer, source: Value, row: int) -> None:
+def store_weights(writer: ConvolutionWriter, source: Value, row: int) -> None:
     """Copy sums ``[i][j][c][filter]`` to the strides of w; from one (i, j, c) to the next are ``row`` elements."""
     f, filters = writer.f, writer.kernel.filters
     if _stored_taps(writer.kernel) is None:
@@ -62,11 +62,11 @@ def store_weights(writer: Writer, source: Value, row: int) -> None:
 def _stored_taps(kernel: Convolution) -> int | None:
     """The stride of the taps in w, where for each channel a matrix of taps × filters is transposed."""
     (kh, kw), (o, c, i, j) = kernel.kernel, kernel.w_strides
-    taps = Weights(0, 0, o, c, i, j).taps((kh, kw))
+    taps = WeightStrides(0, 0, o, c, i, j).taps((kh, kw))
     return taps if kh * kw > 1 and c != 1 and o != 1 else None
 
 
-def store_filters(writer: Writer, source: Value, row: int, first: Index, count: int) -> None:
+def store_filters(writer: ConvolutionWriter, source: Value, row: int, first: Index, count: int) -> None:
     """Copy the sums of some filters."""
     f, (kh, kw), channels = writer.f, writer.kernel.kernel, writer.kernel.channels // writer.kernel.groups
     o, c, i, j = writer.kernel.w_strides

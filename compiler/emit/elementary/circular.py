@@ -21,7 +21,7 @@ from staticgrad.compiler.emit.elementary.number import (
     two_sum,
 )
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
-from staticgrad.compiler.emit.llvm import Module, Value
+from staticgrad.compiler.emit.llvm import IRModule, Value
 
 # pi/2 in three parts of 33, 33 and 53 bits (as in FreeBSD's msun)
 HALF_PI_1 = 1.57079632673412561417e00
@@ -91,7 +91,7 @@ def _two_over_pi() -> int:
 QUADRANT, REDUCED, REDUCED_REST = 0, 1, 2
 
 
-def _reduction_function(module: Module) -> str:
+def _reduction_function(module: IRModule) -> str:
     """The module's scalar reduction of huge angles by multiples of pi/2 (Payne & Hanek, SIGNUM Newsletter 18, 1983).
 
     Called with a double and what is wanted of it: the quadrant (mod 4), the reduced angle, or the rest that the

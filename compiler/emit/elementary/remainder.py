@@ -7,10 +7,10 @@ import math
 from staticgrad.compiler.emit.elementary.number import Num, from_double, integer_parts, to_double, two_product
 from staticgrad.compiler.emit.elementary.rare import one_by_one, rarely
 from staticgrad.compiler.emit.elementary.rounding import floor, trunc
-from staticgrad.compiler.emit.llvm import Module
+from staticgrad.compiler.emit.llvm import IRModule
 
 
-def _remainder_function(module: Module) -> str:
+def _remainder_function(module: IRModule) -> str:
     """The module's scalar fmod: exact for all operands, by long division of the mantissas, 11 bits a turn."""
     key = ("elementary", "fmod")
     known = module.shared(key)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Module, value_type
+from staticgrad.compiler.emit.llvm import IRModule, value_type
 from staticgrad.compiler.emit.nest.reduction import identity
 from staticgrad.compiler.emit.scalars import Lane, Scalars
 from staticgrad.compiler.emit.target import AVX2
@@ -73,7 +73,7 @@ def operands(instr: Instr) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def _op_cost(op: str, key: str, attrs: object, dtypes: tuple[np.dtype, ...]) -> int:
-    module = Module(AVX2)
+    module = IRModule(AVX2)
     f = module.function("cost", [value_type(dtype) for dtype in dtypes])
     args = [Lane(f.splat(param, 8), dtype) for param, dtype in zip(f.params, dtypes, strict=True)]
     rule = OPS[op].scalar

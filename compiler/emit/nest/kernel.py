@@ -27,7 +27,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import (
     Function,
     Index,
-    Module,
+    IRModule,
     Value,
     integer,
     lanes_of,
@@ -43,13 +43,13 @@ from staticgrad.compiler.emit.nest.facts import (
     lane_operands,
     literals_of,
 )
-from staticgrad.compiler.emit.nest.memory import Block, Memory, Scope, from_memory, leading_lanes, to_memory
+from staticgrad.compiler.emit.nest.memory import LoopScope, Memory, VectorBlock, from_memory, leading_lanes, to_memory
 from staticgrad.compiler.emit.nest.plan import (
     AHEAD,
     LONGEST_CHAIN,
     NARROWEST_TILE,
+    NestChunks,
     NestPlan,
-    Share,
     Span,
     Sweep,
     plan_nest,
@@ -64,7 +64,7 @@ from staticgrad.compiler.emit.nest.reduction import (
     combine_pair,
     neutral,
 )
-from staticgrad.compiler.emit.parallel import Table, chunk_range, open_part, run_chunks
+from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, open_part, run_chunks
 from staticgrad.compiler.emit.scalars import Lane, Scalars, literal
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
@@ -76,7 +76,7 @@ SHORTEST_BLOCK = 128
 
 INT64 = np.dtype(np.int64)
 Accumulators = list[Value]
-Body = Callable[[Scope, Accumulators], Accumulators]
+Body = Callable[[LoopScope, Accumulators], Accumulators]
 
 
 Form = Literal["whole", "ranged", "shared"]
@@ -89,7 +89,7 @@ def planned(nest: Nest, target: Target) -> PlannedKernel:
     return PlannedKernel(nest, plan, is_shared=plan is not None and plan.share is not None, worker_bytes=nbytes)
 
 
-def nest_function(module: Module, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:
+def nest_function(module: IRModule, nest: Nest, ranged: bool = False, form: Form = "whole") -> str:
     """The name of the function that runs ``nest``; equal nests of one module share it."""
     form = "ranged" if ranged else form
     key = ("nest", nest, literals_of(nest), form)
@@ -109,7 +109,7 @@ def _note(plan: NestPlan, target: Target) -> None:
     took("nest: far rows asked for ahead", plan.reads_far_rows(target))
 
 
-def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) -> None:
+def emit_nest(module: IRModule, nest: Nest, name: str, *, ranged: bool = False) -> None:
     """Add the function ``name`` that runs ``nest``. ``ValueError`` for a ranged nest with inner dimensions."""
     tail = ["i64"] * (2 * len(nest.outer)) if ranged else ["ptr"]
     f = module.function(name, ["ptr"] * len(nest.args) + tail)
@@ -117,16 +117,16 @@ def emit_nest(module: Module, nest: Nest, name: str, *, ranged: bool = False) ->
     if ranged:
         bounds = {d: (rest[2 * d], rest[2 * d + 1]) for d in range(len(nest.outer))}
         took("nest: epilogue of a matrix kernel")
-        _Emitter(f, plan_ranged(nest, module.target), f.params, None, bounds).run()
+        _NestEmitter(f, plan_ranged(nest, module.target), f.params, None, bounds).run()
     else:
         plan = plan_nest(nest, module.target)
         if plan is not None:
             _note(plan, module.target)
-            _Emitter(f, plan, f.params, rest[0], {}).run()
+            _NestEmitter(f, plan, f.params, rest[0], {}).run()
     f.finish()
 
 
-def _emit_shared(module: Module, nest: Nest, name: str) -> None:
+def _emit_shared(module: IRModule, nest: Nest, name: str) -> None:
     """Add the function ``name`` that has ``nest`` run in chunks, and the function of a chunk."""
     plan = plan_nest(nest, module.target)
     if plan is None or plan.share is None:
@@ -135,12 +135,12 @@ def _emit_shared(module: Module, nest: Nest, name: str) -> None:
     share = plan.share
     f = module.function(name, ["ptr"] * (len(nest.args) + 2))
     *pointers, pool = f.params
-    table = Table.fill(f, pointers)
+    table = ChunkTable.fill(f, pointers)
     part = open_part(module, f"{name}.part", len(pointers))
     low, high = chunk_range(part.f, part.chunk, share.size, plan.nest.dims[share.dim])
     *arguments, scratch = part.table.pointers
     own = part.f.offset(scratch, part.f.mul(part.worker, plan.scratch_bytes), "i8")
-    _Emitter(part.f, plan, arguments, own, {}, Window(share, low, high)).run()
+    _NestEmitter(part.f, plan, arguments, own, {}, Window(share, low, high)).run()
     run_chunks(f, pool, part.f.finish(), table, share.chunks)
     f.finish()
 
@@ -149,12 +149,12 @@ def _emit_shared(module: Module, nest: Nest, name: str) -> None:
 class Window:
     """The indices ``[low, high)`` of a chunk."""
 
-    share: Share
+    share: NestChunks
     low: Index
     high: Index
 
 
-class _Emitter:
+class _NestEmitter:
     """Writes one planned nest into one function."""
 
     def __init__(
@@ -181,7 +181,7 @@ class _Emitter:
         self._slots: list[tuple[int, str]] = []  # of the sweep: the reduction and the type of each accumulator
 
     def run(self) -> None:
-        scope = Scope()
+        scope = LoopScope()
         for number, instr in enumerate(self.body):
             if isinstance(instr, Constant):
                 scope.values[number] = [self._constant(instr, 1)]
@@ -189,7 +189,7 @@ class _Emitter:
 
     # -- loops --------------------------------------------------------------------------------------------------
 
-    def _outer(self, scope: Scope, level: int) -> None:
+    def _outer(self, scope: LoopScope, level: int) -> None:
         """The row values of ``level``, then the loops inside it."""
         numbers = [n for n in self._active() if self.plan.levels[n] == level and self._is_row(n, 0)]
         if level == self.rows and self.nest.inner:
@@ -200,7 +200,7 @@ class _Emitter:
         if level < self.rows:
             self._prepare(scope, self._active(), level)
 
-            def inside(inner: Scope, _: Accumulators) -> Accumulators:
+            def inside(inner: LoopScope, _: Accumulators) -> Accumulators:
                 self._outer(inner, level + 1)
                 return []
 
@@ -211,7 +211,7 @@ class _Emitter:
             else:
                 self._loop(scope, level, [], inside)
 
-    def _row(self, scope: Scope) -> None:
+    def _row(self, scope: LoopScope) -> None:
         """All sweeps over the inner dimensions; row values follow the reductions they need; row stores come last,
         when everything is loaded."""
         if self._panel is not None:
@@ -226,7 +226,7 @@ class _Emitter:
         self._instructions(scope, stores)
         self.memory.give_rows(scope)
 
-    def _panels(self, scope: Scope, level: int, columns: Body) -> None:
+    def _panels(self, scope: LoopScope, level: int, columns: Body) -> None:
         """The loop over the columns once for each panel of rows, and at last for what follows the reductions."""
         size = self.nest.dims[self.plan.order[-1]]
         self._panel = (0, AHEAD)
@@ -237,12 +237,12 @@ class _Emitter:
         self._panel = None
         self._loop(scope, level, [], columns)
 
-    def _grouped(self, scope: Scope, level: int, one: Body) -> None:
+    def _grouped(self, scope: LoopScope, level: int, one: Body) -> None:
         """The loop over rows: by groups, and ``one`` by one where less than a group is left."""
         dim, group = self.plan.order[level], self.plan.group
         whole = self.nest.dims[dim] - self.nest.dims[dim] % group
 
-        def inside(inner: Scope, _: Accumulators) -> Accumulators:
+        def inside(inner: LoopScope, _: Accumulators) -> Accumulators:
             self._group(inner, dim)
             return []
 
@@ -250,10 +250,10 @@ class _Emitter:
         if whole < self.nest.dims[dim]:
             self._turns(scope, level, Span(whole, self.nest.dims[dim], 1, 1), [], one)
 
-    def _group(self, scope: Scope, dim: int) -> None:
+    def _group(self, scope: LoopScope, dim: int) -> None:
         """As ``_row`` for neighbouring rows at once: the sweeps of each, then what follows in a lane for each."""
         rows = [scope.nested() for _ in range(self.plan.group)]
-        joint = scope.nested(Block(len(rows), rows=True))
+        joint = scope.nested(VectorBlock(len(rows), rows=True))
         first = [n for n in self._active() if self.plan.levels[n] == self.rows and self._is_row(n, 0)]
         for number, row in enumerate(rows):
             row.index[dim] = self.f.add(scope.index[dim], number)
@@ -272,7 +272,7 @@ class _Emitter:
         for row in rows:
             self._instructions(row, stores)
 
-    def _joint_value(self, rows: Sequence[Scope], joint: Scope, number: int) -> None:
+    def _joint_value(self, rows: Sequence[LoopScope], joint: LoopScope, number: int) -> None:
         """A row value of all rows of a group at once, where it is computed from others."""
         instr = self.body[number]
         if isinstance(instr, Store):
@@ -289,7 +289,7 @@ class _Emitter:
         (value,) = self._compute(joint, number)
         self._divide(rows, joint, number, value)
 
-    def _divide(self, rows: Sequence[Scope], joint: Scope, number: int, value: Lane) -> None:
+    def _divide(self, rows: Sequence[LoopScope], joint: LoopScope, number: int, value: Lane) -> None:
         joint.values[number] = [value]
         for lane, row in enumerate(rows):
             row.values[number] = [Lane(self.f.extract(value.value, lane), value.dtype)]
@@ -311,7 +311,7 @@ class _Emitter:
             return False
         return self.plan.facts.stage[number] == stage
 
-    def _inner(self, scope: Scope, sweep: Sweep, level: int, accumulators: Accumulators) -> Accumulators:
+    def _inner(self, scope: LoopScope, sweep: Sweep, level: int, accumulators: Accumulators) -> Accumulators:
         """The element values of ``level`` in one sweep, then the loops inside it."""
         numbers = sorted(n for n in (*sweep.members, *sweep.reloads) if self.plan.levels[n] == level)
         self._instructions(scope, [n for n in numbers if not isinstance(self.body[n], Reduce)])
@@ -320,7 +320,7 @@ class _Emitter:
         self._prepare(scope, (*sweep.members, *sweep.reloads), level)
         return self._loop(scope, level, accumulators, lambda inner, acc: self._inner(inner, sweep, level + 1, acc))
 
-    def _prepare(self, scope: Scope, numbers: Sequence[int] | list[int], level: int) -> None:
+    def _prepare(self, scope: LoopScope, numbers: Sequence[int] | list[int], level: int) -> None:
         """Addresses of deeper loops, as far as they are known here."""
         for number in sorted(numbers):
             if self.plan.levels[number] > level:
@@ -330,7 +330,7 @@ class _Emitter:
                 if self._sweep and number in self._sweep.reloads | self._sweep.saves:
                     self.memory.prepare(scope, self.plan.kept[number], self._memory_dtype(number))
 
-    def _loop(self, scope: Scope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
+    def _loop(self, scope: LoopScope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
         dim = self.plan.order[level]
         if self.bounds:
             self._ranged(scope, dim, body)
@@ -341,12 +341,12 @@ class _Emitter:
             return self._turns(scope, level, Span(0, self.nest.dims[dim], 1, 1), accumulators, body)
         spans = self._sweep.spans if self._sweep and self.plan.vector_is_inner else self.plan.spans
         for span in spans:
-            inner = scope.nested(Block(span.lanes, span.copies))
+            inner = scope.nested(VectorBlock(span.lanes, span.copies))
             self._splat(inner)
             accumulators = self._turns(inner, level, span, accumulators, self._masked(span, dim, body))
         return accumulators
 
-    def _tiles(self, scope: Scope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
+    def _tiles(self, scope: LoopScope, level: int, accumulators: Accumulators, body: Body) -> Accumulators:
         """The axis across the vectors, a tile of them at a time where a whole vector is open: square tiles, narrower
         ones where less is left, single vectors at last."""
         dim, lanes = self.plan.order[level], scope.block.lanes
@@ -354,7 +354,7 @@ class _Emitter:
         while width >= min(lanes, NARROWEST_TILE):
             end = size - (size - at) % width
             if end > at:
-                tile = scope.nested(Block(lanes, width, across=dim))
+                tile = scope.nested(VectorBlock(lanes, width, across=dim))
                 accumulators = self._turns(tile, level, Span(at, end, 1, width), accumulators, body)
             at, width = end, width // 2
         if at < size:
@@ -365,15 +365,15 @@ class _Emitter:
         if not span.masked:
             return body
 
-        def inside(scope: Scope, accumulators: Accumulators) -> Accumulators:
+        def inside(scope: LoopScope, accumulators: Accumulators) -> Accumulators:
             left = self.f.sub(span.stop, scope.index[dim])
             mask = leading_lanes(self.f, span.lanes, left)
-            scope.block = Block(span.lanes, 1, mask, count=left)
+            scope.block = VectorBlock(span.lanes, 1, mask, count=left)
             return body(scope, accumulators)
 
         return inside
 
-    def _turns(self, scope: Scope, level: int, span: Span, accumulators: Accumulators, body: Body) -> Accumulators:
+    def _turns(self, scope: LoopScope, level: int, span: Span, accumulators: Accumulators, body: Body) -> Accumulators:
         """The turns of one loop; those of long sums in blocks."""
         dim = self.plan.order[level]
         if self.window is not None and dim == self.window.share.dim:
@@ -393,7 +393,7 @@ class _Emitter:
             return self._counted(scope, dim, span.start, span.stop, span.step, accumulators, body)
         if block == 1:
 
-            def fresh(inner: Scope, total: Accumulators) -> Accumulators:
+            def fresh(inner: LoopScope, total: Accumulators) -> Accumulators:
                 return self._added(total, body(inner, self._neutral()))
 
             return self._counted(scope, dim, span.start, span.stop, span.step, accumulators, fresh)
@@ -412,7 +412,7 @@ class _Emitter:
             return None
         return first_index(self.nest, sweep.reductions[0])
 
-    def _first_turn(self, scope: Scope, dim: int, span: Span, condition: int, counts: bool) -> Value:
+    def _first_turn(self, scope: LoopScope, dim: int, span: Span, condition: int, counts: bool) -> Value:
         """The index of the first turn in which the condition is what ``counts``, or of the last one."""
         sweep = self._sweep
         assert sweep is not None
@@ -437,7 +437,7 @@ class _Emitter:
             loop.next(following)
         return loop.results[0]
 
-    def _in_window(self, scope: Scope, window: Window, span: Span, body: Body) -> Accumulators:
+    def _in_window(self, scope: LoopScope, window: Window, span: Span, body: Body) -> Accumulators:
         """The turns of an outer loop that belong to the chunk."""
         low: Index = window.low
         if span.start and isinstance(low, Value):
@@ -449,7 +449,7 @@ class _Emitter:
         return []
 
     def _counted(
-        self, scope: Scope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body
+        self, scope: LoopScope, dim: int, start: Index, stop: Index, step: int, accumulators: Accumulators, body: Body
     ) -> Accumulators:
         with self.f.loop(start, stop, step, carry=accumulators, nonempty=True) as loop:
             inner = scope.nested()
@@ -481,13 +481,13 @@ class _Emitter:
             return size
         return max((span.turns for span in self._sweep.spans), default=size)
 
-    def _ranged(self, scope: Scope, dim: int, body: Body) -> None:
+    def _ranged(self, scope: LoopScope, dim: int, body: Body) -> None:
         """A loop with bounds that are known at run time."""
         low, high = self.bounds[dim]
         start: Index = low
         if dim == self.plan.vector:
             lanes = self.plan.lanes
-            inner = scope.nested(Block(lanes))
+            inner = scope.nested(VectorBlock(lanes))
             self._splat(inner)
             count = self.f.sub(high, low)
             assert isinstance(count, Value)
@@ -500,12 +500,12 @@ class _Emitter:
                     tail = inner.nested()
                     tail.index[dim] = start
                     left = self.f.sub(high, start)
-                    tail.block = Block(lanes, 1, leading_lanes(self.f, lanes, left), count=left)
+                    tail.block = VectorBlock(lanes, 1, leading_lanes(self.f, lanes, left), count=left)
                     body(tail, [])
                 return
         self._ranged_turns(scope, dim, start, high, 1, body)
 
-    def _ranged_turns(self, scope: Scope, dim: int, start: Index, stop: Index, step: int, body: Body) -> None:
+    def _ranged_turns(self, scope: LoopScope, dim: int, start: Index, stop: Index, step: int, body: Body) -> None:
         with self.f.loop(start, stop, step) as loop:
             inner = scope.nested()
             inner.index[dim] = loop.index
@@ -513,7 +513,7 @@ class _Emitter:
 
     # -- values -------------------------------------------------------------------------------------------------
 
-    def _instructions(self, scope: Scope, numbers: Sequence[int]) -> None:
+    def _instructions(self, scope: LoopScope, numbers: Sequence[int]) -> None:
         for number in numbers:
             if number in self._absorbed:
                 continue  # its only user computes it
@@ -530,7 +530,7 @@ class _Emitter:
             if self._sweep and number in self._sweep.saves:
                 self._save(scope, number)
 
-    def _lanes_and_copies(self, scope: Scope, number: int) -> tuple[int, range]:
+    def _lanes_and_copies(self, scope: LoopScope, number: int) -> tuple[int, range]:
         block = scope.block
         if block.rows:
             return block.lanes, range(1)
@@ -538,7 +538,7 @@ class _Emitter:
         copies = block.copies if axis in self.plan.facts.depends[number] else 1
         return block.lanes if self.plan.varies(number) else 1, range(copies)
 
-    def _compute(self, scope: Scope, number: int) -> list[Lane]:
+    def _compute(self, scope: LoopScope, number: int) -> list[Lane]:
         """The value of an instruction: one lane where all lanes are the same, else each copy's vector."""
         lanes, copies = self._lanes_and_copies(scope, number)
         match self.body[number]:
@@ -567,7 +567,7 @@ class _Emitter:
             case other:
                 raise TypeError(f"{other} has no value")
 
-    def _contracted(self, scope: Scope, number: int, op: str, args: tuple[int, ...], lanes: int, copy: int) -> Lane:
+    def _contracted(self, scope: LoopScope, number: int, op: str, args: tuple[int, ...], lanes: int, copy: int) -> Lane:
         """A sum or difference with the product that it takes in."""
         product = self.plan.contracted[number]
         a, b = self._factors(scope, product, lanes, copy)
@@ -580,7 +580,7 @@ class _Emitter:
                 other = builder.neg(other)
         return builder.fma(a, b, other)
 
-    def _factors(self, scope: Scope, product: int, lanes: int, copy: int) -> tuple[Lane, Lane]:
+    def _factors(self, scope: LoopScope, product: int, lanes: int, copy: int) -> tuple[Lane, Lane]:
         multiply = self.body[product]
         assert isinstance(multiply, Compute)
         a, b = (self._operand(scope, factor, lanes, copy) for factor in multiply.args)
@@ -595,7 +595,7 @@ class _Emitter:
         type_ = vector(value_type(constant.dtype), lanes)
         return Lane(self.f.const(literal(constant.value, constant.dtype), type_), constant.dtype)
 
-    def _iota(self, scope: Scope, dim: int, lanes: int, copy: int, dtype: np.dtype) -> Lane:
+    def _iota(self, scope: LoopScope, dim: int, lanes: int, copy: int, dtype: np.dtype) -> Lane:
         block = scope.block
         apart = {self.plan.vector: block.lanes, None: 0} if block.across is None else {block.across: 1}
         ahead = copy * apart.get(dim, 0)
@@ -607,7 +607,7 @@ class _Emitter:
             value = self.f.binary("add nsw" if dtype == INT64 else "add", self.f.splat(value, lanes), numbers)
         return Lane(value, dtype)
 
-    def _operand(self, scope: Scope, number: int, lanes: int, copy: int) -> Lane:
+    def _operand(self, scope: LoopScope, number: int, lanes: int, copy: int) -> Lane:
         """A value as ``lanes`` lanes of the vector ``copy``."""
         instr = self.body[number]
         if isinstance(instr, Constant):
@@ -621,7 +621,7 @@ class _Emitter:
             scope.splats[number, copy] = Lane(self.f.splat(value.value, lanes), value.dtype)
         return scope.splats[number, copy]
 
-    def _splat(self, scope: Scope) -> None:
+    def _splat(self, scope: LoopScope) -> None:
         """Make vectors of the values that a vector loop uses and that are the same in all lanes, before the loop."""
         if scope.block.lanes == 1:
             return
@@ -639,19 +639,19 @@ class _Emitter:
         instr = self.body[number]
         return dtype_of(self.nest, instr.value if isinstance(instr, Store) else number)
 
-    def _store(self, scope: Scope, store: Store) -> None:
+    def _store(self, scope: LoopScope, store: Store) -> None:
         lanes = scope.block.lanes
         for copy in range(scope.block.copies):
             value = self._operand(scope, store.value, lanes, copy)
             guard = None if store.guard is None else self._operand(scope, store.guard, lanes, copy).value
             self.memory.store(scope, store.access, value, copy, guard, add=store.mode == "add")
 
-    def _reload(self, scope: Scope, number: int) -> list[Lane]:
+    def _reload(self, scope: LoopScope, number: int) -> list[Lane]:
         lanes, copies = self._lanes_and_copies(scope, number)
         access, dtype = self.plan.kept[number], self._memory_dtype(number)
         return [self.memory.load(scope, access, dtype, lanes, copy) for copy in copies]
 
-    def _save(self, scope: Scope, number: int) -> None:
+    def _save(self, scope: LoopScope, number: int) -> None:
         for copy, value in enumerate(scope.values[number]):
             self.memory.store(scope, self.plan.kept[number], value, copy)
 
@@ -663,7 +663,7 @@ class _Emitter:
         assert isinstance(reduce, Reduce)
         return reduce.kind, reduce.arg, accumulator_dtype(reduce.kind, reduce.dtype)
 
-    def _gather(self, scope: Scope, sweep: Sweep) -> dict[int, list[Value]]:
+    def _gather(self, scope: LoopScope, sweep: Sweep) -> dict[int, list[Value]]:
         """Run one sweep: the accumulators of each of its reductions."""
         self._sweep = sweep
         self._slots = [(n, type_) for n in sweep.reductions for type_ in self._slot_types(scope, sweep, n)]
@@ -674,7 +674,7 @@ class _Emitter:
         self._sweep, self._slots = None, []
         return found
 
-    def _reductions(self, scope: Scope, sweep: Sweep) -> None:
+    def _reductions(self, scope: LoopScope, sweep: Sweep) -> None:
         """Run one sweep; its reductions become row values."""
         gathered = self._gather(scope, sweep) if self.plan.panel is None else self._load_panels(scope, sweep)
         for number, found in gathered.items():
@@ -686,7 +686,7 @@ class _Emitter:
             wanted = dtype_of(self.nest, number)
             scope.values[number] = [self._as(Lane(value, dtype), wanted) for value in found]
 
-    def _save_panel(self, scope: Scope, gathered: dict[int, list[Value]]) -> None:
+    def _save_panel(self, scope: LoopScope, gathered: dict[int, list[Value]]) -> None:
         """Combine what a panel gave with what the panels before have left in scratch memory."""
         assert self._panel is not None
         for number, values in gathered.items():
@@ -696,17 +696,17 @@ class _Emitter:
                     value = combine(self.f, kind, dtype, self._saved(scope, number, copy, value.type), value)
                 self.f.store(to_memory(self.f, value), self._saved_at(scope, number, copy))
 
-    def _load_panels(self, scope: Scope, sweep: Sweep) -> dict[int, list[Value]]:
+    def _load_panels(self, scope: LoopScope, sweep: Sweep) -> dict[int, list[Value]]:
         """As ``_gather``: what all panels have left in scratch memory."""
         types = {number: self._slot_types(scope, sweep, number) for number in sweep.reductions}
         return {n: [self._saved(scope, n, copy, type_) for copy, type_ in enumerate(types[n])] for n in types}
 
-    def _saved(self, scope: Scope, number: int, copy: int, type_: str) -> Value:
+    def _saved(self, scope: LoopScope, number: int, copy: int, type_: str) -> Value:
         dtype = self._reduce(number)[2]
         found = self.f.load(vector(memory_type(dtype), lanes_of(type_)), self._saved_at(scope, number, copy))
         return from_memory(self.f, found, dtype).value
 
-    def _saved_at(self, scope: Scope, number: int, copy: int) -> Value:
+    def _saved_at(self, scope: LoopScope, number: int, copy: int) -> Value:
         """Where in scratch memory an accumulator is between two panels."""
         assert self.plan.panel is not None
         assert self.plan.vector is not None
@@ -715,7 +715,7 @@ class _Emitter:
             self.memory.roots[self.plan.panel[number].arg], column, memory_type(self._reduce(number)[2])
         )
 
-    def _slot_types(self, scope: Scope, sweep: Sweep, number: int) -> list[str]:
+    def _slot_types(self, scope: LoopScope, sweep: Sweep, number: int) -> list[str]:
         """The accumulators of one reduction: a vector for each copy, and one for each shorter vector of a tail."""
         _, arg, dtype = self._reduce(number)
         element = value_type(dtype)
@@ -735,7 +735,7 @@ class _Emitter:
         each = zip(reduces, total, part, strict=True)
         return [combine(self.f, kind, dtype, a, b) for (kind, _, dtype), a, b in each]
 
-    def _accumulate(self, scope: Scope, sweep: Sweep, accumulators: Accumulators) -> Accumulators:
+    def _accumulate(self, scope: LoopScope, sweep: Sweep, accumulators: Accumulators) -> Accumulators:
         """Take this turn's elements into the accumulators."""
         new = list(accumulators)
         for number in sweep.reductions:

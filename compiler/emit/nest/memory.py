@@ -1,6 +1,6 @@
 """Memory of a nest: how its accesses become addresses, vector loads and stores, gathers and scatters.
 
-Comes in: a ``NestPlan``, and a ``Scope`` that says which loops are open around the place where code is written; goes
+Comes in: a ``NestPlan`` and a ``LoopScope`` that says which loops are open around the place where code is written; goes
 out: LLVM values. What an address has in common with others, or from turn to turn, is computed once, in the outermost
 loop where it is known.
 """
@@ -22,7 +22,7 @@ from staticgrad.compiler.kernels.nest import Access
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class VectorBlock:
     """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside (the
     first ``count``, or all of them if it is larger). The
     vectors follow each other along the vector axis, or stand side by side along the axis ``across``. With ``rows`` the
@@ -49,7 +49,7 @@ class _Pointer:
 
 
 @dataclass(slots=True)
-class Scope:
+class LoopScope:
     """What is known at one place of the code. ``values[n]`` holds the copies of instruction n, one where all are the
     same; scalars where the lanes are the same."""
 
@@ -58,9 +58,9 @@ class Scope:
     splats: dict[tuple[int, int], Lane] = field(default_factory=dict)  # by instruction and copy
     pointers: dict[PointerKey, _Pointer] = field(default_factory=dict)
     products: dict[tuple[int, int], Index] = field(default_factory=dict)
-    block: Block = Block()
+    block: VectorBlock = VectorBlock()
 
-    def nested(self, block: Block | None = None) -> Scope:
+    def nested(self, block: VectorBlock | None = None) -> LoopScope:
         """The scope inside a loop: all that is known here, and what is found there does not come out."""
         inner = replace(
             self,
@@ -99,7 +99,7 @@ class Memory:
         if scratch is not None:
             self.roots |= {-1 - i: f.offset(scratch, at, "i8") for i, at in enumerate(plan.scratch)}
 
-    def own_scratch(self, scope: Scope, row: int) -> None:
+    def own_scratch(self, scope: LoopScope, row: int) -> None:
         """Have row ``row`` of a group keep its values in scratch memory of its own."""
         for access in self.plan.kept.values():
             if access.arg < 0:
@@ -108,11 +108,11 @@ class Memory:
 
     # -- addresses ----------------------------------------------------------------------------------------------
 
-    def prepare(self, scope: Scope, access: Access, dtype: np.dtype) -> None:
+    def prepare(self, scope: LoopScope, access: Access, dtype: np.dtype) -> None:
         """Compute now what is known of an address that is used in a deeper loop."""
         self._pointer(scope, access, dtype)
 
-    def _pointer(self, scope: Scope, access: Access, dtype: np.dtype) -> Value:
+    def _pointer(self, scope: LoopScope, access: Access, dtype: np.dtype) -> Value:
         """The address of ``access`` for lane 0 of copy 0, without its constant offset, with all that is known."""
         key = (access.arg, access.strides, access.terms)
         known = scope.pointers.get(key) or _Pointer(self.roots[access.arg])
@@ -133,16 +133,16 @@ class Memory:
         scope.pointers[key] = _Pointer(found, known.dims | dims, known.terms | terms)
         return found
 
-    def _product(self, scope: Scope, dim: int, stride: int) -> Index:
+    def _product(self, scope: LoopScope, dim: int, stride: int) -> Index:
         key = (dim, stride)
         if key not in scope.products:
             scope.products[key] = self.f.mul(scope.index[dim], stride)
         return scope.products[key]
 
-    def _is_scalar(self, scope: Scope, value: int) -> bool:
+    def _is_scalar(self, scope: LoopScope, value: int) -> bool:
         return value in scope.values and not scope.values[value][0].value.type.startswith("<")
 
-    def _address(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+    def _address(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int) -> Value:
         base = self._pointer(scope, access, dtype)
         block = scope.block
         shift = block.lanes * self._step(access) if block.across is None else access.strides[block.across]
@@ -151,7 +151,7 @@ class Memory:
     def _step(self, access: Access) -> int:
         return 0 if self.plan.vector is None else access.strides[self.plan.vector]
 
-    def _lane_addresses(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+    def _lane_addresses(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int) -> Value:
         """A vector of addresses."""
         f, lanes = self.f, scope.block.lanes
         base = self._address(scope, access, dtype, copy)
@@ -166,30 +166,30 @@ class Memory:
                 index = f.binary("add nsw", index, term)
         return f.emit(f"<{lanes} x ptr>", f"getelementptr {memory_type(dtype)}, {base}, {index}")
 
-    def _is_contiguous(self, scope: Scope, access: Access) -> bool:
+    def _is_contiguous(self, scope: LoopScope, access: Access) -> bool:
         """Whether the lanes lie side by side, forwards or backwards."""
         return abs(self._step(access)) == 1 and all(self._is_scalar(scope, value) for value, _ in access.terms)
 
     # -- short rows ---------------------------------------------------------------------------------------------
 
-    def take_rows(self, scope: Scope) -> None:
+    def take_rows(self, scope: LoopScope) -> None:
         """Transpose the rows of a block that are loaded to scratch memory."""
         for access, tiles in self._tiles(scope, self.plan.loaded):
             tiles.take(self._address(scope, access, self._dtype(access), 0), self._staged_root(access))
 
-    def give_rows(self, scope: Scope) -> None:
+    def give_rows(self, scope: LoopScope) -> None:
         """Transpose the rows of a block that are stored back from scratch memory."""
         for access, tiles in self._tiles(scope, self.plan.stored):
             tiles.give(self._staged_root(access), self._address(scope, access, self._dtype(access), 0))
 
-    def _tiles(self, scope: Scope, accesses: frozenset[Access]) -> list[tuple[Access, Tiles]]:
+    def _tiles(self, scope: LoopScope, accesses: frozenset[Access]) -> list[tuple[Access, Tiles]]:
         if not self._is_staging(scope):
             return []
         size, lanes = self.plan.nest.dims[-1], scope.block.lanes
         chosen = [access for access in self.plan.staged if access in accesses]
         return [(x, Tiles(self.f, self._dtype(x), lanes, size, self._step(x))) for x in chosen]
 
-    def _is_staging(self, scope: Scope) -> bool:
+    def _is_staging(self, scope: LoopScope) -> bool:
         return bool(self.plan.staged) and scope.block.mask is None and scope.block.lanes == self.plan.lanes
 
     def _dtype(self, access: Access) -> np.dtype:
@@ -198,14 +198,14 @@ class Memory:
     def _staged_root(self, access: Access) -> Value:
         return self.roots[self.plan.staged[access].arg]
 
-    def _found(self, scope: Scope, access: Access) -> Access:
+    def _found(self, scope: LoopScope, access: Access) -> Access:
         """Where the elements of ``access`` are while a block of rows is worked on."""
         return self.plan.staged.get(access, access) if self._is_staging(scope) else access
 
     # -- loads --------------------------------------------------------------------------------------------------
 
     def load(
-        self, scope: Scope, access: Access, dtype: np.dtype, lanes: int, copy: int = 0, guard: Value | None = None
+        self, scope: LoopScope, access: Access, dtype: np.dtype, lanes: int, copy: int = 0, guard: Value | None = None
     ) -> Lane:
         """The element at ``access``, or ``lanes`` of them along the vector axis; zero where ``guard`` is off."""
         access = self._found(scope, access)
@@ -233,7 +233,7 @@ class Memory:
             place = self.f.offset(address, AHEAD * access.strides[ahead], memory_type(dtype))
             prefetch(self.f, place, near=self.plan.panel is None)
 
-    def load_tile(self, scope: Scope, access: Access, dtype: np.dtype) -> list[Lane] | None:
+    def load_tile(self, scope: LoopScope, access: Access, dtype: np.dtype) -> list[Lane] | None:
         """All copies of a load that is contiguous across the vectors: rows of a tile, turned in registers. None where
         the load is of another form."""
         block, axis = scope.block, self.plan.vector
@@ -242,7 +242,7 @@ class Memory:
         tile = Tiles(self.f, dtype, block.lanes, block.copies, access.strides[axis])
         return [from_memory(self.f, column, dtype) for column in tile.columns(self._address(scope, access, dtype, 0))]
 
-    def _load_scalar(self, scope: Scope, access: Access, dtype: np.dtype, copy: int, guard: Value | None) -> Lane:
+    def _load_scalar(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int, guard: Value | None) -> Lane:
         address = self._address(scope, access, dtype, copy)
         if guard is not None:
             # No branch: where the guard is off, a zero is read instead.
@@ -252,13 +252,13 @@ class Memory:
 
     # -- every second element, every third, … -----------------------------------------------------------------------
 
-    def _is_strided(self, scope: Scope, access: Access, dtype: np.dtype) -> bool:
+    def _is_strided(self, scope: LoopScope, access: Access, dtype: np.dtype) -> bool:
         """Whether the lanes are so near each other that vectors and shuffles reach them with fewer instructions."""
         block = scope.block
         near = is_near(self._step(access), block.lanes) and all(self._is_scalar(scope, v) for v, _ in access.terms)
         return near and (block.mask is None or (block.count is not None and dtype.itemsize >= 4))
 
-    def _load_strided(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+    def _load_strided(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int) -> Value:
         """Overlapping vectors that end with the last lane, of which lanes are chosen."""
         lanes, step = scope.block.lanes, self._step(access)
         address, type_ = self._address(scope, access, dtype, copy), vector(memory_type(dtype), lanes)
@@ -276,7 +276,7 @@ class Memory:
         assert found is not None
         return found
 
-    def _store_strided(self, scope: Scope, access: Access, value: Lane, copy: int, add: bool) -> None:
+    def _store_strided(self, scope: LoopScope, access: Access, value: Lane, copy: int, add: bool) -> None:
         """Vectors of which the lanes in between are masked out; lane by lane where such a store is no single
         instruction."""
         lanes, step, dtype = scope.block.lanes, self._step(access), value.dtype
@@ -301,25 +301,25 @@ class Memory:
 
     # -- lane by lane -----------------------------------------------------------------------------------------------
 
-    def _is_lane_by_lane(self, scope: Scope, access: Access) -> bool:
+    def _is_lane_by_lane(self, scope: LoopScope, access: Access) -> bool:
         """Whether lanes that do not lie side by side have constant distances, on a target without instructions that
         gather and scatter them: then no vector of addresses is needed."""
         return not self.f.target.masked and all(self._is_scalar(scope, value) for value, _ in access.terms)
 
-    def _load_lanes(self, scope: Scope, access: Access, dtype: np.dtype, copy: int) -> Value:
+    def _load_lanes(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int) -> Value:
         lanes, step, element = scope.block.lanes, self._step(access), memory_type(dtype)
         address, found = self._address(scope, access, dtype, copy), Value("poison", vector(element, scope.block.lanes))
         for lane in range(lanes):
             found = self.f.insert(found, self.f.load(element, self.f.offset(address, lane * step, element)), lane)
         return found
 
-    def _store_lanes(self, scope: Scope, access: Access, value: Lane, copy: int) -> None:
+    def _store_lanes(self, scope: LoopScope, access: Access, value: Lane, copy: int) -> None:
         step, element = self._step(access), memory_type(value.dtype)
         address, new = self._address(scope, access, value.dtype, copy), to_memory(self.f, value.value)
         for lane in range(scope.block.lanes):
             self.f.store(self.f.extract(new, lane), self.f.offset(address, lane * step, element))
 
-    def _mask_of_strided(self, scope: Scope, step: int, start: int) -> Value | None:
+    def _mask_of_strided(self, scope: LoopScope, step: int, start: int) -> Value | None:
         """The lanes of the vector at ``start`` that do not lie behind the last element of the block."""
         block = scope.block
         if block.mask is None:
@@ -328,7 +328,7 @@ class Memory:
         return leading_lanes(self.f, block.lanes, self.f.sub(self.f.mul(block.count, step), step - 1 + start))
 
     def _run(
-        self, scope: Scope, access: Access, dtype: np.dtype, copy: int, mask: Value | None
+        self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int, mask: Value | None
     ) -> tuple[Value, Value | None]:
         """The first address of lanes side by side, and the mask in the order of the addresses."""
         address = self._address(scope, access, dtype, copy)
@@ -343,7 +343,7 @@ class Memory:
     def _reversed(self, value: Value) -> Value:
         return self.f.shuffle(value, None, range(lanes_of(value.type) - 1, -1, -1))
 
-    def _mask(self, scope: Scope, guard: Value | None) -> Value | None:
+    def _mask(self, scope: LoopScope, guard: Value | None) -> Value | None:
         mask = scope.block.mask
         if mask is None or guard is None:
             return guard if mask is None else mask
@@ -352,7 +352,14 @@ class Memory:
     # -- stores -------------------------------------------------------------------------------------------------
 
     def store(
-        self, scope: Scope, access: Access, value: Lane, copy: int = 0, guard: Value | None = None, *, add: bool = False
+        self,
+        scope: LoopScope,
+        access: Access,
+        value: Lane,
+        copy: int = 0,
+        guard: Value | None = None,
+        *,
+        add: bool = False,
     ) -> None:
         """Write a scalar or a vector, or add it to what is there; where ``guard`` is off memory is not touched."""
         lanes, dtype = lanes_of(value.value.type), value.dtype

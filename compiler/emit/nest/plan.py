@@ -428,7 +428,7 @@ class Sweep:
 
 
 @frozen
-class Part:
+class SweepPart:
     """What one pass over the inner dimensions computes, and what it reads back."""
 
     members: frozenset[int]
@@ -436,7 +436,7 @@ class Part:
 
 
 @frozen
-class Share:
+class NestChunks:
     """Chunks of ``size`` indices along the outer dimension ``dim``, the last one may be shorter. Every chunk starts
     where a turn of the loop does: it computes what the whole loop would."""
 
@@ -469,7 +469,7 @@ class NestPlan:
     contracted: dict[int, int]
     staged: dict[Access, Access]
     across: int | None = None
-    share: Share | None = None
+    share: NestChunks | None = None
     group: int = 1
     ahead: int | None = None
     panel: dict[int, Access] | None = None
@@ -685,7 +685,7 @@ class _Planner:
         far = self._moved() > self.target.own_cache_bytes
         return self.order[-1] if far and self.nest.dims[self.order[-1]] > AHEAD else None
 
-    def _is_in_panels(self, parts: Sequence[Part]) -> bool:
+    def _is_in_panels(self, parts: Sequence[SweepPart]) -> bool:
         """Whether the rows that the innermost loop visits are far apart, and threads have other loops to share: then
         all columns of a few rows are read before the next rows. Not where short rows of another operand are staged:
         their block is transposed whole, once for all of its rows."""
@@ -727,12 +727,12 @@ class _Planner:
         accesses = [x for i in self.nest.body if (x := access_of(i))]
         return any(s.mode == "add" or any(x.arg == s.access.arg and x != s.access for x in accesses) for s in stores)
 
-    def _share(self, dims: Sequence[int], spans: tuple[Span, ...], group: int) -> Share | None:
+    def _share(self, dims: Sequence[int], spans: tuple[Span, ...], group: int) -> NestChunks | None:
         """The outermost of the loops ``dims`` that can be cut in enough chunks, else the one that gives most."""
         wanted = wanted_chunks(self.seconds(), self.target)
         if wanted == 1:
             return None
-        best: Share | None = None
+        best: NestChunks | None = None
         across = transposed_axis(self.nest, self.facts, self.vector)
         for dim in dims:
             grain = max((span.step for span in spans), default=1) if dim == self.vector else 1
@@ -742,7 +742,7 @@ class _Planner:
             grain = group if dim == self.order[len(self.nest.outer) - 1] and group > 1 else grain
             units, chunks = cut(-(-self.nest.dims[dim] // grain), wanted)
             if chunks > (best.chunks if best is not None else 1):
-                best = Share(dim, units * grain, chunks)
+                best = NestChunks(dim, units * grain, chunks)
             if best is not None and best.chunks >= min(wanted, ENOUGH_CHUNKS):
                 break
         return best
@@ -796,7 +796,7 @@ class _Planner:
             copies //= 2
         return copies
 
-    def _spans_of_rows(self, parts: Sequence[Part], in_panels: bool) -> tuple[Span, ...]:
+    def _spans_of_rows(self, parts: Sequence[SweepPart], in_panels: bool) -> tuple[Span, ...]:
         """The spans where lanes are rows: they are the same for all sweeps."""
         size = self.nest.dims[self._vector]
         if not parts:
@@ -820,14 +820,14 @@ class _Planner:
         inner = range(len(self.nest.outer), len(self.nest.dims))
         return access is not None and any(abs(access.strides[dim]) > abs(access.strides[self._vector]) for dim in inner)
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[SweepPart]:
         if not self.nest.inner:
             return []
         roots = self._roots()
         first: dict[int, int] = {}
         return [self._part(s, roots[s], first) for s in sorted(roots)]
 
-    def _sweeps(self, parts: Sequence[Part]) -> tuple[Sweep, ...]:
+    def _sweeps(self, parts: Sequence[SweepPart]) -> tuple[Sweep, ...]:
         first = {value: s for s, part in reversed(list(enumerate(parts))) for value in part.members}
         for value in sorted(set[int]().union(*(part.reloads for part in parts))):
             self._keep(value, parts[first[value]].members)
@@ -853,7 +853,7 @@ class _Planner:
             roots[last if overwrites else s].append(number)
         return roots
 
-    def _part(self, s: int, roots: list[int], first: dict[int, int]) -> Part:
+    def _part(self, s: int, roots: list[int], first: dict[int, int]) -> SweepPart:
         """The element instructions of sweep ``s``, and the values that it reads back instead of computing them."""
         members: set[int] = set()
         reloads: set[int] = set()
@@ -872,9 +872,9 @@ class _Planner:
                 continue
             members.add(number)
             stack.extend(operands(self.nest.body[number]))
-        return Part(frozenset(members), frozenset(reloads))
+        return SweepPart(frozenset(members), frozenset(reloads))
 
-    def _sweep(self, s: int, part: Part, first: dict[int, int]) -> Sweep:
+    def _sweep(self, s: int, part: SweepPart, first: dict[int, int]) -> Sweep:
         body = self.nest.body
         members = part.members
         reductions = tuple(sorted(n for n in members if isinstance(body[n], Reduce)))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from staticgrad.compiler.emit.llvm import Function, Index, Module, Value, integer
-from staticgrad.compiler.emit.parallel import Table, chunk_range, cut, open_part, run_chunks, wanted_chunks
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer
+from staticgrad.compiler.emit.parallel import ChunkTable, chunk_range, cut, open_part, run_chunks, wanted_chunks
 from staticgrad.compiler.emit.routines import cumulation, elimination, orthogonal, sorting, spectral, triangular
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.planned import PlannedKernel
@@ -37,7 +37,7 @@ FEW = 2  # a part of the pieces that are run together: fewer are run alone, in l
 
 
 @frozen
-class Writer:
+class RoutineWriter:
     """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece. Where
     ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other, best as many
     as a multiple of that, and ``scratch_together`` its scratch memory."""
@@ -49,17 +49,19 @@ class Writer:
     scratch_together: Callable[[Any, Target], int] = lambda routine, target: 0
 
 
-WRITERS: dict[type, Writer] = {
-    Cumulation: Writer(cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together),
-    Sort: Writer(
+WRITERS: dict[type, RoutineWriter] = {
+    Cumulation: RoutineWriter(
+        cumulation.write, together=cumulation.run_together, write_together=cumulation.write_together
+    ),
+    Sort: RoutineWriter(
         sorting.write, sorting.scratch_bytes, sorting.run_together, sorting.write_together, sorting.scratch_together
     ),
-    Cholesky: Writer(triangular.write_cholesky),
-    Elimination: Writer(elimination.write),
-    Householder: Writer(orthogonal.write, orthogonal.scratch_bytes),
-    Singular: Writer(spectral.write_singular, spectral.singular_scratch_bytes),
-    Symmetric: Writer(spectral.write_symmetric, spectral.symmetric_scratch_bytes),
-    TriangularSolve: Writer(triangular.write_solve),
+    Cholesky: RoutineWriter(triangular.write_cholesky),
+    Elimination: RoutineWriter(elimination.write),
+    Householder: RoutineWriter(orthogonal.write, orthogonal.scratch_bytes),
+    Singular: RoutineWriter(spectral.write_singular, spectral.singular_scratch_bytes),
+    Symmetric: RoutineWriter(spectral.write_symmetric, spectral.symmetric_scratch_bytes),
+    TriangularSolve: RoutineWriter(triangular.write_solve),
 }
 
 
@@ -101,7 +103,7 @@ def planned(batch: Batch, target: Target) -> PlannedKernel:
     return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
-def emit_batch(module: Module, planned: PlannedKernel, name: str) -> None:
+def emit_batch(module: IRModule, planned: PlannedKernel, name: str) -> None:
     """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
     batch, plan = planned.kernel, planned.plan
     assert isinstance(batch, Batch)
@@ -120,7 +122,7 @@ def emit_batch(module: Module, planned: PlannedKernel, name: str) -> None:
     f.finish()
 
 
-def _piece(module: Module, batch: Batch, name: str) -> str:
+def _piece(module: IRModule, batch: Batch, name: str) -> str:
     """The function of one piece or of all; shared by batches of any number of them."""
     routine, writer, pointers = batch.routine, WRITERS[type(batch.routine)], ["ptr"] * (len(batch.routine.blocks) + 1)
     together = writer.write_together if _together(batch, module.target) else None
@@ -156,7 +158,7 @@ def _run_range(
 
 def _run_shared(f: Function, batch: Batch, plan: BatchPlan, own_bytes: int, piece: str) -> None:
     *pointers, pool = f.params
-    table = Table.fill(f, pointers)
+    table = ChunkTable.fill(f, pointers)
     part = open_part(f.module, f"{f.name}.pieces", len(pointers))
     low, high = chunk_range(part.f, part.chunk, plan.size, batch.count)
     *places, scratch = part.table.pointers

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
 from staticgrad.compiler.emit.routines.vectors import (
     Lanes,
-    Matrix,
+    MatrixView,
     blocks_of,
     counted,
     load_row,
@@ -28,17 +28,17 @@ MOST_VECTORS = 4
 
 def write(f: Function, routine: Elimination, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr a, ptr lu, ptr rows, ptr parity, ptr scratch)``."""
-    _Elimination(f, routine, pointers).write()
+    _EliminationWriter(f, routine, pointers).write()
 
 
-class _Elimination:
+class _EliminationWriter:
     def __init__(self, f: Function, routine: Elimination, pointers: Sequence[Value]) -> None:
         self.f = f
         self.n = routine.size
         self.dtype = routine.dtype
         self.element = memory_type(routine.dtype)
         self.source, result, self.rows, self.parity = pointers[:4]
-        self.lu = Matrix(f, routine.dtype, result, self.n)
+        self.lu = MatrixView(f, routine.dtype, result, self.n)
 
     def write(self) -> None:
         f, n = self.f, self.n

@@ -29,7 +29,7 @@ Words = list[Value]  # of one element of each row: its key, and its index where 
 
 
 @frozen
-class Layout:
+class NetworkScratch:
     """How many rows are sorted at once, and where in the scratch memory: keys, indices, values that are turned, then
     rows of which there are too few."""
 
@@ -43,7 +43,7 @@ class Layout:
     nbytes: int
 
 
-def layout(routine: Sort, target: Target) -> Layout | None:
+def layout(routine: Sort, target: Target) -> NetworkScratch | None:
     """None for rows that are not sorted side by side."""
     size, length = routine.dtype.itemsize, routine.length
     bits = 64 if routine.indices else 8 * size
@@ -54,7 +54,7 @@ def layout(routine: Sort, target: Target) -> Layout | None:
     area = lanes * length * 8
     sizes = [area, area * paired, area, *(area for _ in routine.blocks)]
     keys, indices, turned, *room, nbytes = itertools.accumulate(sizes, initial=0)
-    return Layout(lanes, bits, paired, keys, indices, turned, tuple(room), nbytes)
+    return NetworkScratch(lanes, bits, paired, keys, indices, turned, tuple(room), nbytes)
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------
@@ -93,13 +93,13 @@ def value_of(f: Function, routine: Sort, key: Value) -> Value:
 # -- the network ------------------------------------------------------------------------------------------------------
 
 
-def write_rows(f: Function, routine: Sort, found: Layout, pointers: Sequence[Value]) -> None:
+def write_rows(f: Function, routine: Sort, found: NetworkScratch, pointers: Sequence[Value]) -> None:
     """Sort ``found.lanes`` rows: the body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
     _Network(f, routine, found, pointers).write()
 
 
 class _Network:
-    def __init__(self, f: Function, routine: Sort, found: Layout, pointers: Sequence[Value]) -> None:
+    def __init__(self, f: Function, routine: Sort, found: NetworkScratch, pointers: Sequence[Value]) -> None:
         self.f = f
         self.routine = routine
         self.length, self.lanes = routine.length, found.lanes

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines import rows
-from staticgrad.compiler.emit.routines.vectors import Matrix, counted
+from staticgrad.compiler.emit.routines.vectors import MatrixView, counted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Householder
 
@@ -24,10 +24,10 @@ def write(f: Function, routine: Householder, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr at, [ptr qt,] ptr rt, ptr scratch)``."""
     dtype, m, n = routine.dtype, routine.rows, routine.columns
     element = memory_type(dtype)
-    work = Matrix(f, dtype, pointers[-1], m)
+    work = MatrixView(f, dtype, pointers[-1], m)
     taus = f.offset(pointers[-1], n * m, element)
     copy(f, work.base, pointers[0], n * m * dtype.itemsize)
-    rt = Matrix(f, dtype, pointers[-2], n)
+    rt = MatrixView(f, dtype, pointers[-2], n)
     reduce_rows(f, work, taus, n, m, lambda j, beta: rt.store(beta, j, j))
     with counted(f, 0, n) as loop:
         i = loop.index
@@ -35,7 +35,7 @@ def write(f: Function, routine: Householder, pointers: Sequence[Value]) -> None:
         right = f.add(i, 1)
         rows.fill(f, dtype, rt.at(i, right), 0.0, f.sub(n, right))
     if routine.full is not None:
-        orthogonal_rows(f, work, taus, Matrix(f, dtype, pointers[1], m), n, m, routine.full)
+        orthogonal_rows(f, work, taus, MatrixView(f, dtype, pointers[1], m), n, m, routine.full)
 
 
 def copy(f: Function, target: Value, source: Value, nbytes: Index) -> None:
@@ -43,7 +43,9 @@ def copy(f: Function, target: Value, source: Value, nbytes: Index) -> None:
     f.call("llvm.memcpy.p0.p0.i64", "void", target, source, f.index(nbytes), Value("false", "i1"))
 
 
-def reduce_rows(f: Function, work: Matrix, taus: Value, n: int, m: int, keep: Callable[[Value, Value], None]) -> None:
+def reduce_rows(
+    f: Function, work: MatrixView, taus: Value, n: int, m: int, keep: Callable[[Value, Value], None]
+) -> None:
     """Reduce the n rows of length m, the columns of a matrix, to those of a triangle: reflection j is left in row j
     from element j on, its factor in ``taus``, and what it leaves on the diagonal goes to ``keep(j, beta)``."""
     dtype = work.dtype
@@ -57,7 +59,7 @@ def reduce_rows(f: Function, work: Matrix, taus: Value, n: int, m: int, keep: Ca
             rows.reflect(f, dtype, work.at(j, j), tau, work.at(inner.index, j), count)
 
 
-def orthogonal_rows(f: Function, work: Matrix, taus: Value, qt: Matrix, n: int, m: int, count: int) -> None:
+def orthogonal_rows(f: Function, work: MatrixView, taus: Value, qt: MatrixView, n: int, m: int, count: int) -> None:
     """The first ``count`` columns of the product of the n reflections, as rows of ``qt``."""
     dtype, element = work.dtype, memory_type(work.dtype)
     with counted(f, 0, count) as loop:

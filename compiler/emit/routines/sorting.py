@@ -30,7 +30,7 @@ COUNT = "i32"
 
 
 @frozen
-class _Layout:
+class _SortScratch:
     """Where things lie in the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
 
     key_bits: int
@@ -51,16 +51,18 @@ def _groups(vectors: int) -> list[tuple[int, int, int]]:
     return [group for group in groups if group[0] < group[1]]
 
 
-def _layout(routine: Sort, target: Target) -> _Layout:
+def _layout(routine: Sort, target: Target) -> _SortScratch:
     size = routine.dtype.itemsize
     bits = max(32, 8 * size) if _is_ranked(routine) else 8 * size
     length = -(-routine.length // 64) * 64
     keys = length * bits // 8
     if _is_ranked(routine):
-        return _Layout(bits, (0, 0), (keys, keys), 0, keys + 8 * length)
+        return _SortScratch(bits, (0, 0), (keys, keys), 0, keys + 8 * length)
     places = 4 * length if routine.indices else 0
     counts = 2 * (keys + places)
-    return _Layout(bits, (0, keys), (2 * keys, 2 * keys + places), counts, counts + 4 * BUCKETS * max(1, bits // DIGIT))
+    return _SortScratch(
+        bits, (0, keys), (2 * keys, 2 * keys + places), counts, counts + 4 * BUCKETS * max(1, bits // DIGIT)
+    )
 
 
 def scratch_bytes(routine: Sort, target: Target) -> int:

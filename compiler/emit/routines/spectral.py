@@ -17,7 +17,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce_rows
-from staticgrad.compiler.emit.routines.vectors import Matrix, counted
+from staticgrad.compiler.emit.routines.vectors import MatrixView, counted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
 from staticgrad.frozen import frozen
@@ -54,7 +54,9 @@ def _scaled(f: Function, dtype: np.dtype, work: Value, source: Value, count: int
     return top
 
 
-def _order(f: Function, values: _Vector, count: int, matrices: Sequence[tuple[Matrix, int]], descending: bool) -> None:
+def _order(
+    f: Function, values: _Vector, count: int, matrices: Sequence[tuple[MatrixView, int]], descending: bool
+) -> None:
     """Sort values, and the rows of matrices with them, by selection."""
     predicate = "fcmp ogt" if descending else "fcmp olt"
     with counted(f, 0, count) as loop:
@@ -97,8 +99,8 @@ class _Eigen:
         self.element = memory_type(routine.dtype)
         self.source, scratch = pointers[0], pointers[-1]
         self.values = _Vector(f, routine.dtype, pointers[1])
-        self.vt = Matrix(f, routine.dtype, pointers[2], self.n) if routine.vectors else None
-        self.work = Matrix(f, routine.dtype, scratch, self.n)
+        self.vt = MatrixView(f, routine.dtype, pointers[2], self.n) if routine.vectors else None
+        self.work = MatrixView(f, routine.dtype, scratch, self.n)
         behind = [f.offset(scratch, self.n**2 + i * self.n, self.element) for i in range(4)]
         self.beside, self.taus, self.product, self.other = (_Vector(f, routine.dtype, p) for p in behind)
 
@@ -148,7 +150,7 @@ class _Eigen:
             self.beside.store(work.load(n - 2, n - 1), n - 2)
         self.beside.store(self.const(0.0), n - 1)
 
-    def _start_vectors(self, vt: Matrix) -> None:
+    def _start_vectors(self, vt: MatrixView) -> None:
         """The product of the reflections, transposed."""
         f, n, dtype = self.f, self.n, self.dtype
         with counted(f, 0, n) as loop:
@@ -241,19 +243,19 @@ def singular_scratch_bytes(routine: Singular, target: Target) -> int:
 
 def write_singular(f: Function, routine: Singular, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr at, [ptr ut,] ptr s, [ptr vt,] ptr scratch)``."""
-    _Singular(f, routine, pointers).write()
+    _SingularWriter(f, routine, pointers).write()
 
 
-class _Singular:
+class _SingularWriter:
     def __init__(self, f: Function, routine: Singular, pointers: Sequence[Value]) -> None:
         self.f = f
         self.m, self.n, self.dtype = routine.rows, routine.columns, routine.dtype
         self.element = memory_type(routine.dtype)
         self.source, scratch = pointers[0], pointers[-1]
         self.values = _Vector(f, routine.dtype, pointers[2 if routine.vectors else 1])
-        self.ut = Matrix(f, routine.dtype, pointers[1], self.m) if routine.vectors else None
-        self.vt = Matrix(f, routine.dtype, pointers[3], self.n) if routine.vectors else None
-        self.work = Matrix(f, routine.dtype, scratch, self.m)
+        self.ut = MatrixView(f, routine.dtype, pointers[1], self.m) if routine.vectors else None
+        self.vt = MatrixView(f, routine.dtype, pointers[3], self.n) if routine.vectors else None
+        self.work = MatrixView(f, routine.dtype, scratch, self.m)
         behind = [f.offset(scratch, self.n * self.m + i * self.n, self.element) for i in range(2)]
         self.squares, self.taus = (_Vector(f, routine.dtype, p) for p in behind)
 
@@ -325,7 +327,7 @@ class _Singular:
             self.squares.store(f.binary("fadd", b, shift), q)
         return f.cast("zext", oblique, "i64")
 
-    def _vectors(self, ut: Matrix, vt: Matrix) -> None:
+    def _vectors(self, ut: MatrixView, vt: MatrixView) -> None:
         """Orthonormal left vectors from the orthogonal columns, and all signs."""
         f, n, m, dtype = self.f, self.n, self.m, self.dtype
         signs = self.squares

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.emit.routines.vectors import (
     Lanes,
-    Matrix,
+    MatrixView,
     blocks_of,
     counted,
     load_row,
@@ -37,11 +37,11 @@ MOST_VECTORS = {16: 2, 32: 4}  # of a strip of columns, by registers
 def write_cholesky(f: Function, routine: Cholesky, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr a, ptr u, ptr scratch)``: the upper U with Uᵀ·U = A; A is read above its diagonal."""
     n, dtype = routine.size, routine.dtype
-    a, u = (Matrix(f, dtype, pointer, n) for pointer in pointers[:2])
+    a, u = (MatrixView(f, dtype, pointer, n) for pointer in pointers[:2])
     blocks_of(f, n, ROWS, lambda first, rows: _cholesky_rows(f, routine, a, u, first, rows))
 
 
-def _cholesky_rows(f: Function, routine: Cholesky, a: Matrix, u: Matrix, first: Index, rows: int) -> None:
+def _cholesky_rows(f: Function, routine: Cholesky, a: MatrixView, u: MatrixView, first: Index, rows: int) -> None:
     dtype = routine.dtype
     square = vector(memory_type(dtype), rows)
 
@@ -60,7 +60,7 @@ def _cholesky_rows(f: Function, routine: Cholesky, a: Matrix, u: Matrix, first: 
             u.store(zero, f.add(first, i), loop.index)
 
     def strip(column: Index, pieces: list[Lanes]) -> None:
-        def row_of(matrix: Matrix, i: Index) -> list[Value]:
+        def row_of(matrix: MatrixView, i: Index) -> list[Value]:
             return load_row(matrix, i, column, pieces)
 
         totals = [row_of(a, f.add(first, i)) for i in range(rows)]
@@ -104,16 +104,16 @@ def write_solve(f: Function, routine: TriangularSolve, pointers: Sequence[Value]
     An upper system is a lower one with all indices counted from the end.
     """
     n, width, dtype = routine.size, routine.width, routine.dtype
-    t = Matrix(f, dtype, pointers[0], 1, n) if routine.transposed else Matrix(f, dtype, pointers[0], n)
-    b, x = (Matrix(f, dtype, pointer, width) for pointer in pointers[1:3])
+    t = MatrixView(f, dtype, pointers[0], 1, n) if routine.transposed else MatrixView(f, dtype, pointers[0], n)
+    b, x = (MatrixView(f, dtype, pointer, width) for pointer in pointers[1:3])
     if routine.lower == routine.transposed:
         t = t.from_the_end(n, n)
-        b, x = (Matrix(f, dtype, m.at(n - 1, 0), -width) for m in (b, x))
+        b, x = (MatrixView(f, dtype, m.at(n - 1, 0), -width) for m in (b, x))
     blocks_of(f, n, ROWS, lambda first, rows: _solve_rows(f, routine, t, b, x, first, rows))
 
 
 def _solve_rows(
-    f: Function, routine: TriangularSolve, t: Matrix, b: Matrix, x: Matrix, first: Index, rows: int
+    f: Function, routine: TriangularSolve, t: MatrixView, b: MatrixView, x: MatrixView, first: Index, rows: int
 ) -> None:
     numbers = [f.add(first, i) for i in range(rows)]
     triangle = [[t.load(i, j) for j in numbers[: a + (not routine.unit)]] for a, i in enumerate(numbers)]

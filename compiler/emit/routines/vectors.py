@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, Loop, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import CountedLoop, Function, Index, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine
 from staticgrad.frozen import frozen
 
@@ -19,7 +19,9 @@ Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
 
 
 @contextlib.contextmanager
-def counted(f: Function, start: Index, stop: Index, step: int = 1, carry: Sequence[Value] = ()) -> Iterator[Loop]:
+def counted(
+    f: Function, start: Index, stop: Index, step: int = 1, carry: Sequence[Value] = ()
+) -> Iterator[CountedLoop]:
     """``Function.loop`` over a range that may be empty though it is constant."""
     with f.loop(f.index(start), f.index(stop), step, carry) as loop:
         yield loop
@@ -85,7 +87,7 @@ def sum_lanes(f: Function, dtype: np.dtype, value: Value) -> Value:
 
 
 @frozen
-class Matrix:
+class MatrixView:
     """A matrix in memory: element (i, j) lies ``i·row + j·column`` elements behind ``base``."""
 
     f: Function
@@ -104,18 +106,18 @@ class Matrix:
     def store(self, value: Value, i: Index, j: Index) -> None:
         self.f.store(value, self.at(i, j))
 
-    def from_the_end(self, rows: int, columns: int) -> Matrix:
+    def from_the_end(self, rows: int, columns: int) -> MatrixView:
         """The same elements, both indices counted from the end."""
-        return Matrix(self.f, self.dtype, self.at(rows - 1, columns - 1), -self.row, -self.column)
+        return MatrixView(self.f, self.dtype, self.at(rows - 1, columns - 1), -self.row, -self.column)
 
 
-def load_row(matrix: Matrix, i: Index, column: Index, pieces: Sequence[Lanes]) -> list[Value]:
+def load_row(matrix: MatrixView, i: Index, column: Index, pieces: Sequence[Lanes]) -> list[Value]:
     """The vectors ``pieces`` of row ``i`` from ``column`` on."""
     f, lanes = matrix.f, matrix.f.target.lanes(matrix.dtype)
     return [piece.load(f, matrix.at(i, f.add(column, v * lanes))) for v, piece in enumerate(pieces)]
 
 
-def store_row(matrix: Matrix, i: Index, column: Index, pieces: Sequence[Lanes], values: Sequence[Value]) -> None:
+def store_row(matrix: MatrixView, i: Index, column: Index, pieces: Sequence[Lanes], values: Sequence[Value]) -> None:
     """Write what ``load_row`` reads."""
     f, lanes = matrix.f, matrix.f.target.lanes(matrix.dtype)
     for v, (piece, value) in enumerate(zip(pieces, values, strict=True)):

@@ -30,7 +30,7 @@ def _filters(
     return parameter(WEIGHT, shape, dtype), fan_bound(math.prod(shape[1:]))
 
 
-class _Convolution(Module):
+class _ConvolutionLayer(Module):
     """What convolutions over one and two axes share: all but the function that computes them."""
 
     _axes = 0
@@ -74,7 +74,7 @@ class _Convolution(Module):
         return f"{self.in_channels}, {self.out_channels}, {repr_of(kernel_size=self.kernel_size)}"
 
 
-class Conv1d(_Convolution):
+class Conv1d(_ConvolutionLayer):
     """One-dimensional convolution of (N, in_channels, L) or (in_channels, L), as ``nn.conv1d``.
 
     Its ``weight`` is (out_channels, in_channels / groups, kernel_size), its ``bias`` (out_channels,).
@@ -107,7 +107,7 @@ class Conv1d(_Convolution):
         return F.conv1d(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv2d(_Convolution):
+class Conv2d(_ConvolutionLayer):
     """Two-dimensional convolution of (N, in_channels, H, W) or (in_channels, H, W), as ``nn.conv2d``.
 
     Its ``weight`` is ``(out_channels, in_channels / groups, *kernel_size)``, its ``bias`` (out_channels,).

@@ -58,7 +58,7 @@ def _class_type(what: str) -> Callable[..., TensorType]:
 
 
 @frozen
-class _Rows:
+class _LabelledRows:
     """What a loss of labels is made of, all shaped to broadcast against the logits.
 
     ``hit`` marks the label's class, ``valid`` the examples that count, ``weight`` the weight of each class (None: 1),
@@ -77,7 +77,7 @@ def _class_weight(o: Namespace, x: Tensor, weight: Sequence[Tensor], axis: int) 
     return o.reshape(weight[0], tuple(x.shape[axis] if i == axis else 1 for i in range(x.ndim)))
 
 
-def _rows(o: Namespace, node: Primal[ClassLossAttributes]) -> _Rows:
+def _rows(o: Namespace, node: Primal[ClassLossAttributes]) -> _LabelledRows:
     x, target, *weight = node.inputs
     attrs = node.attrs
     label = o.astype(o.expand_dims(target, attrs.axis), int32)
@@ -87,9 +87,9 @@ def _rows(o: Namespace, node: Primal[ClassLossAttributes]) -> _Rows:
     hit, valid = o.equal(places, label), o.not_equal(label, attrs.ignore_index)
     by_class = _class_weight(o, x, weight, attrs.axis)
     if by_class is None:
-        return _Rows(hit, valid, None, o.astype(valid, x.dtype))
+        return _LabelledRows(hit, valid, None, o.astype(valid, x.dtype))
     of_label = o.sum(o.where(hit, by_class, 0), axis=attrs.axis, keepdims=True)
-    return _Rows(hit, valid, by_class, o.where(valid, of_label, 0))
+    return _LabelledRows(hit, valid, by_class, o.where(valid, of_label, 0))
 
 
 def _without_classes(o: Namespace, x: Tensor, axis: int) -> Tensor:
@@ -178,7 +178,9 @@ def _cross_entropy_vjp(o: Namespace, node: Primal[ClassLossAttributes], ct: Tens
     return [dx, None, *(_weight_vjp(o, node, ct, parts, o.multiply(base, valid_rows)) for _ in weight)]
 
 
-def _weight_vjp(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor, parts: _Rows, base: Tensor) -> Tensor:
+def _weight_vjp(
+    o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor, parts: _LabelledRows, base: Tensor
+) -> Tensor:
     """The weight of a class gets the surprise at it, times ``base``, what it has in each row; a mean also divides by
     the sum of weights."""
     x = node.inputs[0]
