@@ -395,6 +395,7 @@ class Executable(vectorcall.Forwarding):
                   v0 = load arg0[0 + (1,)] : float32
                   v1 = exp(v0) : float32
                   v2 = store v1 to arg1[0 + (1,)]
+                plan: loops 0:2; vectors of ... along 0
         """
         if level not in LEVELS:
             raise StaticGradError(f"text level {level!r}: expected one of {', '.join(map(repr, LEVELS))}")

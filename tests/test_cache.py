@@ -26,7 +26,7 @@ from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.digest import NoDigest, digest
 from staticgrad.errors import BoundsError, NumericsError, StaticGradError
 from staticgrad.graph import Graph, Tensor
-from staticgrad.runtime import session as sessions
+from staticgrad.runtime import compiler as compilers
 from staticgrad.types import TensorType
 
 TEXT = "define i64 @answer() {\nentry:\n  ret i64 42\n}\n"
@@ -741,6 +741,6 @@ def test_imports_are_not_searched_for_garbage_and_leave_what_is_frozen_alone() -
     assert (int(searches), frozen, enabled, kept) == (0, "0", "True", ["True"])
 
 
-def test_sessions_name_what_they_load() -> None:
+def test_compilers_of_sessions_name_what_they_load() -> None:
     """The tests above count what goes through this one name."""
-    assert "binary(" in Path(sessions.__file__).read_text(encoding="utf-8")
+    assert "binary(" in Path(compilers.__file__).read_text(encoding="utf-8")

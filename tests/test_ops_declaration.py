@@ -401,5 +401,5 @@ def test_the_namespace_says_what_its_functions_give() -> None:
     """What is not named in the class gives a tensor; a type variable is Any to those who call by name."""
     given = {name: getattr(FUNCTIONS, name).__annotations__["return"] for name in FUNCTIONS.names()}
     others = {name: f"Callable[..., {annotation}]" for name, annotation in given.items() if annotation != "Tensor"}
-    others = {name: re.sub(r"\b[TR]\b", "Any", others[name]).replace("[P,", "[...,") for name in others}
+    others = {name: re.sub(r"\b[TRCY]\b", "Any", others[name]).replace("[P,", "[...,") for name in others}
     assert Namespace.__annotations__ == others
