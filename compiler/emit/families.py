@@ -23,45 +23,46 @@ from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import literals_of
 from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.planned import Kernel, PlannedKernel
+from staticgrad.compiler.kernels.planned import KernelPlan, Planned, PlannedKernel
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.frozen import frozen
 
-Write = Callable[[IRModule, PlannedKernel, str], None]
+Write = Callable[[IRModule, Any, str], None]
 
 
 @frozen
 class Family:
     """What the compiler asks of one type of kernels; the module's docstring says what the functions take and give."""
 
-    plan: Callable[[Any, Target], PlannedKernel]
-    emit: Callable[[IRModule, PlannedKernel, str], str]
-    packed: Callable[[Any, Target, int], PlannedKernel | None] = lambda kernel, target, number: None
+    plan: Callable[[Any, Target], Planned]
+    emit: Callable[[IRModule, Any, str], str]
+    packed: Callable[[Any, Target, int], Planned | None] = lambda kernel, target, number: None
     pack: Callable[[IRModule, Any, str], None] | None = None
 
 
-def plan_kernel(kernel: Kernel, target: Target) -> PlannedKernel:
+def plan_kernel(kernel: Kernel, target: Target) -> Planned:
     """How a kernel is run on a target."""
     return FAMILIES[type(kernel)].plan(kernel, target)
 
 
-def packed_kernel(kernel: Kernel, target: Target, number: int) -> PlannedKernel | None:
+def packed_kernel(kernel: Kernel, target: Target, number: int) -> Planned | None:
     """The kernel that is given operand ``number`` packed, where that pays; the epilogue has no part in it."""
     return FAMILIES[type(kernel)].packed(kernel, target, number)
 
 
-def emit_kernel(module: IRModule, planned: PlannedKernel, name: str) -> str:
+def emit_kernel(module: IRModule, planned: Planned, name: str) -> str:
     """The name of the function that runs a kernel, emitted when first asked for: equal kernels share it. It takes the
     kernel's operands, scratch memory and, if the kernel ``is_shared``, the pool."""
     return FAMILIES[type(planned.kernel)].emit(module, planned, name)
 
 
-def _once(write: Write) -> Callable[[IRModule, PlannedKernel, str], str]:
+def _once(write: Write) -> Callable[[IRModule, Planned, str], str]:
     """An emitter that writes a function for each kernel that the module does not have yet."""
 
-    def emit(module: IRModule, planned: PlannedKernel, name: str) -> str:
+    def emit(module: IRModule, planned: Planned, name: str) -> str:
         key = (planned.kernel, _literals(planned.kernel))
         known = module.shared(key)
         if known is None:
@@ -79,8 +80,7 @@ def _literals(kernel: Kernel) -> tuple[str, ...]:
     return () if epilogue is None else literals_of(epilogue)
 
 
-def _emit_nest(module: IRModule, planned: PlannedKernel, name: str) -> str:
-    assert isinstance(planned.kernel, Nest)
+def _emit_nest(module: IRModule, planned: nests.PlannedNest, name: str) -> str:
     return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
 
 
@@ -88,29 +88,26 @@ def _epilogue(module: IRModule, kernel: Contraction | Convolution) -> str | None
     return None if kernel.epilogue is None else nests.nest_function(module, kernel.epilogue, ranged=True)
 
 
-def _emit_contraction(module: IRModule, planned: PlannedKernel, name: str) -> None:
-    assert isinstance(planned.kernel, Contraction)
+def _emit_contraction(module: IRModule, planned: contraction_plan.PlannedContraction, name: str) -> None:
     contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
 
 
-def _emit_convolution(module: IRModule, planned: PlannedKernel, name: str) -> None:
-    assert isinstance(planned.kernel, Convolution)
+def _emit_convolution(module: IRModule, planned: convolution.PlannedConvolution, name: str) -> None:
     convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
 
 
-def _plan_packing(kernel: Packing, target: Target) -> PlannedKernel:
+def _plan_packing(kernel: Packing, target: Target) -> Planned:
     return PlannedKernel(kernel, plan_kernel(kernel.of, target).plan)
 
 
-def _emit_packing(module: IRModule, planned: PlannedKernel, name: str) -> None:
-    assert isinstance(planned.kernel, Packing)
+def _emit_packing(module: IRModule, planned: PlannedKernel[Packing, KernelPlan], name: str) -> None:
     pack = FAMILIES[type(planned.kernel.of)].pack
     assert pack is not None
     pack(module, planned.kernel.of, name)
 
 
-def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Target, int], PlannedKernel | None]:
-    def packed(kernel: Contraction | Convolution, target: Target, number: int) -> PlannedKernel | None:
+def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Target, int], Planned | None]:
+    def packed(kernel: Contraction | Convolution, target: Target, number: int) -> Planned | None:
         found = plan_kernel(replace(kernel, packed=number), target) if takes(kernel, target, number) else None
         return found if found is not None and found.packed_bytes else None
 

@@ -48,8 +48,21 @@ class Contraction:
     packed: int | None = None
 
     @property
+    def args(self) -> tuple[np.dtype, ...]:
+        """The dtypes of A, B, C if it is stored, and what the epilogue takes besides."""
+        return _args(self)
+
+    @property
+    def terms(self) -> int:
+        return self.k
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+    @property
     def is_empty(self) -> bool:
-        """Whether the result has no elements."""
+        """The result has no elements."""
         return 0 in (self.m, self.n, *self.batch)
 
     @property
@@ -116,6 +129,22 @@ class Convolution:
         return {"forward": self.y_strides, "input_grad": self.x_strides, "weight_grad": self.w_strides}[self.direction]
 
     @property
+    def args(self) -> tuple[np.dtype, ...]:
+        """The dtypes of both operands, the result if it is stored, and what the epilogue takes besides."""
+        return _args(self)
+
+    @property
+    def terms(self) -> int:
+        """Pixels of all images for a weight, taps and channels for a pixel."""
+        if self.direction == "weight_grad":
+            return self.batch * self.out_height * self.out_width
+        return math.prod(self.kernel) * max(self.channels, self.filters) // self.groups
+
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
+    @property
     def is_empty(self) -> bool:
         """The result has no elements."""
         return 0 in self.result_sizes
@@ -153,8 +182,26 @@ class Packing:
         return self.of.dtype
 
     @property
+    def args(self) -> tuple[np.dtype, ...]:
+        return (self.dtype, self.dtype)
+
+    @property
+    def terms(self) -> int:
+        return 1
+
+    @property
+    def is_repeatable(self) -> bool:
+        """What is packed is kept, not made again."""
+        return False
+
+    @property
     def text(self) -> str:
         return f"pack for {self.of.text}"
+
+
+def _args(kernel: Contraction | Convolution) -> tuple[np.dtype, ...]:
+    behind = () if kernel.epilogue is None else kernel.epilogue.args[1:]
+    return (*(kernel.dtype,) * (2 + kernel.store_raw), *behind)
 
 
 def _epilogue(nest: Nest | None, store_raw: bool) -> str:

@@ -119,6 +119,16 @@ class Nest:
         return self.outer + self.inner
 
     @property
+    def terms(self) -> int:
+        """How many elements one sum takes in."""
+        return math.prod(self.inner)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """A nest reads its operands once."""
+        return True
+
+    @property
     def text(self) -> str:
         """The loops, then the instructions by number."""
         lines = [f"for {self.outer} × {self.inner}"]

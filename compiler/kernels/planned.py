@@ -8,14 +8,10 @@ staging and prefetches, which its emitter writes down.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.frozen import frozen
-
-Kernel = Nest | Contraction | Convolution | Packing | Batch
 
 
 class KernelPlan(Protocol):
@@ -26,8 +22,12 @@ class KernelPlan(Protocol):
         """Loops, tiles, staged operands, chunks and prefetches, in a line or two."""
 
 
+K_co = TypeVar("K_co", bound=Kernel, covariant=True)
+P_co = TypeVar("P_co", bound=KernelPlan, covariant=True)
+
+
 @frozen(eq=False)
-class PlannedKernel:
+class PlannedKernel(Generic[K_co, P_co]):
     """A kernel and its plan; ``plan`` is None where no element is to be computed.
 
     Attributes:
@@ -38,8 +38,8 @@ class PlannedKernel:
         packed_bytes: the size of the operand that a matrix kernel is given packed.
     """
 
-    kernel: Kernel
-    plan: KernelPlan | None
+    kernel: K_co
+    plan: P_co | None
     is_shared: bool = False
     shared_bytes: int = 0
     worker_bytes: int = 0
@@ -54,3 +54,6 @@ class PlannedKernel:
     def text(self) -> str:
         """The kernel, and below it how it is run."""
         return self.kernel.text if self.plan is None else f"{self.kernel.text}\nplan: {self.plan.text}"
+
+
+Planned = PlannedKernel[Kernel, KernelPlan]  # of any family

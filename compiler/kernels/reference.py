@@ -10,15 +10,14 @@ that says how exact they can be expected to be.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from staticgrad.compiler.kernels.kernel import Kernel, LoneKernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Iota, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.planned import Kernel
 from staticgrad.compiler.kernels.routines import Batch
 from staticgrad.optable import OPS, Array
 
@@ -54,21 +53,6 @@ def run_kernel(kernel: Kernel, arrays: Sequence[Array], noise: Noise | None = No
     """Run a kernel on flat arrays, one for each argument, in place. Without a reference of its own (packing) nothing is
     written."""
     REFERENCES[type(kernel)](kernel, arrays, noise)
-
-
-def terms_of(kernel: Kernel) -> int:
-    """How many terms one element of the kernel's result sums at most."""
-    match kernel:
-        case Nest():
-            return math.prod(kernel.inner)
-        case Contraction():
-            return kernel.k
-        case Convolution():
-            pixels = kernel.batch * kernel.out_height * kernel.out_width
-            taps = math.prod(kernel.kernel) * max(kernel.channels, kernel.filters) // kernel.groups
-            return pixels if kernel.direction == "weight_grad" else taps
-        case _:
-            return 1
 
 
 # -- nests ----------------------------------------------------------------------------------------------------------
@@ -278,14 +262,14 @@ class _FramedImages:
 # -- routines -------------------------------------------------------------------------------------------------------
 
 
-def run_batch(batch: Batch, arrays: Sequence[Array], noise: Noise | None = None) -> None:
-    """The op that the batch computes, by its own reference."""
-    if batch.call is None or batch.is_empty:
+def run_lone(kernel: LoneKernel, arrays: Sequence[Array], noise: Noise | None = None) -> None:
+    """The op that the kernel computes, by its own reference."""
+    if kernel.call is None or not any(array.size for array in arrays):
         return
-    operands = arrays[: len(arrays) - len(batch.results)]
+    operands = arrays[: len(arrays) - len(kernel.results)]
     with np.errstate(all="ignore"):
-        found = batch.call([x if noise is None else noise.on(x) for x in operands])
-    for array, number in zip(arrays[len(operands) :], batch.results, strict=True):
+        found = kernel.call([x if noise is None else noise.on(x) for x in operands])
+    for array, number in zip(arrays[len(operands) :], kernel.results, strict=True):
         array[...] = np.asarray(found[number]).ravel()
 
 
@@ -293,6 +277,6 @@ REFERENCES: dict[type, Callable[[Any, Sequence[Array], Noise | None], None]] = {
     Nest: run_nest,
     Contraction: run_contraction,
     Convolution: run_convolution,
-    Batch: run_batch,
+    Batch: run_lone,
     Packing: lambda kernel, arrays, noise: None,
 }

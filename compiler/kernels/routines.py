@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from staticgrad.compiler.kernels.kernel import LoneKernel
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node
 from staticgrad.optable import Array
@@ -258,13 +259,26 @@ class Singular:
 
 @frozen
 class Batch:
-    """The kernel: a routine on ``count`` pieces. ``results`` says which of the op's results it writes. ``call`` gives
-    all results of the op for flat operands, as the op's reference does."""
+    """The kernel: a routine on ``count`` pieces; a ``LoneKernel``."""
 
     routine: Routine
     count: int
     results: tuple[int, ...] = (0,)
     call: Callable[[Sequence[Array]], Sequence[Array]] | None = field(default=None, compare=False)
+
+    @property
+    def args(self) -> tuple[np.dtype, ...]:
+        return tuple(block.dtype for block in self.routine.blocks)
+
+    @property
+    def terms(self) -> int:
+        """Routines are compared with what they are defined by as a whole, not term by term."""
+        return 1
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Most take longer than what they read."""
+        return False
 
     @property
     def flops(self) -> int:
@@ -336,7 +350,7 @@ def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
     return Batch(Singular(node.inputs[0].dtype, rows, columns, vectors), math.prod(batch), results)
 
 
-_MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
+LONE: dict[str, Callable[[Node, Sequence[bool]], LoneKernel]] = {  # by op, which of its results anybody reads
     "cumulative_sum": _cumulation,
     "cumulative_prod": _cumulation,
     "linear_recurrence": _cumulation,
@@ -348,16 +362,16 @@ _MAKERS: dict[str, Callable[[Node, Sequence[bool]], Batch]] = {
     "symmetric_eigen": _symmetric,
     "jacobi_svd": _singular,
 }
-ROUTINES = frozenset(_MAKERS)
 
 
-def batch_of(node: Node, wanted: Sequence[bool]) -> Batch:
-    """The kernel of a node whose op is one of ``ROUTINES``; ``wanted`` says which of its results anybody reads: a
-    kernel need not write the others."""
+def lone_kernel(node: Node, wanted: Sequence[bool]) -> LoneKernel:
+    """The kernel of a node whose op is in the table ``LONE``; it need not write results that are not ``wanted``."""
     shapes = [sizes(x.shape) for x in node.inputs]
 
     def call(operands: Sequence[Array]) -> Sequence[Array]:
         found = node.op.reference(node.attrs, *(x.reshape(s) for x, s in zip(operands, shapes, strict=True)))
         return found if isinstance(found, tuple | list) else (found,)
 
-    return replace(_MAKERS[node.op.name](node, wanted), call=call)
+    kernel: Any = LONE[node.op.name](node, wanted)
+    made: LoneKernel = replace(kernel, call=call)
+    return made

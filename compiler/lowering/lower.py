@@ -20,7 +20,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
-from staticgrad.compiler.kernels.routines import ROUTINES, batch_of
+from staticgrad.compiler.kernels.routines import LONE, lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
@@ -249,8 +249,8 @@ class Lowering:
             self._call(node)
         elif name in LOOPS | CONDS:
             self._run_parts(node)
-        elif name in ROUTINES:
-            self._routine(node)
+        elif name in LONE:
+            self._lone(node)
         elif name not in (*STORED, "group"):
             raise AssertionError(f"op {name} has no lowering")
 
@@ -304,16 +304,16 @@ class Lowering:
         )  # fmt: skip
         self._append(step, [node])
 
-    def _routine(self, node: Node) -> None:
+    def _lone(self, node: Node) -> None:
         """A kernel over plain row-major memory, with the results of the node that it writes."""
         wanted = [y in self.fetched or bool(self.users[y]) for y in node.outputs]
-        batch = batch_of(node, wanted)
+        kernel = lone_kernel(node, wanted)
         inputs = [self.places.memory(behind_reshapes(x)) for x in node.inputs]
-        outputs = [self.places.memory(node.outputs[number]) for number in batch.results]
-        assert len(inputs) + len(outputs) == len(batch.routine.blocks)
+        outputs = [self.places.memory(node.outputs[number]) for number in kernel.results]
+        assert len(inputs) + len(outputs) == len(kernel.args)
         step = Step(
-            node.op.name, "routine", batch, tuple(Operand(m) for m in (*inputs, *outputs)),
-            tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=batch.flops,
+            node.op.name, "routine", kernel, tuple(Operand(m) for m in (*inputs, *outputs)),
+            tuple(dict.fromkeys(inputs)), tuple(outputs), source=node.source, serial=node.serial, flops=kernel.flops,
         )  # fmt: skip
         self._append(step, [node])
 

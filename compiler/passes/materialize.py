@@ -23,7 +23,7 @@ from staticgrad.compiler.kernels.access import (
     source_of,
 )
 from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
-from staticgrad.compiler.kernels.routines import ROUTINES
+from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.compiler.regions.families import (
     FILLED,
     MATRIX,
@@ -50,7 +50,7 @@ CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the
 
 def has_memory(x: Tensor) -> bool:
     """Whether a kernel writes ``x``."""
-    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS | ROUTINES or x.op.op.name == "py_call"
+    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS | LONE.keys() or x.op.op.name == "py_call"
 
 
 @phase("materialize")
@@ -92,7 +92,7 @@ def materialize(region: Region) -> Region:
             return has_memory(x) and x not in orders
         if name == "print":
             return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
-        if name in LOOPS | CONDS | ROUTINES:
+        if name in LOOPS | CONDS | LONE.keys():
             x = behind_reshapes(x)
             return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
         if x.op in awaited and FILLED.get(name) == position:  # what the fill waits for may wait for it

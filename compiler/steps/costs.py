@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.program import KernelCost
 from staticgrad.compiler.steps.step import Step
 
@@ -16,6 +15,4 @@ def step_cost(step: Step) -> KernelCost:
 
 def _widest_float(step: Step) -> str:
     """The dtype in which a kernel computes, for what the machine allows."""
-    kernel = step.kernel
-    dtypes = kernel.args if isinstance(kernel, Nest) else (getattr(kernel, "dtype", None),)
-    return "float64" if np.dtype(np.float64) in dtypes else "float32"
+    return "float64" if step.kernel is not None and np.dtype(np.float64) in step.kernel.args else "float32"

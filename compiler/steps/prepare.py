@@ -19,7 +19,7 @@ from staticgrad.compiler.emit.families import packed_kernel, plan_kernel
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
 from staticgrad.compiler.kernels.nest import Instr, Load, Nest
-from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.modes import took
 from staticgrad.compiler.program import ConstantSlot, GradSlot, Prepared, PreparedSlot, StateSlot, VersionSlot
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp, replaced
@@ -84,7 +84,7 @@ def packed_apart(step: Step, target: Target, lasts: Callable[[Memory], bool]) ->
 
 
 def _packing_and_rest(
-    step: Step, bare: Contraction | Convolution, number: int, planned: PlannedKernel, target: Target
+    step: Step, bare: Contraction | Convolution, number: int, planned: Planned, target: Target
 ) -> list[Step]:
     assert isinstance(step.kernel, Contraction | Convolution)
     operand = step.operands[number]

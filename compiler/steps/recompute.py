@@ -24,8 +24,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution
-from staticgrad.compiler.kernels.nest import Nest
 from staticgrad.compiler.memory.plan import live_ranges
 from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.costs import step_cost
@@ -205,7 +203,7 @@ class _PeakProblem:
         return self.is_small(temp) or self.ranges[temp][1] > time
 
     def _is_repeatable(self, step: Step, again: int) -> bool:
-        if not isinstance(step.kernel, Nest | Contraction | Convolution) or step.check is not None:
+        if step.kernel is None or not step.kernel.is_repeatable or step.check is not None:
             return False
         if not all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds)):
             return False

@@ -13,11 +13,9 @@ from collections.abc import MutableMapping, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
-from staticgrad.compiler.kernels.nest import Nest
-from staticgrad.compiler.kernels.planned import Kernel
-from staticgrad.compiler.kernels.reference import Noise, run_kernel, terms_of
-from staticgrad.compiler.kernels.routines import Batch
+from staticgrad.compiler.kernels.kernel import Kernel
+from staticgrad.compiler.kernels.matrix import Packing
+from staticgrad.compiler.kernels.reference import Noise, run_kernel
 from staticgrad.compiler.program import CallbackSlot, FeedSlot, FetchSlot
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
@@ -41,24 +39,10 @@ def run_step(step: Step, memories: Memories, noise: Noise | None = None) -> None
         run_kernel(step.kernel, _arguments(step.kernel, step.operands, memories), noise)
 
 
-def argument_dtypes(kernel: Kernel) -> tuple[np.dtype, ...]:
-    """The dtype of each argument of a kernel."""
-    match kernel:
-        case Nest():
-            return kernel.args
-        case Batch():
-            return tuple(block.dtype for block in kernel.routine.blocks)
-        case Packing():
-            return (kernel.dtype,) * 2
-        case Contraction() | Convolution():
-            behind = () if kernel.epilogue is None else kernel.epilogue.args[1:]
-            return (*(kernel.dtype,) * (2 + kernel.store_raw), *behind)
-
-
 def written_dtypes(step: Step) -> dict[Memory, np.dtype]:
     """The memories that a step writes, and of which dtype what it writes there is."""
     if step.kernel is not None:
-        dtypes = dict(zip((o.memory for o in step.operands), argument_dtypes(step.kernel), strict=True))
+        dtypes = dict(zip((o.memory for o in step.operands), step.kernel.args, strict=True))
     elif step.loop is not None:
         types = {slot.index: slot.type for slot in step.loop.parts[0].slots if isinstance(slot, FetchSlot)}
         results = step.operands[step.loop.inputs : step.loop.inputs + step.loop.outputs]
@@ -89,7 +73,7 @@ def _bytes(memories: Memories, operand: Operand) -> Array:
 def _arguments(kernel: Kernel, operands: Sequence[Operand], memories: Memories) -> list[Array]:
     """The memory behind each argument, as a flat array of its dtype."""
     found = []
-    for operand, dtype in zip(operands, argument_dtypes(kernel), strict=True):
+    for operand, dtype in zip(operands, kernel.args, strict=True):
         memory = _bytes(memories, operand)
         found.append(memory[: memory.size // dtype.itemsize * dtype.itemsize].view(dtype))
     return found
@@ -162,7 +146,7 @@ def _run_loop(step: Loop, operands: Sequence[Array], noise: Noise | None) -> Non
 def terms_of_step(step: Step) -> int:
     """How many terms one element that a step writes may sum, about."""
     if step.loop is None:
-        return terms_of(step.kernel) if step.kernel is not None else 1
+        return step.kernel.terms if step.kernel is not None else 1
     turns = step.loop.length if isinstance(step.loop, Loop) and step.loop.length is not None else 1
     inner = [terms_of_step(inner) for part in step.loop.parts for inner in part.steps]
     return math.prod((max(1, turns), max(inner, default=1)))

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
-from staticgrad.compiler.kernels.planned import Kernel, PlannedKernel
+from staticgrad.compiler.kernels.planned import Planned
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
@@ -78,7 +79,7 @@ class Step:
     check: Check | None = None
     callback: CallbackSlot | None = None
     loop: Loop | Branch | None = None
-    planned: PlannedKernel | None = None  # how the kernel is run, once that is decided
+    planned: Planned | None = None  # how the kernel is run, once that is decided
     scratch: Temp | None = None
     source: SourceLine | None = None
     serial: int = 0

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
-from staticgrad.compiler.emit.contraction.plan import ContractionChunks, ContractionPlan, a_batch, b_batch, plan_of
+from staticgrad.compiler.emit.contraction.plan import (
+    ContractionChunks,
+    ContractionPlan,
+    PlannedContraction,
+    a_batch,
+    b_batch,
+    plan_of,
+)
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
 from staticgrad.compiler.emit.microkernel import (
@@ -39,18 +46,17 @@ from staticgrad.compiler.emit.parallel import (
     unravel,
 )
 from staticgrad.compiler.kernels.matrix import Contraction
-from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took
 
 
-def emit_contraction(module: IRModule, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
+def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, epilogue: str | None) -> None:
     """Add the function of a contraction to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
     write_matrix_kernel(module, planned, name, epilogue, _write)
 
 
-def _write(f: Function, planned: PlannedKernel, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-    plan = planned.plan
-    assert isinstance(plan, ContractionPlan)
+def _write(
+    f: Function, kernel: Contraction, plan: ContractionPlan, epilogue: str | None, pointers: list[Value], pool: Value
+) -> None:
     took("product: several blocks of columns", plan.columns_per_block < plan.tiling.column_panels)
     took("product: several blocks of terms", plan.block_depth < plan.k)
     took("product: several passes over a block", plan.depth_block < plan.block_depth)

@@ -167,7 +167,10 @@ class ContractionPlan:
         return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
 
 
-def planned(kernel: Contraction, target: Target) -> PlannedKernel:
+PlannedContraction = PlannedKernel[Contraction, ContractionPlan]
+
+
+def planned(kernel: Contraction, target: Target) -> PlannedContraction:
     """The kernel with its plan."""
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.c_strides)

@@ -53,7 +53,10 @@ def plan_convolution(kernel: Convolution, target: Target) -> ConvolutionPlan:
     return weight_grad_plan(bare, target) if by_weights else forward_plan(bare, target)
 
 
-def planned(kernel: Convolution, target: Target) -> PlannedKernel:
+PlannedConvolution = PlannedKernel[Convolution, ConvolutionPlan]
+
+
+def planned(kernel: Convolution, target: Target) -> PlannedConvolution:
     """The kernel with its plan."""
     if kernel.is_empty:
         return PlannedKernel(kernel, None, raw_strides=kernel.result_strides)
@@ -83,13 +86,12 @@ def emit_packing(module: IRModule, kernel: Convolution, name: str) -> None:
     f.finish()
 
 
-def emit_convolution(module: IRModule, planned: PlannedKernel, name: str, epilogue: str | None) -> None:
+def emit_convolution(module: IRModule, planned: PlannedConvolution, name: str, epilogue: str | None) -> None:
     """Add the function of a convolution to ``module`` under ``name``; ``epilogue`` is the name of its ranged nest."""
     write_matrix_kernel(module, planned, name, epilogue, _write)
 
 
-def _write(f: Function, planned: PlannedKernel, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-    kernel, plan = planned.kernel, planned.plan
-    assert isinstance(kernel, Convolution)
-    assert isinstance(plan, ConvolutionPlan)
+def _write(
+    f: Function, kernel: Convolution, plan: ConvolutionPlan, epilogue: str | None, pointers: list[Value], pool: Value
+) -> None:
     plan.emit(f, kernel, epilogue, pointers, pool)

@@ -82,7 +82,10 @@ Body = Callable[[LoopScope, Accumulators], Accumulators]
 Form = Literal["whole", "ranged", "shared"]
 
 
-def planned(nest: Nest, target: Target) -> PlannedKernel:
+PlannedNest = PlannedKernel[Nest, NestPlan]
+
+
+def planned(nest: Nest, target: Target) -> PlannedNest:
     """The nest with its plan."""
     plan = plan_nest(nest, target)
     nbytes = 0 if plan is None else plan.scratch_bytes

@@ -93,7 +93,10 @@ class BatchPlan:
         return f"{alone}; {self.chunks} chunks of {self.size}" if self.chunks > 1 else alone
 
 
-def planned(batch: Batch, target: Target) -> PlannedKernel:
+PlannedBatch = PlannedKernel[Batch, BatchPlan]
+
+
+def planned(batch: Batch, target: Target) -> PlannedBatch:
     """The batch with its plan."""
     if batch.is_empty:
         return PlannedKernel(batch, None)
@@ -103,15 +106,13 @@ def planned(batch: Batch, target: Target) -> PlannedKernel:
     return PlannedKernel(batch, plan, is_shared=plan.chunks > 1, worker_bytes=-(-nbytes // ALIGNMENT) * ALIGNMENT)
 
 
-def emit_batch(module: IRModule, planned: PlannedKernel, name: str) -> None:
+def emit_batch(module: IRModule, planned: PlannedBatch, name: str) -> None:
     """Write the kernel ``void @name(ptr arguments…, ptr scratch[, ptr pool])``."""
     batch, plan = planned.kernel, planned.plan
-    assert isinstance(batch, Batch)
     arguments = len(batch.routine.blocks)
     piece = "" if plan is None else _piece(module, batch, name)
     f = module.function(name, ["ptr"] * (arguments + 1 + planned.is_shared))
     if plan is not None:
-        assert isinstance(plan, BatchPlan)
         took("routine: shared", planned.is_shared)
         took("routine: alone", not planned.is_shared)
         took("routine: pieces together", plan.together > 0)
