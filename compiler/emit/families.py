@@ -5,8 +5,8 @@
     packed  kernel, target, number       -> the kernel given that operand packed; None where it had better not be
     pack    module, kernel, name         -> a function that packs the operand that the kernel is given packed
 
-Nothing else in the compiler asks of which type a kernel is, but for what rewrites nests. A new family is a value in
-``kernels/`` with its reference, and an entry here.
+Nothing else in the compiler asks of which type a kernel is, but for what rewrites nests or packs operands. A new family
+is a value in ``kernels/`` with its reference, and an entry here.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def emit_kernel(module: IRModule, planned: Planned, name: str) -> str:
     return FAMILIES[type(planned.kernel)].emit(module, planned, name)
 
 
-def _once(write: Write) -> Callable[[IRModule, Planned, str], str]:
+def once(write: Write) -> Callable[[IRModule, Planned, str], str]:
     """An emitter that writes a function for each kernel that the module does not have yet."""
 
     def emit(module: IRModule, planned: Planned, name: str) -> str:
@@ -116,13 +116,13 @@ def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Targ
 
 FAMILIES: dict[type, Family] = {
     Nest: Family(nests.planned, _emit_nest),
-    Batch: Family(routines.planned, _once(routines.emit_batch)),
-    Packing: Family(_plan_packing, _once(_emit_packing)),
+    Batch: Family(routines.planned, once(routines.emit_batch)),
+    Packing: Family(_plan_packing, once(_emit_packing)),
     Contraction: Family(
-        contraction_plan.planned, _once(_emit_contraction), _packed_if(contraction_plan.takes_packed),
+        contraction_plan.planned, once(_emit_contraction), _packed_if(contraction_plan.takes_packed),
         contraction.emit_packing,
     ),
     Convolution: Family(
-        convolution.planned, _once(_emit_convolution), _packed_if(convolution.takes_packed), convolution.emit_packing
+        convolution.planned, once(_emit_convolution), _packed_if(convolution.takes_packed), convolution.emit_packing
     ),
 }  # fmt: skip
