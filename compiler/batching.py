@@ -12,6 +12,7 @@ composed ops through what they expand into; all else (``cond``, prints, callback
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -30,6 +31,7 @@ from staticgrad.naming import put_back
 from staticgrad.ops.control.bodies import Body, BodyGraph, why_written
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.custom import CustomAttributes, OwnRule
+from staticgrad.ops.einsum import EinsumAttributes
 from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
@@ -343,6 +345,15 @@ def _dot(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence
     return (o.dot(b.all(x), b.all(y)),)
 
 
+def _einsum(batcher: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
+    """The examples are one more label, of what has them."""
+    attrs: EinsumAttributes = node.attrs
+    label = next(c for c in map(chr, itertools.count(ord("α"))) if c not in "".join(attrs.operands))
+    labels = tuple(label * v.batched + x for v, x in zip(operands, attrs.operands, strict=True))
+    more = EinsumAttributes(labels, label + attrs.result)
+    return get_default_graph().add(node.op, [v.tensor for v in operands], more).outputs
+
+
 def _convolution(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
     """With common weights the examples are more images; else a convolution for each."""
     o, (x, w) = FUNCTIONS, operands
@@ -561,6 +572,7 @@ RULES: dict[str, Rule] = {
     "custom_derivatives": _custom,
     "once": _once,
     "dot": _dot,
+    "einsum": _einsum,
     "convolution": _convolution,
     "convolution_input_grad": _convolution,
     "convolution_weight_grad": _convolution,

@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from staticgrad.dtypes import can_cast, finfo, iinfo, isdtype, result_type
     from staticgrad.ops.checkpointing import checkpoint
     from staticgrad.ops.contraction import (
-        einsum,
         matmul,
         outer,
         tensordot,
@@ -105,6 +104,7 @@ if TYPE_CHECKING:
     from staticgrad.ops.effects import (
         print_ as print,
     )
+    from staticgrad.ops.einsum import einsum
     from staticgrad.ops.elementwise.arithmetic import (
         abs,
         add,

@@ -9,7 +9,7 @@ a variable that gets another name, as by a module that becomes an attribute of a
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -17,25 +17,8 @@ from staticgrad.boundary import boundary
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.hints import missing_from_module
+from staticgrad.ops.variables import Initializer
 from staticgrad.optable import Array
-
-
-class Initializer(Protocol):
-    """Makes the first value of a variable.
-
-    Example:
-        >>> class Diagonal:
-        ...     def make(self, shape, dtype, rng):
-        ...         return np.eye(*shape, dtype=dtype)
-        >>> w = sg.Variable(Diagonal(), shape=(2, 2))
-        >>> sg.Session().run(w)
-        array([[1., 0.],
-               [0., 1.]], dtype=float32)
-    """
-
-    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
-        """An array of this shape and dtype; all randomness comes from ``rng``."""
-        ...
 
 
 @frozen

@@ -15,7 +15,6 @@ import numpy as np
 from staticgrad.compiler.kernels.access import (
     VIEWS,
     Blocked,
-    Path,
     behind_reshapes,
     broadcast_map,
     is_view,
@@ -82,7 +81,9 @@ def materialize(region: Region) -> Region:
         """Whether a matrix kernel can read ``x`` where it lies."""
         shape = sizes(x.shape)
         path = resolve(x, broadcast_map(shape, shape), strides_of)
-        return isinstance(path, Path) and not path.guards and path.base.op.op.name not in WITHOUT_MEMORY
+        if isinstance(path, Blocked):  # by what a copy will give memory, at row-major strides
+            return path.tensor in need and behind_reshapes(x) is path.tensor
+        return not path.guards and path.base.op.op.name not in WITHOUT_MEMORY
 
     def fits(name: str, position: int, x: Tensor) -> bool:
         """Whether operand number ``position`` of an op can be used as it is."""

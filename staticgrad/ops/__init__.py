@@ -11,11 +11,12 @@ from staticgrad.optable import FUNCTIONS
 # The public functions that each module defines; nothing, where ops have none.
 DEFINED = {
     "checkpointing": "checkpoint",
-    "contraction": "dot einsum linear matmul outer tensordot vecdot",
+    "contraction": "dot linear matmul outer tensordot vecdot",
     "convolution": "conv1d conv2d conv3d conv_transpose2d convolution convolution_input_grad convolution_weight_grad",
     "cumulative": "cumulative_prod cumulative_sum diff product_of_others",
     "custom": "custom_gradient once_differentiable",
     "distributions": "",
+    "einsum": "einsum",
     "effects": "accumulate_grad assert_ assign bounds_check group latest_value print py_call",
     "moments": "mean std var",
     "positions": "argmax argmin",

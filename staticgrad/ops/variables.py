@@ -29,15 +29,27 @@ BASE = "variable"
 
 
 @runtime_checkable
-class InitialValue(Protocol):
-    """Makes the first value of a variable; what ``sg.init`` offers. One with a number ``fill`` puts that everywhere."""
+class Initializer(Protocol):
+    """Makes the first value of a variable; ``sg.init`` has many.
 
-    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array: ...
+    Example:
+        >>> class Diagonal:
+        ...     def make(self, shape, dtype, rng):
+        ...         return np.eye(*shape, dtype=dtype)
+        >>> w = sg.Variable(Diagonal(), shape=(2, 2))
+        >>> sg.Session().run(w)
+        array([[1., 0.],
+               [0., 1.]], dtype=float32)
+    """
+
+    def make(self, shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> Array:
+        """An array of this shape and dtype; all randomness comes from ``rng``."""
+        ...
 
 
 @public
 def Variable(
-    value: TensorLike | InitialValue,
+    value: TensorLike | Initializer,
     *,
     name: str | None = None,
     dtype: DTypeLike | None = None,
@@ -111,9 +123,9 @@ def another(variable: Tensor) -> Tensor:
 
 
 def _attributes(
-    key: str, value: TensorLike | InitialValue, dtype: DTypeLike | None, shape: ShapeLike | None
+    key: str, value: TensorLike | Initializer, dtype: DTypeLike | None, shape: ShapeLike | None
 ) -> VariableAttributes:
-    if not isinstance(value, np.ndarray) and isinstance(value, InitialValue):
+    if not isinstance(value, np.ndarray) and isinstance(value, Initializer):
         if shape is None:
             raise GraphError(f"variable {key!r}: an initializer needs shape=")
         kind = float32 if dtype is None else dtype_of(dtype)
@@ -160,7 +172,7 @@ class Fixed:
 class Initial:
     """The first value comes from an initializer."""
 
-    def __init__(self, initializer: InitialValue, shape: Shape, dtype: np.dtype) -> None:
+    def __init__(self, initializer: Initializer, shape: Shape, dtype: np.dtype) -> None:
         self.initializer = initializer
         self.shape = sizes(shape)
         self.dtype = dtype
