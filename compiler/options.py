@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
+
+if TYPE_CHECKING:
+    from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 
 
 @frozen
@@ -20,6 +25,7 @@ class Options:
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
     prepares: bool = False  # whether what follows from variables alone is kept from call to call
     stepwise: bool = False  # each step is a function of its own, to be run beside its reference
+    blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
 
     @staticmethod
     def from_environment(

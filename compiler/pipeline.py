@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from staticgrad.collection import collection_held
 from staticgrad.compiler.describe import describe_flows
@@ -109,7 +108,7 @@ def _may_prepare(options: Options, held: Sequence[Held]) -> bool:
 def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step], Places]:
     """The slots of a region, its steps, not yet in order, and where its tensors lie."""
     part = functools.cache(functools.partial(_part, options))
-    lowered = lower(region, options.target, part, fusion="fuse" not in options.disabled)
+    lowered = lower(region, options.target, part, dict(options.blockings), fusion="fuse" not in options.disabled)
     inlined = lowered.steps if {"fuse", "inline"} & options.disabled else inline(lowered.steps, options.target)
     return lowered.slots, split_reductions(inlined, options.target), lowered.places
 
@@ -135,7 +134,7 @@ def _part(options: Options, region: Region, captured: int | None = None) -> Part
 def _products(step: Step) -> list[Contraction]:
     """The contractions of a step, those inside of a loop too, without their epilogues."""
     if isinstance(step.kernel, Contraction):
-        return [replace(step.kernel, epilogue=None, packed=None)]
+        return [step.kernel.product]
     parts = step.loop.parts if step.loop is not None else ()
     return [product for part in parts for inner in part.steps for product in _products(inner)]
 

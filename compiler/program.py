@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.optable import Array
@@ -28,14 +29,11 @@ if TYPE_CHECKING:
     from staticgrad.graph import Tensor
 
 POISON = 0xFF  # the byte that dead memory is filled with, when asked for: NaN for floats, -1 for integers
-# Rates of a fast core with its operands in cache: what they estimate is a lower bound of a time.
-FLOPS_PER_SECOND = 1.5e11
-BYTES_PER_SECOND = 3e10
 
 
 def least_seconds(flops: int, nbytes: int) -> float:
     """A rough lower bound of the time that so many operations over so many bytes take one core."""
-    return max(flops / FLOPS_PER_SECOND, nbytes / BYTES_PER_SECOND)
+    return max(flops / RATES.least_flops, nbytes / RATES.least_bytes)
 
 
 # -- the slots: memory that the caller hands over, C-contiguous -----------------------------------------------------

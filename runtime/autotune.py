@@ -1,9 +1,8 @@
 """Autotuning: which blocking of each matrix product is fastest here, as measured.
 
 Comes in: a region, the options that it shall be compiled with, and the state that it runs on. Goes out: the same
-options with what was found in ``target.measured``. What the blockings are, ``emit.contraction_blocking`` says: the
-usual one of each product and a few more that seem almost as fast, all of which add the terms of an element in the same
-order.
+options with the ``blockings`` that were found. What these are, ``emit/contraction/blocking.py`` says: the usual one of
+each product and a few more that seem almost as fast, all of which add the terms of an element in the same order.
 
 Programs that note the time after each step are compiled, one with all usual blockings and as many more as there are
 others of a product; each gives another blocking to every product. (Products that share a step, as they do in the body
@@ -26,10 +25,10 @@ import numpy as np
 
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.emit import cache
-from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
+from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.emit.native import load_code, machine_code
-from staticgrad.compiler.emit.target import Blocking, processor
-from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.emit.target import processor
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.program import CallbackSlot, Program
@@ -73,8 +72,7 @@ def tuned(region: Region, options: Options, store: SessionState) -> Options:
 
 def with_blockings(options: Options, chosen: Chosen) -> Options:
     """The options with these blockings, and with the usual ones of all other products."""
-    measured = sorted((product_text(product), blocking) for product, blocking in chosen.items())
-    return replace(options, target=replace(options.target, measured=tuple(measured)))
+    return replace(options, blockings=tuple(sorted(chosen.items(), key=lambda entry: repr(entry[0]))))
 
 
 def _that_fits(region: Region, options: Options) -> Options:
@@ -190,8 +188,7 @@ def _made_up(rng: np.random.Generator, type_: TensorType) -> Array:
 
 
 def _names(product: Contraction, options: Options) -> tuple[str, ...]:
-    target = replace(options.target, measured=())
-    return ("blocking", product_text(product), repr(target), processor(), str(options.workers))
+    return ("blocking", repr(product), repr(options.target), processor(), str(options.workers))
 
 
 def _remembered(product: Contraction, several: Iterable[Blocking], options: Options) -> Blocking | None:

@@ -241,7 +241,7 @@ def _info(_: argparse.Namespace) -> None:
         *((name, _version(name)) for name in packages),
         ("python", f"{platform.python_version()} ({platform.python_implementation()})"),
         ("system", f"{platform.system()} {platform.machine()}"),
-        ("target", f"{target.name}: vectors of {target.vector_bytes} bytes, {target.registers} registers"),
+        ("target", f"{target.name}: vectors of {target.isa.vector_bytes} bytes, {target.isa.registers} registers"),
         ("cores", f"{config.available_cores()} of {os.cpu_count()}"),
     ]
     print("\n".join(f"{name:<12}{value}" for name, value in rows))

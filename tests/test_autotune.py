@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import staticgrad as sg
 from staticgrad.compiler.binary import binary
 from staticgrad.compiler.emit import cache
 from staticgrad.compiler.emit.contraction import plan as contraction_plan
-from staticgrad.compiler.emit.contraction.blocking import blockings, product_text
+from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.emit.contraction.plan import plan_of
 from staticgrad.compiler.emit.families import plan_kernel
-from staticgrad.compiler.emit.target import AVX2, TARGETS, Blocking
-from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.emit.target import AVX2, TARGETS
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.options import Options
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -153,10 +154,12 @@ def test_a_forced_tile_is_the_one_that_is_emitted(g: sg.Graph) -> None:
     feeds, y, _ = layer()
     region, options = region_of([y], feeds), Options.from_environment()
     (product,) = (product for step in compile_region(region, options).products for product in step)
-    forced = autotune.with_blockings(options, {product: Blocking(False, 3, 2, False, True)})
+    blocking = Blocking(False, 3, 2, False, True)
+    forced = autotune.with_blockings(options, {product: blocking})
     text = compile_region(region, forced).llvm_text
     assert "tile.float32.3x2" in text
-    assert plan_of(product, forced.target).b_bytes >= 4 * product.k * product.n  # B is packed
+    plan = plan_of(replace(product, blocking=blocking), options.target)
+    assert plan.b_bytes >= 4 * product.k * product.n  # B is packed
 
 
 # -- choosing -------------------------------------------------------------------------------------------------------
@@ -244,7 +247,7 @@ def test_another_product_number_of_threads_or_target_has_choices_of_its_own() ->
     chosen = autotune.with_blockings(options, {product: Blocking(False, 2, 1, False, False)})
     assert autotune._names(product, chosen) == autotune._names(product, options)
     assert len({autotune._names(product, options), *others}) == 4
-    assert chosen.target.measured == ((product_text(product), Blocking(False, 2, 1, False, False)),)
+    assert chosen.blockings == ((product, Blocking(False, 2, 1, False, False)),)
 
 
 def test_products_in_one_step_take_turns() -> None:
@@ -365,10 +368,10 @@ def test_a_budget_that_a_blocking_exceeds_is_met_without_it(g: sg.Graph, monkeyp
     product = product_of(plain)
     options = Options.from_environment()
 
-    def scratch_with(chosen: dict[Contraction, Blocking]) -> int:
-        return plan_kernel(product, autotune.with_blockings(options, chosen).target).scratch_bytes(1)
+    def scratch_with(blocking: Blocking | None) -> int:
+        return plan_kernel(replace(product, blocking=blocking), options.target).scratch_bytes(1)
 
-    more = [b for b in blockings(product, options.target) if scratch_with({product: b}) > scratch_with({})]
+    more = [b for b in blockings(product, options.target) if scratch_with(b) > scratch_with(None)]
     assert more
     monkeypatch.setattr(autotune, "_fastest", lambda *_: {product: more[0]})
     exe = sess.compile(y, feeds, memory_budget=plain.memory.arena_bytes, autotune=True)

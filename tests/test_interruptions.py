@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from support.selection import slow
 import staticgrad as sg
 from staticgrad import collection
 from staticgrad.compiler.emit import entry, loops, polls
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.steps import step
 from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
 from staticgrad.runtime.locks import Lock, LockWord
@@ -591,11 +593,8 @@ class Interrupter:
 
         monkeypatch.setattr(interrupts.Context, "__init__", make)
         monkeypatch.setenv("STATICGRAD_CACHE", "0")
-        for module in (step, entry):
-            monkeypatch.setattr(module, "POLLS_FROM", 0.0)
-        for module in (entry, loops):
-            monkeypatch.setattr(module, "POLL_SECONDS", 0.0)
-        monkeypatch.setattr(polls, "TURNS_SECONDS", 0.0)
+        for module in (step, entry, loops, polls):
+            monkeypatch.setattr(module, "RATES", replace(RATES, polls_from=0.0, poll=0.0, loop_poll=0.0))
 
     def poll(self, address: int) -> int:
         words = (ctypes.c_int64 * interrupts.WORDS).from_address(address)

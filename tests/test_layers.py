@@ -30,7 +30,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("its text, its pictures, its interpreter", ("staticgrad.text", "staticgrad.html", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
     ("regions of a graph, the machine", (
-        "staticgrad.compiler.regions", "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
+        "staticgrad.compiler.regions", "staticgrad.compiler.emit.isa", "staticgrad.compiler.emit.machine",
+        "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
     ("kernels as values", ("staticgrad.compiler.kernels",)),
     ("graph to graph", (
         "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.tapes",

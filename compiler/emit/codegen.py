@@ -63,7 +63,7 @@ def _new_machine(target: Target) -> llvm.TargetMachine:
     _initialized()
     triple = llvm.Target.from_triple(llvm.get_process_triple())
     return triple.create_target_machine(
-        cpu=target.cpu, features=target.features, opt=CODEGEN_LEVEL, reloc="pic", codemodel="small"
+        cpu=target.isa.cpu, features=target.isa.features, opt=CODEGEN_LEVEL, reloc="pic", codemodel="small"
     )
 
 

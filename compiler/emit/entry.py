@@ -21,11 +21,12 @@ from dataclasses import replace
 from staticgrad.compiler.emit.families import emit_kernel, plan_kernel
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
 from staticgrad.compiler.emit.loops import LoopWriter, write_step
-from staticgrad.compiler.emit.polls import POLL_SECONDS, commit, end_if_interrupted
+from staticgrad.compiler.emit.machine import RATES
+from staticgrad.compiler.emit.polls import commit, end_if_interrupted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.memory.plan import Plan
 from staticgrad.compiler.program import POISON, Check, Prepared, Slot
-from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
+from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.frozen import frozen
 from staticgrad.phases import phase
@@ -207,7 +208,7 @@ class _Main:
         """The program ends if it shall: it asks where that was long ago, and is told where a kernel or a Python
         function may have been."""
         self._unseen += step.seconds
-        asks = self._unseen >= POLL_SECONDS
+        asks = self._unseen >= RATES.poll
         if asks:
             self._unseen = 0.0
         is_told = step.callback is not None or (step.planned is not None and step.planned.is_shared)
@@ -323,7 +324,7 @@ def emit_entry(
     """The text of the module that runs ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
     module = IRModule(target)
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
-    polls = sum(step.seconds for step in steps[:writing]) >= POLLS_FROM
+    polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from
     main = _Main(module, _numbers(slots), plan, poison, [], polls_before=writing if polls else 0, is_external=True,
                  stepwise=stepwise)  # fmt: skip
     if timed:

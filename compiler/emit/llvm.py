@@ -306,7 +306,7 @@ class Function:
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a*b + c: one rounding where the machine has the instruction, else a product and a sum."""
-        if self.target.fma:
+        if self.target.isa.fma:
             return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 

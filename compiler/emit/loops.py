@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from staticgrad.compiler.emit.llvm import Function, Value, integer
-from staticgrad.compiler.emit.polls import POLL_SECONDS, end_if_interrupted, turns_between
+from staticgrad.compiler.emit.machine import RATES
+from staticgrad.compiler.emit.polls import end_if_interrupted, turns_between
 from staticgrad.compiler.program import FeedSlot, FetchSlot
 from staticgrad.compiler.steps.loops import Branch, Loop, Part, lent_slots
 from staticgrad.compiler.steps.step import Step
@@ -109,7 +110,7 @@ class LoopWriter:
         f.block(body)
         self._call(0, step.tables[0], step.arenas[0])
         self._advance(step, feeds, fetches)
-        if self.polls and step.seconds >= POLL_SECONDS:
+        if self.polls and step.seconds >= RATES.poll:
             self._look(step.taken, turns_between(step.turn_seconds))
         f.branch(head)
         f.block(done)

@@ -49,13 +49,13 @@ from staticgrad.compiler.emit.llvm import (
     memory_type,
     vector,
 )
-from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Target
+from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
+from staticgrad.compiler.emit.target import Target
 
 Layout = Literal["rows", "columns"]
 
 USUAL_ROWS = 8  # the height of tiles that most shapes share, where registers allow it
-FEW_REGISTERS = 16  # and less: then all of them are used
-MOST_VECTORS = 8  # of a row of a tile
+MOST_VECTORS = 8  # of a tile of one or two rows
 HIDING = 8  # sums at once hide the latency of a multiply-add
 SHORT_ROW_BYTES = 256  # of a copy
 STRIDED_AT_ONCE = 4  # elements that a copy with any strides moves in a turn
@@ -144,7 +144,7 @@ class TileWriter:
     def load(self, row: Value, j: int) -> Value:
         """A vector of B (or A). Without masks in the machine operands are padded, unless the tile says that they are
         ``exact``: whole vectors may be read."""
-        mask = self._masked(j) if self.f.target.masked or self.tile.exact else None
+        mask = self._masked(j) if self.f.target.isa.predicated or self.tile.exact else None
         if mask is None:
             return self.f.load(self.type, self._at(row, j))
         return self.f.masked_load(self.type, self._at(row, j), mask)
@@ -211,15 +211,16 @@ def _emit_microkernel(module: IRModule, tile: MicroTile, name: str) -> str:
     # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
-    apart: Callable[[Value], Value] = f.opaque if f.target.registers <= FEW_REGISTERS else lambda pointer: pointer
+    costs = module.target.machine.products
+    apart: Callable[[Value], Value] = f.opaque if costs.low else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
-    each, ahead = tile.rows * tile.vectors, costs_of(module.target).ahead
+    each, ahead = tile.rows * tile.vectors, costs.ahead
 
     def turn(moving: Sequence[Value], index: Index, sums: Sequence[Value]) -> tuple[list[Value], list[Value]]:
         """One term: where the next one is, and the sums with it."""
         if tile.far:  # before the loads, which would wait for memory
             later = f.offset(moving[0], f.mul(b_stride, ahead), element)
-            for j in range(0, tile.vectors, max(1, LINE // f.target.vector_bytes)):  # a line each
+            for j in range(0, tile.vectors, max(1, LINE // f.target.isa.vector_bytes)):  # a line each
                 prefetch(f, f.offset(later, j * writer.lanes, element), near=False)
         if tile.far_a:
             prefetch(f, f.offset(moving[1], f.mul(a_step, ahead), element), near=False)
@@ -329,71 +330,6 @@ def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
 
 
 @dataclass(frozen=True, slots=True)
-class InPlace:
-    """When B is read where it lies, strided: up to ``nbytes`` by any number of rows of A, a longer one by ``rows`` at
-    most, one whose rows lie a multiple of ``apart`` bytes apart, and so in few sets of a cache, by ``aliased``, and a
-    far one whose vectors split lines by ``split``."""
-
-    nbytes: int
-    rows: int
-    apart: int
-    aliased: int
-    split: int
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """What a product costs beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in the
-    first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
-    stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
-    All follow least-squares fits to measured products of drawn sizes. ``usual_rows`` is the height that shapes share;
-    ``ahead`` how many turns early far rows are asked for, more where turns are short. Operands longer than
-    ``near_bytes`` come from far away each time; lines a multiple of ``page`` bytes apart fall into one set of the first
-    cache."""
-
-    in_place: InPlace
-    from_near_b: float
-    from_b: float
-    near_vectors: int
-    from_a: float
-    tile: float
-    stored: float
-    copied: float
-    turned: float
-    turned_back: float
-    usual_rows: int
-    ahead: int
-    near_bytes: int = 4 << 20
-    page: int = PAGE
-
-
-# Of 32 registers: from 500 products, which it meets within 7 % (one standard deviation; AMD Zen 5).
-MANY_REGISTERS_COSTS = Costs(
-    InPlace(nbytes=512 << 10, rows=192, apart=PAGE, aliased=64, split=96),
-    from_near_b=0.1, from_b=0.25, near_vectors=512, from_a=0.08, tile=3, stored=0.6, copied=0.055, turned=0.065,
-    turned_back=0.085, usual_rows=USUAL_ROWS, ahead=16,
-)  # fmt: skip
-# Of 16: rounded from a fit to 1650 products measured on a busy machine, each met within some 25 % (AMD Zen 3).
-# Their tiles are low and narrow and so read B more often: it is packed for fewer rows.
-FEW_REGISTERS_COSTS = Costs(
-    InPlace(nbytes=16 << 10, rows=36, apart=PAGE // 4, aliased=18, split=36),
-    from_near_b=0.05, from_b=0.42, near_vectors=640, from_a=0.2, tile=8, stored=1.2, copied=0.07, turned=0.07,
-    turned_back=0.26, usual_rows=6, ahead=24,
-)  # fmt: skip
-
-
-@functools.cache
-def costs_of(target: Target) -> Costs:
-    """The costs of a target's products, with the sizes that it has."""
-    costs = FEW_REGISTERS_COSTS if target.registers <= FEW_REGISTERS else MANY_REGISTERS_COSTS
-    sizes = {
-        name: target.sized(getattr(costs.in_place, name)) for name in ("nbytes", "rows", "apart", "aliased", "split")
-    }
-    near, page = target.sized(costs.near_bytes), target.sized(costs.page)
-    return replace(costs, in_place=InPlace(**sizes), near_bytes=near, page=page)
-
-
-@dataclass(frozen=True, slots=True)
 class Tiling:
     """How an m × n result is cut into tiles.
 
@@ -417,11 +353,16 @@ class Tiling:
     last_vectors: int
     last_lanes: int
     masked: bool
-    costs: Costs
+    machine: Machine
     terms: int = 1
     far: bool = False
     far_a: bool = False
     exact: bool = False
+
+    @property
+    def costs(self) -> ProductCosts:
+        """The costs of the machine's products."""
+        return self.machine.products
 
     @property
     def chains(self) -> int:
@@ -489,16 +430,16 @@ class Tiling:
 
 
 def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
-    """The tallest tile of so many vectors that spills no register. One is left over unless registers are few."""
+    """The tallest tile of so many vectors that spills no register."""
     if dtype.kind != "f":
         return max(1, 4 // vectors)
-    temporaries = 1 if target.fma else 2
-    spare = 0 if target.fma and target.registers <= FEW_REGISTERS else 1
-    rows = max(1, (target.registers - spare - temporaries - vectors) // vectors)  # a single one takes B from memory
+    temporaries = 1 if target.isa.fma else 2
+    free = target.isa.registers - target.machine.products.spare - temporaries
+    rows = max(1, (free - vectors) // vectors)  # a single one takes B from memory
     return min(rows, 14)
 
 
-def _tile_cycles(costs: Costs, rows: int, vectors: int, depth: int, chains: int) -> float:
+def _tile_cycles(costs: ProductCosts, rows: int, vectors: int, depth: int, chains: int) -> float:
     """Cycles of one tile: multiply-adds, loads and issue slots against their ports, and the four cycles that the chain
     takes; then what else each operand costs, more for a panel of B too long to stay in the first cache, and what is
     stored."""
@@ -523,22 +464,22 @@ def make_tiling(
     last_lanes = n - (n_vectors - 1) * lanes
     if fold and last_vectors == vectors - 1 and column_panels > 1 and last_lanes == lanes:
         last_vectors, last_lanes = vectors, 0  # the last vector is masked off as a whole: one function serves all
-    by_masks = target.masked_loads and not target.masked and dtype.kind == "f"
+    by_masks = target.isa.masked_loads and not target.isa.predicated and dtype.kind == "f"
     exact = by_masks and row_panels == 1 and terms == 1 and last_lanes not in (0, lanes)
     return Tiling(dtype, m, n, lanes, rows, m - row_panels * (rows - 1), row_panels, vectors, column_panels,
-                  last_vectors, last_lanes, target.masked, costs_of(target), terms, exact=exact)  # fmt: skip
+                  last_vectors, last_lanes, target.isa.predicated, target.machine, terms, exact=exact)  # fmt: skip
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
     """About how many cycles a product of one point takes from the first cache, a little more for many functions."""
-    inner, last = tiling.column_kinds()
+    costs, (inner, last) = tiling.costs, tiling.column_kinds()
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         if panels:
-            a_row = (tiling.column_panels - 1) * _tile_cycles(tiling.costs, height, inner[0], depth, tiling.chains)
-            cycles += panels * (a_row + _tile_cycles(tiling.costs, height, last[0], depth, tiling.chains))
+            a_row = (tiling.column_panels - 1) * _tile_cycles(costs, height, inner[0], depth, tiling.chains)
+            cycles += panels * (a_row + _tile_cycles(costs, height, last[0], depth, tiling.chains))
     # A function is 5 ms of compilation, unless another kernel of the module needs it too: favour one usual height.
-    unusual = any(height != tiling.costs.usual_rows for height in tiling.heights())
+    unusual = any(height != costs.usual_rows for height in tiling.heights())
     return cycles * (1 + 0.02 * (tiling.variants() - 1) + 0.02 * unusual)
 
 
@@ -553,13 +494,13 @@ def choose_tiling(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -
 
 def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tuple[Tiling, ...]:
     """For each number of vectors that a tile may have the tiling that seems fastest, and those by that order."""
-    widest = MOST_VECTORS if target.registers > FEW_REGISTERS or m <= 2 else 3  # of one row B is an operand in memory
+    widest = MOST_VECTORS if m <= 2 else target.machine.products.most_vectors  # of one row B is an operand in memory
     most_vectors = min(widest, -(-n // tile_lanes(target, dtype)))
     found = []
     for vectors in range(1, most_vectors + 1):
         candidates = []
         for rows in range(1, min(m, most_rows(target, dtype, vectors)) + 1):
-            for fold in (False, True) if target.masked else (False,):
+            for fold in (False, True) if target.isa.predicated else (False,):
                 tiling = make_tiling(target, dtype, m, n, rows, vectors, fold)
                 candidates.append((tiling_cost(tiling, depth), tiling.variants(), -vectors, fold, rows, tiling))
         found.append(min(candidates, key=lambda entry: entry[:5]))
@@ -724,18 +665,18 @@ def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, l
 
 def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> int:
     """How many cache lines of each row of a copy are worth asking for ahead: those of short rows that are far apart,
-    which no prefetcher foresees. None where registers are many: their rows are not short."""
-    if target.registers > FEW_REGISTERS or not isinstance(row, int) or not isinstance(columns, int):
+    which no prefetcher foresees."""
+    if not target.machine.products.low or not isinstance(row, int) or not isinstance(columns, int):
         return 0
     nbytes = columns * dtype.itemsize
-    return -(-nbytes // LINE) if row * dtype.itemsize >= target.sized(FAR_BYTES) and nbytes <= SHORT_ROW_BYTES else 0
+    return -(-nbytes // LINE) if row * dtype.itemsize >= target.machine.far_bytes and nbytes <= SHORT_ROW_BYTES else 0
 
 
 def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
     """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides, of ``run`` columns.
     Without masks what is left behind the last vector of a row is moved in pieces of a power of two, if its length is
     known, else one by one. So many lines of each row are asked for some rows ahead."""
-    rest = run % module.target.lanes(dtype) if isinstance(run, int) and not module.target.masked else None
+    rest = run % module.target.lanes(dtype) if isinstance(run, int) and not module.target.isa.predicated else None
     key = ("copy rows", dtype, rest, far_lines)
     name = module.shared(key)
     if name is not None:
@@ -749,13 +690,13 @@ def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0)
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
         if far_lines:
-            later = f.offset(source_now, f.mul(source_row, costs_of(f.target).ahead), element)
+            later = f.offset(source_now, f.mul(source_row, f.target.machine.products.ahead), element)
             for line in range(far_lines):
                 prefetch(f, f.offset(later, line * LINE, "i8"), near=False)
         with f.loop(0, whole, lanes) as main:
             value = f.load(type_, f.offset(source_now, main.index, element))
             f.store(value, f.offset(to_now, main.index, element))
-        if f.target.masked:
+        if f.target.isa.predicated:
             with f.when(f.compare("icmp slt", whole, columns)):
                 left = f.splat(f.binary("sub", columns, whole), lanes)
                 mask = f.compare("icmp slt", f.lane_numbers(left.type), left)

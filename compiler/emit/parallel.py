@@ -20,18 +20,17 @@ from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, inte
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
-WORTH_SHARING = 20e-6  # seconds: below, waking another thread costs more than it brings
-CHUNK_SECONDS = 5e-6  # of one chunk at least: taking one costs a tenth of a microsecond
 MOST_CHUNKS = 64
 NO_POOL = Value("null", "ptr")
 
 
 def wanted_chunks(seconds: float, target: Target) -> int:
     """In how many chunks work that takes so long on one core is cut; 1 where it is not."""
-    seconds *= target.divisor
-    if seconds < WORTH_SHARING:
+    machine = target.machine
+    seconds *= machine.divisor
+    if seconds < machine.worth_sharing:
         return 1
-    return max(2, min(MOST_CHUNKS, int(seconds / CHUNK_SECONDS)))
+    return max(2, min(MOST_CHUNKS, int(seconds / machine.chunk_seconds)))
 
 
 def cut(units: int, chunks: int) -> tuple[int, int]:

@@ -8,16 +8,15 @@ first write of state: then the word ``COMMITTED`` is set, and the program runs t
 from __future__ import annotations
 
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.program import INTERRUPTED, ContextWord
 
-POLL_SECONDS = 0.5e-3  # of estimated time between two looks of a program that takes ``steps.loops.POLLS_FROM``
-TURNS_SECONDS = 1e-4  # between two looks of a loop
 MOST_TURNS = 4096
 
 
 def turns_between(turn_seconds: float) -> int:
     """After how many turns, a power of two, a loop looks."""
-    wanted = min(MOST_TURNS, max(1, int(TURNS_SECONDS / turn_seconds)))
+    wanted = min(MOST_TURNS, max(1, int(RATES.loop_poll / turn_seconds)))
     return 1 << (wanted.bit_length() - 1)
 
 

@@ -1,8 +1,8 @@
-"""What the machine offers to the emitter: vector width, registers, features, sizes of caches and pages.
+"""Targets: an instruction set and a machine, as programs are compiled for them.
 
 ``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
-A target is a plain value: everything that depends on the machine is chosen from it at compile time, from what is known
-of the family of machines, or from what was measured on this one.
+A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
+``ISA`` (``isa.py``), a ``Machine`` (``machine.py``) and an entry of ``TARGETS``.
 
 Each target has a *small* twin for tests (``avx512-small`` and so on; ``small`` is that of the host's target): caches,
 pages and nearly all other sizes and times at which a kernel is run in another way are ``SMALL`` times smaller, so that
@@ -12,85 +12,41 @@ small programs are run in the ways of large ones.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 
 from staticgrad import config
+from staticgrad.compiler.emit.isa import AVX2_ISA, AVX512_ISA, BASELINE_ISA, ISA
+from staticgrad.compiler.emit.machine import X86_64, ZEN3, ZEN5, Machine, small
 from staticgrad.errors import StaticGradError
 from staticgrad.frozen import frozen
 
-# What the caches of all three families have in common, in bytes.
-LINE = 64
-PAGE = 4096  # lines a multiple of it apart fall into one set of the first cache
-FAR_BYTES = 2048  # rows so far apart are new to the prefetchers, which stop at a page's end
-SMALL = 64  # by what sizes are divided for a target's small twin
 
-
-@frozen
-class Blocking:
-    """How a product C = A·B is cut, as far as that is free: whether Cᵀ is computed; the rows and vectors of a tile;
-    whether a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No
-    choice changes the order in which an element's terms are added."""
-
-    swapped: bool
-    rows: int
-    vectors: int
-    folded: bool
-    packed: bool
-
-
-@frozen
+@frozen(eq=False)
 class Target:
-    """A family of machines. ``vector_bytes`` is the width of one register, ``features`` go to the code generator. Of
-    long chains of instructions so many are ``interleaved`` that their latencies hide each other. Sizes and times at
-    which a kernel is run in another way are ``divisor`` times smaller than this package's constants say. ``measured``
-    are the products, by their text, for which another blocking than the estimated one was found faster."""
+    """What a program is compiled for. Each is equal to itself alone, so that as a key it costs nothing."""
 
     name: str
-    vector_bytes: int
-    registers: int
-    masked: bool  # masked loads and stores are single instructions
-    masked_loads: bool  # masked loads are
-    fma: bool  # a fused multiply-add is one instruction
-    own_cache_bytes: int  # about what a core has for itself: its second cache
-    cpu: str
-    features: str
-    needs: tuple[str, ...] = ()  # features that the processor must have
-    scales: bool = False  # multiplying by a power of two, and taking it apart from a number, are single instructions
-    interleaved: int = 1
-    divisor: int = 1
-    measured: tuple[tuple[str, Blocking], ...] = ()
+    isa: ISA
+    machine: Machine
 
     def lanes(self, dtype: np.dtype) -> int:
         """How many elements of ``dtype`` one register holds."""
-        return max(1, self.vector_bytes // max(dtype.itemsize, 1))
+        return max(1, self.isa.vector_bytes // max(dtype.itemsize, 1))
 
     def sized(self, amount: int, least: int = 1) -> int:
-        """A constant of this package, in bytes, elements or turns, as this target has it; ``least`` at least."""
-        return max(least, amount // self.divisor)
-
-
-AVX512_NEEDS = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma", "f16c", "bmi", "bmi2")
-AVX2_NEEDS = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
-
-
-def _enabled(names: tuple[str, ...]) -> str:
-    return ",".join(f"+{name}" for name in names)
+        """A constant of this package, in bytes, elements or turns, as the machine has it; ``least`` at least."""
+        return self.machine.sized(amount, least)
 
 
 def _small(target: Target) -> Target:
     """The twin whose sizes are small."""
-    nbytes = target.own_cache_bytes // SMALL
-    return replace(target, name=f"{target.name}-small", divisor=SMALL, own_cache_bytes=nbytes)
+    return Target(f"{target.name}-small", target.isa, small(target.machine))
 
 
-GENERIC = Target("generic", 16, 16, masked=False, masked_loads=False, fma=False, own_cache_bytes=512 << 10, cpu="",
-                 features="")  # fmt: skip
-AVX2 = Target("avx2", 32, 16, masked=False, masked_loads=True, fma=True, own_cache_bytes=512 << 10, cpu="x86-64-v3",
-              features=_enabled(AVX2_NEEDS), needs=AVX2_NEEDS, interleaved=2)  # fmt: skip
-AVX512 = Target("avx512", 64, 32, masked=True, masked_loads=True, fma=True, own_cache_bytes=1 << 20, cpu="x86-64-v4",
-                features=_enabled(AVX512_NEEDS), needs=AVX512_NEEDS, scales=True)  # fmt: skip
+GENERIC = Target("generic", BASELINE_ISA, X86_64)
+AVX2 = Target("avx2", AVX2_ISA, ZEN3)
+AVX512 = Target("avx512", AVX512_ISA, ZEN5)
 TARGETS = {target.name: target for target in (AVX512, AVX2, GENERIC)}  # the widest first
 SMALL_TARGETS = {target.name: target for target in map(_small, TARGETS.values())}
 
@@ -133,7 +89,7 @@ def processor() -> str:
 
 def runs_here(target: Target) -> bool:
     """This processor has what the target needs."""
-    return _host_features().issuperset(target.needs)
+    return _host_features().issuperset(target.isa.needs)
 
 
 def _widest(targets: dict[str, Target]) -> Target:

@@ -16,7 +16,7 @@ Emitters pack one operand into the order in which tiles read it. Where that oper
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,12 +27,25 @@ Direction = Literal["forward", "input_grad", "weight_grad"]
 
 
 @dataclass(frozen=True, slots=True)
+class Blocking:
+    """How a product C = A·B is cut, as far as that is free: whether Cᵀ is computed; the rows and vectors of a tile;
+    whether a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No
+    choice changes the order in which an element's terms are added."""
+
+    swapped: bool
+    rows: int
+    vectors: int
+    folded: bool
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Contraction:
     """C = A·B for each point of ``batch``. Arguments of the kernel: A, B, C, then the epilogue's from number 1 on.
 
     With an epilogue, its outer dimensions are ``(*batch, m, n)``. ``store_raw`` says that C is a real argument that
     receives the raw product (the epilogue then reads it there); without it C is not passed and the raw product lives
-    in scratch memory until the epilogue has read it.
+    in scratch memory until the epilogue has read it. ``blocking`` takes the place of the one that estimates prefer.
     """
 
     dtype: np.dtype
@@ -46,6 +59,12 @@ class Contraction:
     epilogue: Nest | None = None
     store_raw: bool = True
     packed: int | None = None
+    blocking: Blocking | None = None
+
+    @property
+    def product(self) -> Contraction:
+        """The product alone, under which a blocking is chosen for it."""
+        return replace(self, epilogue=None, packed=None, blocking=None)
 
     @property
     def args(self) -> tuple[np.dtype, ...]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
-from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Direction
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
 from staticgrad.compiler.kernels.routines import LONE, lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
@@ -69,6 +69,7 @@ class Lowering:
     groups: list[Group]
     group_of: dict[Node, Group]
     deferred: set[Node]
+    blockings: Mapping[Contraction, Blocking]
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -156,7 +157,7 @@ class Lowering:
         assert node is not None
         result = node.outputs[0]
         needed = result in self.escaping.get(group, set()) or not group.nodes
-        kernel, operands = self._contraction(node) if node.op.name == "dot" else self._convolution(node)
+        kernel, operands = self._contraction(node, needed) if node.op.name == "dot" else self._convolution(node)
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
@@ -185,14 +186,15 @@ class Lowering:
         )  # fmt: skip
         self._append(step, group.members)
 
-    def _contraction(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
+    def _contraction(self, node: Node, stored: bool) -> tuple[Contraction | Convolution, list[Operand]]:
         a, b = node.inputs
         *batch, m, k = sizes(a.shape)
         n = sizes(b.shape)[-1]
         (a_operand, a_strides), (b_operand, b_strides) = self.places.strided(a), self.places.strided(b)
         c_strides = self.places.strides_of(node.outputs[0])
         kernel = Contraction(a.dtype, tuple(batch), m, n, k, a_strides, b_strides, c_strides)
-        return kernel, [a_operand, b_operand]
+        blocking = self.blockings.get(replace(kernel, store_raw=stored))
+        return replace(kernel, blocking=blocking), [a_operand, b_operand]
 
     def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
         attrs = node.attrs
@@ -462,14 +464,17 @@ def _state_key(node: Node) -> tuple[str, str]:
 
 
 @phase("lower")
-def lower(region: Region, target: Target, part: LowerPart, *, fusion: bool = True) -> Steps:
-    """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again."""
+def lower(
+    region: Region, target: Target, part: LowerPart, blockings: Mapping[Contraction, Blocking], *, fusion: bool = True
+) -> Steps:
+    """Lower a region; writes of state that turn out to be in the way are deferred, and it is tried again. Products
+    among the ``blockings`` get these."""
     groups, group_of = fuse(region, enabled=fusion)
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}
         deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
-        lowering = Lowering(region, target, part, groups, group_of, deferred)
+        lowering = Lowering(region, target, part, groups, group_of, deferred, blockings)
         steps = lowering.run()
         clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()
         if not clashing:

@@ -36,12 +36,6 @@ from staticgrad.reach import reach
 LEAST_BYTES = 1 << 16  # of a buffer that is worth the trouble
 MOST_INSTRUCTIONS = 256  # that the value of one load may take
 LARGEST = 2000  # instructions of a nest that values are moved into: the code generator takes long for one long body
-INSTRUCTION_SECONDS = 1.25e-10  # two vector instructions a cycle
-KERNEL_SECONDS = 2e-8  # what a kernel less saves
-# Bytes a second of one core beside busy ones, by the size of what is moved: first and second level cache, and what is
-# behind them. A store counts twice, as its lines are read first.
-NEAR_BYTES, MIDDLE_BYTES = 1 << 15, 1 << 19
-MIDDLE_RATE, FAR_RATE = 8e10, 1e10
 
 
 @phase("inline")
@@ -360,7 +354,7 @@ def pays(before: Iterable[object], after: Iterable[object], target: Target) -> b
     totals = []
     for kernels in (before, after):
         nests = [kernel for kernel in kernels if isinstance(kernel, Nest)]
-        totals.append(sum(estimate(nest, target) for nest in nests) + KERNEL_SECONDS * len(nests))
+        totals.append(sum(estimate(nest, target) for nest in nests) + target.machine.kernel_seconds * len(nests))
     return totals[1] < totals[0]
 
 
@@ -369,8 +363,9 @@ def _cost(nest: Nest, numbers: Iterable[int]) -> int:
 
 
 def estimate(nest: Nest, target: Target) -> float:
-    """About how many seconds a nest takes on one core if it computes nothing twice for the same indices."""
-    facts = analyse(nest)
+    """About how many seconds a nest takes on one core if it computes nothing twice for the same indices. A store counts
+    twice, as its lines are read first."""
+    facts, machine = analyse(nest), target.machine
     lanes = vector_lanes(nest, target)
     instructions, seconds = 0.0, 0.0
     for number in facts.needed - set(contractions(nest, facts).values()):
@@ -379,11 +374,11 @@ def estimate(nest: Nest, target: Target) -> float:
         volume = math.prod(nest.dims[dim] for dim in facts.depends[number])
         if access is not None:
             nbytes = volume * nest.args[access.arg].itemsize * (1 + isinstance(instr, Store))
-            rate = MIDDLE_RATE if nbytes <= target.sized(MIDDLE_BYTES) else FAR_RATE
+            rate = machine.middle_bytes_moved if nbytes <= machine.middle_bytes else machine.far_bytes_moved
             instructions += volume
-            seconds += nbytes / rate if nbytes > target.sized(NEAR_BYTES) else 0.0
+            seconds += nbytes / rate if nbytes > machine.near_bytes else 0.0
         elif isinstance(instr, Reduce):
             instructions += math.prod(nest.dims[dim] for dim in facts.depends[instr.arg])
         else:
             instructions += volume * cost_of(nest, number)
-    return instructions / lanes * INSTRUCTION_SECONDS + seconds
+    return instructions / lanes * machine.inlined_instruction_seconds + seconds

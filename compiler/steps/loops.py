@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.matrix import Packing
 from staticgrad.compiler.program import CallbackSlot, Check, ConstantSlot, KeySlot, Slot
 from staticgrad.frozen import frozen
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 WORD = 8
-TURN_SECONDS = 5e-9  # of a loop, beside what its parts take
-POLLS_FROM = 1e-3  # estimated seconds of a program, or of a loop, that looks whether it shall end
 
 Lent = ConstantSlot | KeySlot | CallbackSlot
 
@@ -145,7 +144,7 @@ class Loop:
     @property
     def turn_seconds(self) -> float:
         """A rough lower bound of the time of a turn."""
-        return TURN_SECONDS + sum(part.seconds for part in self.parts)
+        return RATES.turn + sum(part.seconds for part in self.parts)
 
     @property
     def seconds(self) -> float:

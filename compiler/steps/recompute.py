@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.memory.plan import live_ranges
 from staticgrad.compiler.program import FetchSlot, GradSlot, StateSlot
 from staticgrad.compiler.steps.costs import step_cost
@@ -32,8 +33,6 @@ from staticgrad.errors import StaticGradError
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 
-FLOPS_PER_SECOND = 1e11  # rough rates: what counts is which of two steps takes longer
-BYTES_PER_SECOND = 1e10
 SMALL = 256  # buffers below this part of the peak are kept anyway
 BUCKETS = 96  # the bound is divided into so many parts, within which the dynamic program sees no difference
 TRIALS = 12  # bounds that are tried; each costs a plan
@@ -277,7 +276,7 @@ def _alive(ranges: dict[Temp, tuple[int, int]], count: int) -> list[int]:
 
 def _seconds(step: Step) -> float:
     cost = step_cost(step)
-    return max(cost.flops / FLOPS_PER_SECOND, cost.bytes / BYTES_PER_SECOND)
+    return max(cost.flops / RATES.repeated_flops, cost.bytes / RATES.repeated_bytes)
 
 
 # -- the new steps --------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.nest import Compute, Load, Nest, Reduce, Store
 from staticgrad.compiler.kernels.planned import Planned
@@ -25,10 +26,8 @@ from staticgrad.compiler.program import (
     StateSlot,
     least_seconds,
 )
-from staticgrad.compiler.steps.loops import POLLS_FROM, Branch, Loop
+from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.errors import SourceLine
-
-CALL_SECONDS = 1e-5  # of a Python function
 
 
 @dataclass(eq=False, slots=True)
@@ -90,7 +89,7 @@ class Step:
     def can_fail(self) -> bool:
         """Whether the program can end here: at a check, or in a loop that looks whether it shall."""
         loop = self.loop
-        return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= POLLS_FROM))
+        return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= RATES.polls_from))
 
     @property
     def writes_state(self) -> bool:
@@ -104,7 +103,7 @@ class Step:
     @property
     def seconds(self) -> float:
         """A rough lower bound of its time on one core; infinite for a loop that nothing bounds."""
-        own = least_seconds(self.flops, self.nbytes) if self.callback is None else CALL_SECONDS
+        own = least_seconds(self.flops, self.nbytes) if self.callback is None else RATES.call
         return own if self.loop is None else max(own, self.loop.seconds)
 
     @property

@@ -12,7 +12,7 @@ A single column cannot fill a register: where A is contiguous along k, its eleme
 Tiles of few columns, and of few rows and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
-``Target.measured`` names for a product takes the place of the usual one. No choice changes the bits of a result.
+a kernel has takes the place of the usual one. No choice changes the bits of a result.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from staticgrad.compiler.emit.contraction.narrow import ALIASED_ROWS, narrow_tiling, packs
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Tiling,
     choose_tiling,
@@ -31,8 +32,8 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
     tilings,
 )
-from staticgrad.compiler.emit.target import LINE, Blocking, Target
-from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
@@ -132,19 +133,6 @@ def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float,
 # -- measured ---------------------------------------------------------------------------------------------------------
 
 
-def product_text(kernel: Contraction) -> str:
-    """What ``Target.measured`` calls the product of a kernel; the epilogue has no part in it."""
-    return repr(replace(kernel, epilogue=None, packed=None))
-
-
-def measured_blocking(kernel: Contraction, target: Target) -> Blocking | None:
-    """The blocking that was found faster, if that was measured."""
-    if not target.measured:
-        return None
-    text = product_text(kernel)
-    return next((blocking for known, blocking in target.measured if known == text), None)
-
-
 def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
     """The blockings of a product that are worth measuring: the usual one, then others as they seem faster. None where
     there is nothing to choose."""
@@ -239,7 +227,7 @@ def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
     """
     size = tiling.dtype.itemsize
     lines = a[0] if a[1] == 1 else a[1]
-    page = tiling.costs.page
+    page = tiling.machine.page
     if min(m, k) * size < page // 8 or lines * size % page or tiling.column_panels == 1:
         return False
     return a[1] != 1 or tiling.rows > ALIASED_ROWS

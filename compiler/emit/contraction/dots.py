@@ -49,7 +49,7 @@ def _dot_kernel(module: IRModule, dtype: np.dtype) -> str:
 
         with f.loop(0, whole, lanes, carry=[f.const(0, type_)] * DOT_ROWS) as main:
             main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
-        if f.target.masked:
+        if f.target.isa.predicated:
             with f.loop(whole, depth, lanes, carry=main.results) as rest:  # none or one
                 left = f.splat(f.binary("sub", depth, rest.index), lanes)
                 mask = f.compare("icmp slt", f.lane_numbers(left.type), left)

@@ -28,7 +28,7 @@ from staticgrad.compiler.emit.microkernel import (
     most_rows,
     tile_lanes,
 )
-from staticgrad.compiler.emit.target import PAGE, Target
+from staticgrad.compiler.emit.target import Target
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
@@ -81,7 +81,7 @@ def _best(
         if vectors > MOST_VECTORS:
             break
         most = min(most_rows(target, dtype, vectors), HIGHEST_DOTS if terms == lanes else m)
-        if a[0] * dtype.itemsize % target.sized(PAGE) == 0:
+        if a[0] * dtype.itemsize % target.machine.page == 0:
             most = min(most, ALIASED_ROWS)
         for rows in range(1, min(m, most) + 1):
             tiling = make_tiling(target, dtype, m, n, rows, vectors, False, terms)
@@ -130,7 +130,7 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
         return
     element, row = memory_type(dtype), tiling.width * tiling.terms
     groups, rest = divmod(depth, terms)
-    by_rows = source.column == 1 and f.target.masked
+    by_rows = source.column == 1 and f.target.isa.predicated
     if rest or (n < tiling.width and not by_rows):
         fill_zero(f, dtype, to, packed_elements(tiling, depth))
     if by_rows:

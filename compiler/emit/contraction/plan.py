@@ -26,7 +26,6 @@ from staticgrad.compiler.emit.contraction.blocking import (
     dots_swap,
     given_orientation,
     is_worth_packing,
-    measured_blocking,
     narrow_way,
     packed_tiling,
     packs_a,
@@ -34,16 +33,16 @@ from staticgrad.compiler.emit.contraction.blocking import (
     usual_blocking,
 )
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
-from staticgrad.compiler.emit.microkernel import FEW_REGISTERS, Layout, Tiling, aligned_bytes, round_up, tile_lanes
+from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
-from staticgrad.compiler.emit.parallel import WORTH_SHARING, cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, LINE, PAGE, Blocking, Target
-from staticgrad.compiler.kernels.matrix import Contraction
+from staticgrad.compiler.emit.parallel import cut, wanted_chunks
+from staticgrad.compiler.emit.target import Target
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
-SHORT_PANEL_BYTES = 48 << 10  # where registers are few, or A is packed, which has to stay near for all panels
+SHORT_PANEL_BYTES = 48 << 10  # where tiles are low, or A is packed, which has to stay near for all panels
 DOT_PANEL_BYTES = 24 << 10  # where it is read in place by dot products, beside as many rows of A
 DEPTH_BYTES = 192 << 10  # of a panel of a block of B; one pass only where A is packed: wide blocks pack it less often
 BLOCK_BYTES = 704 << 10  # of such a block, or four panels: it stays in a second cache
@@ -55,9 +54,6 @@ MANY_POINTS = 12  # of the batch: a kernel that takes long is cut between them
 ENOUGH_CHUNKS = 16  # of a kernel that is cut within them
 GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
 FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
-FLOPS_PER_LANE = 9e9  # a second, and for integers: for deciding whether to share work, so roughly
-INTEGER_FLOPS_PER_LANE = 2e9
-BYTES_PER_SECOND = 3e10
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ class ContractionPlan:
     def packed_a_strides(self) -> tuple[int, int]:
         """Strides of packed A, which is contiguous along m where A is, so that packing turns nothing: the other stride
         is an odd number of cache lines, which so fall into different sets."""
-        line = max(1, LINE // self.kernel.dtype.itemsize)
+        line = max(1, self.tiling.machine.line // self.kernel.dtype.itemsize)
         lines = -(-(self.depth_block if self.layout == "rows" else self.group_rows) // line)
         pitch = (lines | 1) * line
         return (pitch, 1) if self.layout == "rows" else (1, pitch)
@@ -197,11 +193,11 @@ def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
 
 def _seconds(kernel: Contraction, target: Target) -> float:
     """About how long the kernel takes on one core."""
-    points, size = math.prod(kernel.batch), kernel.dtype.itemsize
-    rate = FLOPS_PER_LANE if kernel.dtype.kind == "f" else INTEGER_FLOPS_PER_LANE
+    points, size, machine = math.prod(kernel.batch), kernel.dtype.itemsize, target.machine
+    rate = machine.product_flops_per_lane if kernel.dtype.kind == "f" else machine.integer_flops_per_lane
     flops = 2 * points * kernel.m * kernel.n * kernel.k
     moved = points * size * (kernel.m * kernel.k + kernel.k * kernel.n + kernel.m * kernel.n)
-    return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / BYTES_PER_SECOND)
+    return max(flops / (rate * tile_lanes(target, kernel.dtype)), moved / machine.bytes_moved)
 
 
 def plan_of(kernel: Contraction, target: Target) -> ContractionPlan:
@@ -215,7 +211,7 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     given, row_block = given_orientation(kernel), target.sized(ROW_BLOCK)
     by_dots = kernel.packed is None and dots_swap(given, target) is not None
     usual = usual_blocking(given, target)
-    blocking = measured_blocking(kernel, target) or usual
+    blocking = kernel.blocking or usual
     swapped, pack_b = blocking.swapped, blocking.packed
     if kernel.packed is not None:
         swapped, pack_b = kernel.packed == 0, True
@@ -246,7 +242,7 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
         rows = max(tiling.rows, min(row_block, target.sized(RAW_BYTES) // (block_width * way.dtype.itemsize)))
         groups = max(groups, -(-tiling.row_panels // max(1, rows // tiling.rows)))
     tile_stride = (
-        1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % target.sized(PAGE) == 0 else 0)
+        1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % target.machine.page == 0 else 0)
     )
     plan = ContractionPlan(
         kernel=kernel,
@@ -287,16 +283,16 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
         return narrow[1]
     way = given.swap() if blocking.swapped else given
     tiling = tiling_of(blocking, way, target)
-    few = target.registers <= FEW_REGISTERS  # then turns are short, and far lines are late for most of a panel
-    far = not blocking.packed and (tiling.row_panels == 1 or few) and _is_far(way, way.b[0], target)
-    along = few and way.a[1] != 1 and not packs_a(tiling, way.m, way.k, way.a)
+    low = tiling.costs.low
+    far = not blocking.packed and (tiling.row_panels == 1 or low) and _is_far(way, way.b[0], target)
+    along = low and way.a[1] != 1 and not packs_a(tiling, way.m, way.k, way.a)
     return replace(tiling, far=far, far_a=along and _is_far(way, way.a[1], target))
 
 
 def _is_far(way: Orientation, stride: int, target: Target) -> bool:
     """Whether lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
     nbytes = stride * way.dtype.itemsize
-    return nbytes >= target.sized(FAR_BYTES) and way.k * nbytes > target.own_cache_bytes
+    return nbytes >= target.machine.far_bytes and way.k * nbytes > target.machine.own_cache_bytes
 
 
 def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, target: Target) -> int:
@@ -305,7 +301,7 @@ def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, tar
         return target.sized(DOT_PANEL_BYTES)
     way = given.swap() if usual.swapped else given
     packs = narrow is None and packs_a(tiling_of(usual, way, target), way.m, way.k, way.a)
-    return target.sized(SHORT_PANEL_BYTES if packs or target.registers <= FEW_REGISTERS else PANEL_BYTES)
+    return target.sized(SHORT_PANEL_BYTES if packs or target.machine.products.low else PANEL_BYTES)
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
@@ -348,7 +344,7 @@ def _share_of(
         return None, groups
     if points >= min(wanted, MANY_POINTS) or (points > 1 and dots):
         return ContractionChunks(cut(points, wanted)[0], 0), groups
-    if together and points > 1 and seconds * target.divisor < points * WORTH_SHARING:
+    if together and points > 1 and seconds * target.machine.divisor < points * target.machine.worth_sharing:
         return ContractionChunks(1, 0), groups
     beside = 1 if together else points  # points whose pieces run at once
     enough = -(-min(wanted, ENOUGH_CHUNKS) // beside)

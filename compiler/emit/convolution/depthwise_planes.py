@@ -30,9 +30,10 @@ from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, fra
 from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 

@@ -57,7 +57,7 @@ def dot_tile(module: IRModule, tile: DotTile) -> str:
 
         with f.loop(0, whole, lanes, carry=sums) as main:
             main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
-        if f.target.masked:
+        if f.target.isa.predicated:
             with f.loop(whole, count, lanes, carry=main.results) as rest:  # none or one
                 left = f.splat(f.binary("sub", count, whole), lanes)
                 mask = f.compare("icmp slt", f.lane_numbers(left.type), left)

@@ -41,6 +41,7 @@ from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
 from staticgrad.compiler.emit.convolution.strips import Ahead, PrefetchLines, Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
+from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -52,7 +53,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
-from staticgrad.compiler.emit.target import PAGE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 

@@ -21,7 +21,6 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
-FLOPS_PER_LANE = 7e9  # a second: for deciding whether to share work, so roughly
 ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
 
 
@@ -125,7 +124,7 @@ def seconds_of(kernel: Convolution, target: Target) -> float:
     """About how long the kernel takes on one core."""
     products = kernel.batch * kernel.filters * kernel.out_height * kernel.out_width
     terms = kernel.channels // kernel.groups * kernel.kernel[0] * kernel.kernel[1]
-    rate = FLOPS_PER_LANE * tile_lanes(target, kernel.dtype)
+    rate = target.machine.convolution_flops_per_lane * tile_lanes(target, kernel.dtype)
     return 2 * products * terms / (rate / 4 if is_depthwise(kernel) or kernel.dtype.kind != "f" else rate)
 
 

@@ -270,7 +270,7 @@ def is_planar(kernel: Convolution, target: Target) -> bool:
     along = _lanes_used(target, kernel.dtype, kernel.width if back else kernel.out_width)
     across = _lanes_used(target, kernel.dtype, outputs)
     # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not turned.
-    short = target.vector_bytes <= SHORT_BYTES and (planes or outputs <= tile_lanes(target, kernel.dtype))
+    short = target.isa.vector_bytes <= SHORT_BYTES and (planes or outputs <= tile_lanes(target, kernel.dtype))
     gain = GAIN_SHORT if short else GAIN
     return along > gain * across or (planes and inputs <= FEW_INPUTS and along > LEAST_USE * across)
 

@@ -68,7 +68,7 @@ def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[t
 
 def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
     """Whether so many taps can be written down, and their sums kept in registers."""
-    return taps <= (target.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
+    return taps <= (target.isa.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 
 def plane_tile(module: IRModule, tile: PlaneTile) -> str:
@@ -93,7 +93,7 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
     lanes, done = lanes_of(value.type), 0
     if count >= lanes:
         f.store(value, at)
-    elif f.target.masked:
+    elif f.target.isa.predicated:
         f.masked_store(value, at, below(count, range(lanes)))
     else:
         element = element_of(value.type)
@@ -287,7 +287,7 @@ def frame_rows(module: IRModule, dtype: np.dtype, deals: int) -> str:
                 prefetch(f, f.offset(at, ahead, element), near=False)
             store([f.load(type_, at) for at in places], lines, main.index)
         prefetch(f, f.offset(f.offset(now, whole, element), ahead, element), near=False)
-        if f.target.masked_loads:
+        if f.target.isa.masked_loads:
             with f.when(f.compare("icmp slt", whole, columns)):
                 values = []
                 for part in range(deals):

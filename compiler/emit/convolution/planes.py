@@ -15,9 +15,9 @@ import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
-from staticgrad.compiler.emit.target import LINE
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -258,7 +258,7 @@ def _copy_every_second(module: IRModule, writer: ConvolutionWriter) -> str:
             at = f.offset(source_now, f.mul(main.index, 2), element)
             low, high = f.load(type_, at), f.load(type_, f.offset(at, lanes, element))
             f.store(f.shuffle(low, high, even), f.offset(to_now, main.index, element))
-        if f.target.masked:
+        if f.target.isa.predicated:
             with f.when(f.compare("icmp slt", whole, columns)):
                 left = f.binary("sub", columns, whole)
                 at = f.offset(source_now, f.mul(whole, 2), element)

@@ -26,6 +26,7 @@ from staticgrad.compiler.emit.convolution.images import ByUnits, ConvolutionWrit
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Layout,
     Matrix,
@@ -41,7 +42,7 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, PAGE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -314,9 +315,9 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     layout: Layout = "rows" if weights.input == 1 else "columns"
     step = weights.out if layout == "rows" else weights.input
     packed = 1 not in (weights.input, weights.out) or (
-        step * size % target.sized(PAGE) == 0 and min(terms, outputs) * size > target.sized(512)
+        step * size % target.machine.page == 0 and min(terms, outputs) * size > target.sized(512)
     )
-    copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.masked)
+    copied = tiling.row_panels > FEW_PANELS or (tiling.edge and not target.isa.predicated)
     depth = -(-terms // -(-terms * tiling.width * size // target.sized(PANEL_BYTES))) if copied else terms
     strip = min(tiling.column_panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
     strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))

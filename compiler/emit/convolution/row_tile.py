@@ -62,14 +62,14 @@ def most_pixels(target: Target, taps: int) -> int:
     Forward these are accumulators, beside the weights of a filter row and one element of x; by weights it is the
     other way round.
     """
-    return max(2, min(MOST_PIXELS, target.registers - 2 - taps))
+    return max(2, min(MOST_PIXELS, target.isa.registers - 2 - taps))
 
 
 def vectors_at_once(target: Target, kind: str, pixels: int, taps: int, whole: int) -> int:
     """How many vectors of channels to take at a time, so that there are enough chains of sums; it divides ``whole``."""
     chains = pixels if kind == "forward" else taps
     vectors = 1
-    while 2 * vectors * chains <= MOST_PIXELS and (pixels + taps) * 2 * vectors + 2 <= target.registers:
+    while 2 * vectors * chains <= MOST_PIXELS and (pixels + taps) * 2 * vectors + 2 <= target.isa.registers:
         vectors *= 2
     while whole % vectors:
         vectors //= 2
@@ -100,7 +100,7 @@ class _RowTileWriter:
         self.mask: Value | None = None
 
     def write(self) -> str:
-        f, masked = self.f, self.f.target.masked
+        f, masked = self.f, self.f.target.isa.predicated
         body = self._forward if self.tile.kind == "forward" else self._weights
         step = self.lanes * self.tile.vectors
         whole: Value = f.binary("and", self.channels, Value(str(-step), "i64")) if self.tile.ragged else self.channels

@@ -67,7 +67,7 @@ def _power(size: int) -> int:
 def is_small(tile: SmallPlaneTile, target: Target) -> bool:
     """Whether the rows of a phase fit a vector, those that it reads two, and all products can be written down."""
     lanes, pitch, width = tile_lanes(target, tile.dtype), tile.pitch, tile.size[1]
-    if not target.masked_loads or pitch > lanes or _power(width) > 2 * pitch or tile.width == 0:
+    if not target.isa.masked_loads or pitch > lanes or _power(width) > 2 * pitch or tile.width == 0:
         return False
     vectors = (-(-vertical.count // (lanes // pitch)) for vertical, _ in tile.phases)
     taps = (vertical.number * horizontal.number for vertical, horizontal in tile.phases)

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
 from staticgrad.compiler.emit.parallel import divide
-from staticgrad.compiler.emit.target import LINE
 from staticgrad.frozen import frozen
 
 TOGETHER = 4  # lines whose address is computed once

@@ -33,6 +33,7 @@ from staticgrad.compiler.emit.convolution.panels import pack_pixels
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -46,7 +47,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
@@ -139,7 +140,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     m = channels * (kernel.kernel[1] if run else 1)
     depth = max(1, kernel.out_height * kernel.out_width)
     tiling = choose_tiling(target, kernel.dtype, m, outputs, depth)
-    y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.masked or not tiling.edge)
+    y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.isa.predicated or not tiling.edge)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
     y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
     y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel

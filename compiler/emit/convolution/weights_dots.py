@@ -14,6 +14,7 @@ So no sum depends on the number of threads.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.contraction.dots import sum_lanes
@@ -23,9 +24,10 @@ from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_te
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -165,9 +167,10 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
 
 def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
     """Channels and filters of a group in panels, as many as the registers of a tile hold."""
-    most = 5 if target.registers > 16 else 3
+    registers, temporaries = target.isa.registers, 2 if target.isa.fma else 3
+    most = max(1, (math.isqrt(4 * (registers - temporaries) + 1) - 1) // 2)  # as many filters, and sums of all pairs
     channels = Panels.of(kernel.channels // kernel.groups, most)
-    most = min(8, (target.registers - (2 if target.fma else 3) - channels.size) // channels.size)
+    most = min(8, (registers - temporaries - channels.size) // channels.size)
     return channels, Panels.of(kernel.filters // kernel.groups, most)
 
 

@@ -24,6 +24,7 @@ from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_te
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
     Matrix,
@@ -41,7 +42,7 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -51,7 +52,6 @@ SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that the
 MOST_PARTS = 16  # sums that are added in the end
 MANY_WEIGHTS = 3 << 19  # bytes of all weights: of so many planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
-PACK_CYCLES = 0.25  # for an element of y
 SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
 
 
@@ -160,7 +160,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     _, s_o, s_p, s_q = kernel.y_strides
     pixels_run = (s_o == 1 or kernel.filters == 1) and (s_p == width * s_q or height == 1)
     lanes = tile_lanes(target, kernel.dtype)
-    y_in_place = pixels_run and (target.masked or filters % lanes == 0) and channels <= FEW_CHANNELS
+    y_in_place = pixels_run and (target.isa.predicated or filters % lanes == 0) and channels <= FEW_CHANNELS
     columns = filters if y_in_place else round_up(filters, lanes)
     m = channels * (kh * kw if unfolded else 1)
     tiling = choose_tiling(target, kernel.dtype, m, columns, height * width)
@@ -206,7 +206,7 @@ def tile_cycles(kernel: Convolution, target: Target) -> float:
     """About how many cycles a pixel takes in all tiles of a group, with the packing of y."""
     plan, depth = plane_weights_plan(kernel, target), kernel.batch * kernel.out_height * kernel.out_width
     products = plan.taps * tiling_cost(plan.tiling, depth) / depth
-    return products + (0.0 if plan.y_in_place else PACK_CYCLES * plan.filters)
+    return products + (0.0 if plan.y_in_place else target.machine.packed_y * plan.filters)
 
 
 # -- the work in chunks -----------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWrite
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
 from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -35,14 +36,12 @@ from staticgrad.compiler.emit.microkernel import (
     tiling_cost,
 )
 from staticgrad.compiler.emit.parallel import chunk_range, cut, unravel, wanted_chunks
-from staticgrad.compiler.emit.target import LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about
-PACK_CYCLES = 0.4  # for a pixel of a plane of columns
-TURNED_CYCLES = 0.4  # for a weight that is not added up in place
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end
 ENOUGH_UNITS = 8  # of a segment, so that threads have work of their own
@@ -166,9 +165,10 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
         segments = Segments.of(kernel, min(most, max(fewest, target.sized(SEGMENT_BYTES) // (rows.count * size))))
         pixels = segments.together * segments.rows * kernel.out_width
         tiling = choose_tiling(target, kernel.dtype, rows.count, columns.count, pixels)
-        turned = TURNED_CYCLES * channels * filters * (kernel.w_strides[rows is y] != 1)
+        machine = target.machine
+        turned = machine.moved_weight * channels * filters * (kernel.w_strides[rows is y] != 1)
         all_pixels = kernel.batch * kernel.out_height * kernel.out_width
-        cycles = tiling_cost(tiling, pixels) / pixels + PACK_CYCLES * columns.count + turned / all_pixels
+        cycles = tiling_cost(tiling, pixels) / pixels + machine.packed_column * columns.count + turned / all_pixels
         return cycles, rows is x, rows, columns, segments, tiling
 
     ways = [way(y, x), way(x, y)] if whole else [way(y, x)]

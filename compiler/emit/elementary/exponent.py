@@ -12,7 +12,7 @@ from staticgrad.compiler.emit.llvm import Value, vector
 
 def has_scale(x: Num) -> bool:
     """Whether the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
-    return x.f.target.scales
+    return x.f.target.isa.scales
 
 
 def per_register(x: Num, others: Sequence[Num], write: Callable[[Sequence[Num], int], Num], shortest: int = 128) -> Num:
@@ -79,7 +79,7 @@ def estimated_inverse(x: Num) -> Num:
 
 
 def _has_estimate(x: Num) -> bool:
-    return has_scale(x) and x.format is FLOAT
+    return x.f.target.isa.estimates and x.format is FLOAT
 
 
 def power_of_two(n: Num) -> Num:

@@ -106,7 +106,7 @@ def _natural(level: Num, r: Num) -> Num:
 
 def is_tabled(x: Num) -> bool:
     """Whether the target looks intervals up in registers, and ``x`` is of a format that they are for."""
-    return has_scale(x) and x.format is FLOAT
+    return has_scale(x) and x.f.target.isa.looks_up and x.format is FLOAT
 
 
 def log(x: Num) -> Num:
@@ -133,7 +133,7 @@ def log2(x: Num) -> Num:
     mantissa, exponent = mantissa_and_exponent(x)
     r = mantissa - 1.0
     natural, scale = r + log_tail(r, 0.0), x.const(1.0 / math.log(2.0))
-    if x.f.target.fma:
+    if x.f.target.isa.fma:
         return _of_any(x, natural.fma(scale, exponent))
     product, rest = two_product(natural, scale)  # may have an exponent of -1 taken from it
     return _of_any(x, exponent + product + rest)

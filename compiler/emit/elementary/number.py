@@ -217,7 +217,7 @@ def two_sum(a: Num, b: Num) -> tuple[Num, Num]:
 def two_product(a: Num, b: Num) -> tuple[Num, Num]:
     """a·b as rounded product and exact error: with one fma, else by Dekker's splitting (1971)."""
     product = a * b
-    if a.f.target.fma:
+    if a.f.target.isa.fma:
         return product, a.fma(b, -product)
     a_hi, a_lo = _halves(a)
     b_hi, b_lo = _halves(b)
@@ -235,7 +235,7 @@ def quotient(a: Num, a_rest: Num | float, b: Num, b_rest: Num) -> Num:
     """(a + a_rest) / (b + b_rest) of sums whose second part is tiny: one step of Newton behind the division."""
     inverse = 1.0 / b
     q = a * inverse
-    if a.f.target.fma:
+    if a.f.target.isa.fma:
         return (-q).fma(b_rest, (-q).fma(b, a) + a_rest).fma(inverse, q)
     product, error = two_product(q, b)
     return (((a - product) - error) - (q * b_rest - a_rest)).fma(inverse, q)

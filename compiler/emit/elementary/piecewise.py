@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from staticgrad.compiler.emit.elementary.exponent import has_scale
 from staticgrad.compiler.emit.elementary.lookup import looked_up
 from staticgrad.compiler.emit.elementary.number import FLOAT, Num
 from staticgrad.frozen import frozen
@@ -38,7 +37,7 @@ TANH = Piecewise(math.tanh, 0.28125, 6)  # 1.4 ULP
 
 def is_piecewise(x: Num) -> bool:
     """Whether the target looks coefficients up in registers, and ``x`` is of a format that they are for."""
-    return has_scale(x) and x.format is FLOAT
+    return x.f.target.isa.looks_up and x.format is FLOAT
 
 
 @functools.cache

@@ -6,7 +6,7 @@ from staticgrad.compiler.emit.elementary.number import Num
 
 
 def _has_rounding(x: Num) -> bool:
-    return "+avx" in x.f.target.features
+    return x.f.target.isa.rounds
 
 
 def _round_magnitude(x: Num) -> Num:

@@ -497,7 +497,7 @@ class _NestEmitter:
             whole = self.f.binary("and", count, integer(-lanes))
             start = self.f.add(low, whole)
             self._ranged_turns(inner, dim, low, start, lanes, body)
-            if self.f.target.masked:
+            if self.f.target.isa.predicated:
                 assert isinstance(start, Value)
                 with self.f.when(self.f.compare("icmp slt", start, high)):
                     tail = inner.nested()

@@ -17,7 +17,6 @@ from staticgrad.compiler.emit.microkernel import prefetch
 from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
-from staticgrad.compiler.emit.target import LINE
 from staticgrad.compiler.kernels.nest import Access
 
 
@@ -221,7 +220,8 @@ class Memory:
             addresses = self._lane_addresses(scope, access, dtype, copy)
             return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
-        if copy * lanes * dtype.itemsize % LINE == 0:  # once for each line, which several vectors may share
+        line = self.f.target.machine.line  # which several vectors may share
+        if copy * lanes * dtype.itemsize % line == 0:
             self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)
@@ -281,7 +281,7 @@ class Memory:
         instruction."""
         lanes, step, dtype = scope.block.lanes, self._step(access), value.dtype
         address = self._address(scope, access, dtype, copy)
-        if not self.f.target.masked:
+        if not self.f.target.isa.predicated:
             if add:
                 value = self._sum(from_memory(self.f, self._load_strided(scope, access, dtype, copy), dtype), value)
             self._store_lanes(scope, access, value, copy)
@@ -304,7 +304,7 @@ class Memory:
     def _is_lane_by_lane(self, scope: LoopScope, access: Access) -> bool:
         """Whether lanes that do not lie side by side have constant distances, on a target without instructions that
         gather and scatter them: then no vector of addresses is needed."""
-        return not self.f.target.masked and all(self._is_scalar(scope, value) for value, _ in access.terms)
+        return not self.f.target.isa.gathers and all(self._is_scalar(scope, value) for value, _ in access.terms)
 
     def _load_lanes(self, scope: LoopScope, access: Access, dtype: np.dtype, copy: int) -> Value:
         lanes, step, element = scope.block.lanes, self._step(access), memory_type(dtype)

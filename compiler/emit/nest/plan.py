@@ -35,7 +35,7 @@ from staticgrad.compiler.emit.nest.facts import (
 from staticgrad.compiler.emit.nest.indices import narrowed
 from staticgrad.compiler.emit.nest.tiles import is_staged
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
-from staticgrad.compiler.emit.target import FAR_BYTES, LINE, Target
+from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Access, Iota, Load, Nest, Reduce, Store
 from staticgrad.frozen import frozen
 
@@ -62,7 +62,7 @@ ACROSS_COST, GROUPED_ACROSS_COST = 12.0, 7.0
 # Where the lanes are rows and each turn visits another row of memory, as much of it is taken as the registers allow:
 # (instructions of a body, vectors side by side, the ratio of that to the next smaller block).
 VISITED = ((2, 16, 2), (6, 8, 2), (16, 8, 4), (60, 4, 4), (math.inf, 1, 2))
-# Rows of FAR_BYTES and more are asked for so many turns ahead, where all together are more than a core's own cache
+# Rows that are far apart are asked for so many turns ahead, where all together are more than a core's own cache
 # holds: no prefetcher follows from page to page.
 AHEAD = 8
 # Where other loops give threads so many chunks, such rows are read in panels of AHEAD rows, all columns of one before
@@ -84,9 +84,6 @@ STILL_CHUNK = 64
 TRANSPOSED_CHUNK = 16
 # Of each row of memory a chunk of columns takes so many bytes at least.
 CHUNK_ROW_BYTES = 256
-# What one core does: for deciding whether to share work, so roughly.
-INSTRUCTION_SECONDS = 2.5e-10
-BYTES_PER_SECOND = 3e10
 # Where the outermost loop can be cut in so many chunks no other one is looked at.
 ENOUGH_CHUNKS = 12
 
@@ -99,13 +96,13 @@ def vector_lanes(nest: Nest, target: Target) -> int:
     dtypes = {dtype_of(nest, number) for number, instr in enumerate(nest.body) if not isinstance(instr, Store)}
     sizes = {dtype.itemsize for dtype in dtypes}
     if np.dtype(np.float64) in dtypes or not sizes - {8}:
-        return target.vector_bytes // 8
-    return target.vector_bytes // (4 if 4 in sizes or 8 in sizes else max(sizes))
+        return target.isa.vector_bytes // 8
+    return target.isa.vector_bytes // (4 if 4 in sizes or 8 in sizes else max(sizes))
 
 
 def _lanes_along(size: int, lanes: int, target: Target) -> int:
     """Short axes get short vectors: with masks the power of two above the size, else the one below."""
-    bits = (size - 1).bit_length() if target.masked else size.bit_length() - 1
+    bits = (size - 1).bit_length() if target.isa.predicated else size.bit_length() - 1
     return min(lanes, 1 << bits)
 
 
@@ -128,7 +125,7 @@ def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, targe
     if dim is None or dim >= len(nest.outer) or len(nest.inner) != 1 or lanes < 4:
         return []
     size = nest.inner[0]
-    if size > LONGEST_STAGED or (size < lanes and not target.masked):
+    if size > LONGEST_STAGED or (size < lanes and not target.isa.predicated):
         return []
     reached = [i for n in sorted(facts.needed) if isinstance(i := nest.body[n], Load | Store)]
 
@@ -195,11 +192,11 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
     per_turn = 1.0
     if dim is not None:
         size = nest.dims[dim]
-        turns = -(-size // lanes) if target.masked else size // lanes + (size % lanes).bit_count()
+        turns = -(-size // lanes) if target.isa.predicated else size // lanes + (size % lanes).bit_count()
         per_turn = turns / size
     inner = dim is not None and dim >= len(nest.outer)
     runs, inner_dims = _runs(nest, facts), range(len(nest.outer), len(nest.dims))
-    gathered = 1.0 if target.masked else INSERTED_COST
+    gathered = 1.0 if target.isa.gathers else INSERTED_COST
     staged = staged_accesses(nest, facts, dim, lanes, target)
     tiled = tiled_axis(nest, facts, dim, lanes)
     still = still_axis(nest, facts, dim, lanes)
@@ -327,7 +324,7 @@ def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
     """How many vectors of many rows of memory a body of so many instructions accumulates side by side, and the ratio of
     that to the next smaller block."""
     copies, ratio = next((copies, ratio) for most, copies, ratio in VISITED if cost <= most)
-    return min(copies, target.registers // 2), ratio
+    return min(copies, target.isa.registers // 2), ratio
 
 
 def _loop_order(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> tuple[int, ...]:
@@ -385,7 +382,7 @@ def spans_of(
 ) -> tuple[Span, ...]:
     """Cut an axis into a main part, blocks of copies that are fewer by ``ratio`` and by ``ratio`` again, full vectors
     that remain, and a tail: under a mask, or in vectors of half the lanes, of a quarter, and so on."""
-    if target.masked and cost > ONE_COPY_COST and size % lanes and size > lanes:
+    if target.isa.predicated and cost > ONE_COPY_COST and size % lanes and size > lanes:
         return (Span(0, size, lanes, 1, masked=True),)
     spans: list[Span] = []
     at = 0
@@ -397,11 +394,11 @@ def spans_of(
             at = end
         copies //= ratio
     rest = (size - at) % lanes
-    if rest and target.masked and spans:
+    if rest and target.isa.predicated and spans:
         return (*spans, Span(at, size, lanes, 1, masked=True))
     if size - rest > at:
         spans.append(Span(at, size - rest, lanes, 1))
-    if rest and target.masked:
+    if rest and target.isa.predicated:
         spans.append(Span(size - rest, size, lanes, 1, masked=True))
     elif rest:
         spans += _halved(size, rest)
@@ -534,7 +531,7 @@ class NestPlan:
 
 def is_far(nest: Nest, access: Access, dim: int, target: Target) -> bool:
     """Whether a step along ``dim`` leads to a row of memory that is far away."""
-    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= target.sized(FAR_BYTES)
+    return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= target.machine.far_bytes
 
 
 def plan_nest(nest: Nest, target: Target) -> NestPlan | None:
@@ -561,14 +558,14 @@ def _registers_of_a_value(nest: Nest, facts: Facts, target: Target, vector: int 
     asks for, instruction by instruction: not where the lanes pass through tiles, nor where that leaves a tail of short
     rows, which are run in groups, nor for so few vectors that the code, which gets two or three times as long, takes
     longer to make than it saves."""
-    count = target.interleaved
+    count = target.machine.interleaved
     if vector is None or count == 1 or nest.dims[vector] < count * lanes:
         return 1
     if math.prod(nest.dims) < target.sized(WORTH_INTERLEAVING) * lanes:
         return 1
     if all(cost_of(nest, number) < KEEP_COST for number in facts.needed):
         return 1
-    if any(dtype_of(nest, n).itemsize * lanes > target.vector_bytes for n in facts.needed if _has_value(nest, n)):
+    if any(dtype_of(nest, n).itemsize * lanes > target.isa.vector_bytes for n in facts.needed if _has_value(nest, n)):
         return 1
     if staged_accesses(nest, facts, vector, lanes, target) or tiled_axis(nest, facts, vector, lanes) is not None:
         return 1
@@ -682,7 +679,7 @@ class _Planner:
         """The innermost loop, where its turns visit rows of memory once: more than a cache holds."""
         if self.inner_vector or self.vector is None or sweeps != 1:
             return None
-        far = self._moved() > self.target.own_cache_bytes
+        far = self._moved() > self.target.machine.own_cache_bytes
         return self.order[-1] if far and self.nest.dims[self.order[-1]] > AHEAD else None
 
     def _is_in_panels(self, parts: Sequence[SweepPart]) -> bool:
@@ -750,7 +747,7 @@ class _Planner:
     def _whole_lines(self, grain: int) -> int:
         """Columns of a chunk that visits all rows: a few lines of each, where a vector is less than one; then each line
         is read by one chunk, and memory gives the next ones by itself."""
-        if self.target.vector_bytes >= LINE:
+        if self.target.isa.vector_bytes >= self.target.machine.line:
             return grain
         elements = self.target.sized(CHUNK_ROW_BYTES) // max(arg.itemsize for arg in self.nest.args)
         return -(-max(1, elements) // grain) * grain
@@ -758,7 +755,8 @@ class _Planner:
     def seconds(self) -> float:
         """About how long the nest takes on one core, by its instructions or by the memory that it moves."""
         instructions = _run_cost(self.nest, self.facts, self.target, self.vector, self.lanes)
-        return max(instructions * INSTRUCTION_SECONDS, self._moved() / BYTES_PER_SECOND)
+        machine = self.target.machine
+        return max(instructions * machine.instruction_seconds, self._moved() / machine.bytes_moved)
 
     def _moved(self) -> int:
         """Bytes of memory that the accesses reach."""

@@ -31,7 +31,6 @@ from staticgrad.compiler.kernels.routines import (
 from staticgrad.compiler.modes import took
 from staticgrad.frozen import frozen
 
-FLOPS_PER_SECOND = 1e9  # of a routine on one core: a guess, to tell long batches from short ones
 ALIGNMENT = 64
 FEW = 2  # a part of the pieces that are run together: fewer are run alone, in less memory
 
@@ -74,7 +73,7 @@ def _together(batch: Batch, target: Target) -> int:
 def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
     """Pieces a chunk, and chunks."""
     unit = max(1, together)
-    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / FLOPS_PER_SECOND, target))
+    units, chunks = cut(-(-batch.count // unit), wanted_chunks(batch.flops / target.machine.routine_flops, target))
     return units * unit, chunks
 
 

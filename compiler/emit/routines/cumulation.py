@@ -92,7 +92,7 @@ def _line(f: Function, routine: Cumulation, kind: ReduceKind, source: Value, tar
         f.store(combine(f, kind, dtype, spread, within), f.offset(target, place, element))
         total = f.extract(within, 0 if routine.reverse else lanes - 1)
         loop.next(combine(f, kind, dtype, loop.carried[0], total))
-    if full < routine.length and f.target.masked:
+    if full < routine.length and f.target.isa.predicated:
         left = first_lanes(f, dtype, routine.length - full)
         place = 0 if routine.reverse else full
         loaded = left.load(f, f.offset(source, place, element))

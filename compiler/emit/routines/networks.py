@@ -47,8 +47,8 @@ def layout(routine: Sort, target: Target) -> NetworkScratch | None:
     """None for rows that are not sorted side by side."""
     size, length = routine.dtype.itemsize, routine.length
     bits = 64 if routine.indices else 8 * size
-    lanes = target.vector_bytes * 8 // bits
-    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes or (length < lanes and not target.masked):
+    lanes = target.isa.vector_bytes * 8 // bits
+    if size < 4 or lanes < 2 or not 2 <= length <= LONGEST * lanes or (length < lanes and not target.isa.predicated):
         return None
     paired = routine.indices and size == 8
     area = lanes * length * 8

@@ -48,12 +48,12 @@ def _dot_function(f: Function, dtype: np.dtype) -> str:
         loop.next(*(product(g.add(loop.index, c * lanes), whole, t) for c, t in enumerate(loop.carried)))
     a, b, c, d = loop.results
     total = g.binary("fadd", g.binary("fadd", a, b), g.binary("fadd", c, d))
-    full = count if g.target.masked else g.mul(g.binary("udiv", count, f.index(lanes)), lanes)
+    full = count if g.target.isa.predicated else g.mul(g.binary("udiv", count, f.index(lanes)), lanes)
     with counted(g, wide, full, lanes, [total]) as loop:
-        piece = first_lanes(g, dtype, g.sub(count, loop.index)) if g.target.masked else whole
+        piece = first_lanes(g, dtype, g.sub(count, loop.index)) if g.target.isa.predicated else whole
         loop.next(product(loop.index, piece, loop.carried[0]))
     result = sum_lanes(g, dtype, loop.results[0])
-    if not g.target.masked:
+    if not g.target.isa.predicated:
         with counted(g, full, count, 1, [result]) as loop:
             loop.next(product(loop.index, Lanes(element), loop.carried[0]))
         result = loop.results[0]
@@ -83,7 +83,7 @@ def _update(
                 for result, place in zip(results, places, strict=False):
                     piece.store(g, result, place)
 
-        row_strips(g, dtype, 0, total, COPIES if g.target.registers > 16 else 2, strip)
+        row_strips(g, dtype, 0, total, min(COPIES, g.target.isa.registers // 8), strip)
         known = f.module.share((name, dtype), g.finish())
     f.call(known, "void", *rows, *scalars, f.index(count))
 

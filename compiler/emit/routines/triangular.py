@@ -28,7 +28,11 @@ from staticgrad.compiler.emit.routines.vectors import (
 from staticgrad.compiler.kernels.routines import Cholesky, TriangularSolve
 
 ROWS = 4  # of the result at a time
-MOST_VECTORS = {16: 2, 32: 4}  # of a strip of columns, by registers
+
+
+def _strip_vectors(f: Function) -> int:
+    """How many vectors a strip of columns has: sums of ``ROWS`` rows fill half of the registers."""
+    return max(1, f.target.isa.registers // (2 * ROWS))
 
 
 # -- Cholesky -------------------------------------------------------------------------------------------------------
@@ -73,7 +77,7 @@ def _cholesky_rows(f: Function, routine: Cholesky, a: MatrixView, u: MatrixView,
                 totals[i][v] = f.binary("fmul", value, piece.splat(f, inverses[i]))
             store_row(u, f.add(first, i), column, pieces, totals[i])
 
-    row_strips(f, dtype, f.add(first, rows), routine.size, MOST_VECTORS[f.target.registers], strip)
+    row_strips(f, dtype, f.add(first, rows), routine.size, _strip_vectors(f), strip)
 
 
 def _factor(f: Function, dtype: np.dtype, corner: Sequence[Value]) -> tuple[list[list[Value]], list[Value]]:
@@ -132,4 +136,4 @@ def _solve_rows(
                 totals[i][v] = value if routine.unit else f.binary("fdiv", value, piece.splat(f, triangle[i][i]))
             store_row(x, numbers[i], column, pieces, totals[i])
 
-    strips(f, routine.dtype, routine.width, MOST_VECTORS[f.target.registers], strip)
+    strips(f, routine.dtype, routine.width, _strip_vectors(f), strip)

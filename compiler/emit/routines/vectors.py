@@ -64,11 +64,11 @@ def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[
             write(loop.index, [whole] * most)
     at = full * most * lanes
     vectors, rest = divmod(width - at, lanes)
-    if rest and f.target.masked:
+    if rest and f.target.isa.predicated:
         write(at, [whole] * vectors + [first_lanes(f, dtype, rest)])
     elif vectors:
         write(at, [whole] * vectors)
-    if rest and not f.target.masked:
+    if rest and not f.target.isa.predicated:
         with counted(f, at + vectors * lanes, width) as loop:
             write(loop.index, [Lanes(memory_type(dtype))])
 
@@ -153,7 +153,7 @@ def row_strips(
         with counted(f, at, middle, block) as loop:
             write(loop.index, [whole] * most)
         at = middle
-    if f.target.masked:
+    if f.target.isa.predicated:
         with counted(f, at, stop, lanes) as loop:
             write(loop.index, [first_lanes(f, dtype, f.sub(stop, loop.index))])
         return
@@ -171,7 +171,7 @@ def _floor(f: Function, number: Index, by: int) -> Index:
 
 def minus_product(f: Function, total: Value, a: Value, b: Value) -> Value:
     """total − a·b of floats, rounded once where the target fuses."""
-    if f.target.fma:
+    if f.target.isa.fma:
         return f.fma(f.emit(a.type, f"fneg {a}"), b, total)
     return f.binary("fsub", total, f.binary("fmul", a, b))
 

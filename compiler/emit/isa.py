@@ -1,0 +1,46 @@
+"""Instruction sets: how wide vectors are, how many there are, and which single instructions emitters may count on.
+
+An emitter asks for the capability that it is about to use (``target.isa.gathers``), never for a name or for a number of
+registers that comes with it. What a set lacks is written in other ways, so a set without any capability is complete: a
+new one is an entry here. The leaf instructions that a capability stands for are written in ``emit/elementary/`` with
+x86's names; a set of another family that claims one needs its own there.
+"""
+
+from __future__ import annotations
+
+from staticgrad.frozen import frozen
+
+
+@frozen
+class ISA:
+    """What programs are written in. ``vector_bytes`` is the width of one register, of which there are ``registers``."""
+
+    name: str
+    vector_bytes: int
+    registers: int
+    fma: bool = False  # multiply-adds that round once
+    predicated: bool = False  # loads and stores of some lanes only, as fast as of all
+    masked_loads: bool = False  # loads of some lanes only, if slower than of all
+    gathers: bool = False  # lanes from and to any addresses, not slower than one by one
+    rounds: bool = False  # floats to integral floats: to even, down, up, towards zero
+    scales: bool = False  # x·2ⁿ, and exponent and mantissa of x
+    estimates: bool = False  # 1/x to 14 bits
+    looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
+    cpu: str = ""  # of the code generator, and its features
+    features: str = ""
+    needs: tuple[str, ...] = ()  # features that a processor must have, by LLVM's names
+
+
+def _enabled(names: tuple[str, ...]) -> str:
+    return ",".join(f"+{name}" for name in names)
+
+
+AVX512_NEEDS = ("avx512f", "avx512dq", "avx512bw", "avx512vl", "fma", "f16c", "bmi", "bmi2")
+AVX2_NEEDS = ("avx", "avx2", "fma", "f16c", "bmi", "bmi2")
+
+BASELINE_ISA = ISA("generic", 16, 16)  # what every x86-64 has
+AVX2_ISA = ISA("avx2", 32, 16, fma=True, masked_loads=True, rounds=True, cpu="x86-64-v3",
+               features=_enabled(AVX2_NEEDS), needs=AVX2_NEEDS)  # fmt: skip
+AVX512_ISA = ISA("avx512", 64, 32, fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True, scales=True,
+                 estimates=True, looks_up=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS),
+                 needs=AVX512_NEEDS)  # fmt: skip
