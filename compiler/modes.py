@@ -26,7 +26,7 @@ SIZED = ("dict[", "frozenset[", "set[")
 COUNTS = {"blocks", "copies", "chunks", "group", "groups", "parts", "passes", "phases", "strips", "terms", "together"}
 AMOUNTS = {"buffer", "left", "right"}
 PLANS = "staticgrad.compiler.emit."  # where plans are made; what is planned is from elsewhere
-GIVEN = {"Facts", "Access"}  # of what is planned
+GIVEN = {"Facts", "Access", "Machine", "ProductCosts"}  # of what is planned, and for what
 
 
 def took(mode: str, is_so: bool = True) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ import staticgrad as sg
 from staticgrad import init
 from staticgrad.compiler.binary import Binary
 from staticgrad.compiler.emit import cache, private, target
+from staticgrad.compiler.emit.isa import AVX512_NEEDS
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.private import NotPrivate
-from staticgrad.compiler.emit.target import AVX512_NEEDS, GENERIC, current_target
+from staticgrad.compiler.emit.target import GENERIC, current_target
+from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.digest import NoDigest, digest
 from staticgrad.errors import BoundsError, NumericsError, StaticGradError
@@ -317,11 +320,16 @@ def test_whatever_differs_has_another_digest() -> None:
 def test_whatever_differs_in_the_options_has_another_digest() -> None:
     from staticgrad.compiler.options import Options
 
-    here = current_target()
+    here, product = current_target(), Contraction(np.dtype(np.float32), (), 8, 8, 8, (8, 1), (8, 1), (8, 1))
     several = [
         Options(here), Options(here, "none"), Options(here, disabled=frozenset({"fuse"})), Options(here, workers=2),
         Options(here, planning_seconds=1.0), Options(here, memory_budget=1), Options(here, memory_budget=1.0),
         Options(here, disabled=frozenset({"cse", "fuse", "dce"})),
+        Options(here, blockings=((product, Blocking(False, 2, 1, False, False)),)),
+        Options(here, blockings=((product, Blocking(False, 3, 1, False, False)),)),
+        Options(replace(here, isa=replace(here.isa, fma=not here.isa.fma))),
+        Options(replace(here, machine=replace(here.machine, product_flops_per_lane=1e9))),
+        Options(replace(here, machine=replace(here.machine, products=replace(here.machine.products, ahead=7)))),
     ]  # fmt: skip
     texts = [text_of(lambda x: x + 1.0, options) for options in several]
     assert len(set(texts)) == len(texts)

@@ -119,14 +119,14 @@ def test_long_chains_of_instructions_are_interleaved_where_the_target_asks_for_i
         return plan.lanes
 
     one = target.lanes(F32)
-    assert lanes(100, "exp") == one * target.interleaved
-    assert lanes(100, "exp", F64) == one * target.interleaved // 2
+    assert lanes(100, "exp") == one * target.machine.interleaved
+    assert lanes(100, "exp", F64) == one * target.machine.interleaved // 2
     assert lanes(100, "negative") == one
     assert lanes(2 * one - 1, "exp") <= one
     assert lanes(100, "exp", rows=3) == one, "code that takes longer to make than it saves"
     plan = plan_nest(softmax(50, 100), target)
     assert plan is not None
-    assert plan.lanes == one * target.interleaved
+    assert plan.lanes == one * target.machine.interleaved
 
 
 def test_layer_norm() -> None:

@@ -115,8 +115,8 @@ def code_from_plain(data: Plain) -> Code:
 
 class NativeModule:
     """Machine code of one LLVM module, loaded. ``text`` is the whole module; its external functions can be asked for by
-    name. ``text`` may also be a function that makes it: then ``key`` says what text that is, as long as the sources
-    of this package stay as they are, and it is called only where the code was not kept.
+    name. ``text`` may also be a function that makes it: then ``key`` says what text that is for the target's ISA, as long as
+    the sources of this package stay as they are, and it is called only where the code was not kept.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
@@ -127,7 +127,7 @@ class NativeModule:
     ) -> None:
         self.target = target
         self._text, self._optimize = text, optimize
-        named = ("module", key if key is not None else self._whole_text(), repr(target), str(optimize))
+        named = ("module", key if key is not None else self._whole_text(), repr(target.isa), str(optimize))
         place = cache.key_of(*named, needs_sources=key is not None)
         known = self._kept(place)
         self.cached = known is not None

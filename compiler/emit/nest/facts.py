@@ -19,14 +19,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import IRModule, value_type
 from staticgrad.compiler.emit.nest.reduction import identity
-from staticgrad.compiler.emit.scalars import Lane, Scalars
-from staticgrad.compiler.emit.target import AVX2
+from staticgrad.compiler.emit.op_costs import op_cost
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
 from staticgrad.graph import Node
 from staticgrad.ops.randoms import RANDOM_UNIFORM
-from staticgrad.optable import OPS
 from staticgrad.reach import reach
 
 ENDLESS = 1 << 62  # an index that may be anything
@@ -71,26 +68,12 @@ def operands(instr: Instr) -> tuple[int, ...]:
     return lane_operands(instr) + (tuple(value for value, _ in access.terms) if access else ())
 
 
-@functools.lru_cache(maxsize=4096)
-def _op_cost(op: str, key: str, attrs: object, dtypes: tuple[np.dtype, ...]) -> int:
-    module = IRModule(AVX2)
-    f = module.function("cost", [value_type(dtype) for dtype in dtypes])
-    args = [Lane(f.splat(param, 8), dtype) for param, dtype in zip(f.params, dtypes, strict=True)]
-    rule = OPS[op].scalar
-    assert rule is not None
-    rule(Scalars(f, 8), attrs, *args)
-    f.finish()
-    lines = module.text().splitlines()[1:]
-    slow = sum("fdiv" in line or "llvm.sqrt" in line or "div <" in line or "rem <" in line for line in lines)
-    return max(1, len(lines) - 5 - 2 * len(dtypes) + 5 * slow)
-
-
 def cost_of(nest: Nest, number: int) -> int:
     """About how many vector instructions a computed value takes; divisions and roots count six."""
     instr = nest.body[number]
     if not isinstance(instr, Compute):
         return 0
-    return _op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
+    return op_cost(instr.op, repr(instr.attrs), instr.attrs, tuple(dtype_of(nest, a) for a in instr.args))
 
 
 def node_cost(node: Node) -> int:
@@ -99,7 +82,7 @@ def node_cost(node: Node) -> int:
         return 4
     # A draw's scalar reads two key words and the index of its element, which are no operands.
     operands = (np.dtype(np.int64),) * 3 if node.op is RANDOM_UNIFORM else tuple(x.dtype for x in node.inputs)
-    return _op_cost(node.op.name, repr(node.attrs), node.attrs, operands)
+    return op_cost(node.op.name, repr(node.attrs), node.attrs, operands)
 
 
 def dtype_of(nest: Nest, number: int) -> np.dtype:
