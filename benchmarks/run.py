@@ -28,7 +28,7 @@ from peers import PEERS
 from report import Results, as_json, as_markdown, number, rewrite_readme
 from turns import HERE, OURS, Plan, environment, measure, pin, processors
 
-from staticgrad.runtime.machine import Machine, from_json
+from staticgrad.runtime.machine import MeasuredMachine, from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def parse(arguments: list[str]) -> tuple[Plan, Outputs]:
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def measured_machine(plan: Plan) -> Machine:
+def measured_machine(plan: Plan) -> MeasuredMachine:
     """In a process pinned like those of the peers."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         process = subprocess.Popen(

@@ -3,9 +3,9 @@
     python -m staticgrad.runtime.machine THREADS
 
 Goes out, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
-for growing sizes the seconds of a copy, all with that many threads at once. A ``Machine`` made of it gives floors: the
-larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in a cache is
-held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a ``sketch``.
+for growing sizes the seconds of a copy, all with that many threads at once. A ``MeasuredMachine`` made of it gives floors:
+the larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in a cache
+is held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a ``sketch``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST_BYTES = 1e12  # a second; where the copy is too quick to be timed, nothing 
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MeasuredMachine:
     """``flops``: a second, by dtype. ``copies``: bytes read and written, and seconds of it, sizes rising."""
 
     flops: dict[str, float]
@@ -54,8 +54,10 @@ class Machine:
         return max(flops / self.flops[dtype], traffic / self.bandwidth(traffic))
 
 
-def from_json(value: Any) -> Machine:
-    return Machine(dict(value["flops"]), tuple((int(size), float(seconds)) for size, seconds in value["copies"]))
+def from_json(value: Any) -> MeasuredMachine:
+    return MeasuredMachine(
+        dict(value["flops"]), tuple((int(size), float(seconds)) for size, seconds in value["copies"])
+    )
 
 
 # -- measuring -------------------------------------------------------------------------------------------------------
@@ -163,7 +165,7 @@ def _copying(function: Callable[[int, int, int, int], None], size: int, threads:
 
 
 @functools.cache
-def sketch(threads: int) -> Machine:
+def sketch(threads: int) -> MeasuredMachine:
     """The machine measured in a fraction of a second, on the processors that this process may use; once a process."""
     return from_json(measure(threads, SKETCH))
 

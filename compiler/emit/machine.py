@@ -39,10 +39,9 @@ class ProductCosts:
     stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
 
     Tiles: ``usual_rows`` is the height that shapes share, ``most_vectors`` their width where they have several rows;
-    ``spare`` registers are left over. With ``low`` tiles turns are
-    short: far lines come late for most of a panel, so they are asked for in every tile, and so are rows of copies; and
-    each row of A has a pointer of its own. ``ahead`` is how many turns early lines are asked for. Operands longer than
-    ``near_bytes`` come from far away each time."""
+    ``spare`` registers are left over. With ``low`` tiles turns are short: far lines come late for most of a panel, so
+    they are asked for in every tile, and so are rows of copies; and each row of A has a pointer of its own. ``ahead``
+    is how many turns early lines are asked for. Operands longer than ``near_bytes`` come from far away each time."""
 
     in_place: InPlace
     from_near_b: float

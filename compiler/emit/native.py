@@ -115,8 +115,8 @@ def code_from_plain(data: Plain) -> Code:
 
 class NativeModule:
     """Machine code of one LLVM module, loaded. ``text`` is the whole module; its external functions can be asked for by
-    name. ``text`` may also be a function that makes it: then ``key`` says what text that is for the target's ISA, as long as
-    the sources of this package stay as they are, and it is called only where the code was not kept.
+    name. ``text`` may also be a function that makes it: then ``key`` says what text that is for the target's ISA, as
+    long as the sources of this package stay as they are, and it is called only where the code was not kept.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
