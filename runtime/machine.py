@@ -3,9 +3,10 @@
     python -m staticgrad.runtime.machine THREADS
 
 Goes out, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
-for growing sizes the seconds of a copy, all with that many threads at once. A ``MeasuredMachine`` made of it gives floors:
-the larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in a cache
-is held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a ``sketch``.
+for growing sizes the seconds of a copy, all with that many threads at once. A ``MeasuredMachine`` made of it gives
+floors: the larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in
+a cache is held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a
+``sketch``.
 """
 
 from __future__ import annotations
