@@ -204,14 +204,8 @@ def dtypes(dtypes: tuple[np.dtype, ...]) -> str:
 
 
 def kind(op: Op) -> str:
-    """How an op is computed: element by element, as a view, by a kernel of its own, for its effect, from others."""
-    if op.effect:
-        return "effect"
-    if op.elementwise:
-        return "elementwise"
-    if op.view:
-        return "view"
-    return "primitive" if "primitive" in op.tags else "composed"
+    """The role of an op, or that it is run for its effect."""
+    return "effect" if op.effect else op.role
 
 
 def _cache(arguments: argparse.Namespace) -> None:

@@ -1,7 +1,8 @@
 """The op table: one entry an op, and everything about the op in that entry.
 
     Op ::= name, doc, type rule, NumPy reference,
-           how it is computed    (scalar: one element over a ScalarBuilder | expand: into others | primitive: a kernel)
+           how it is computed    (its role; scalar: one element over a ScalarBuilder | expand: into others | a kernel)
+           traits                what the compiler may do with it: it asks them, and not the name
            how it is derived     (rules | linear vjp | vjp and jvp | through its expansion | not differentiable)
            cases                 where tests may sample it
 
@@ -17,8 +18,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 
@@ -185,6 +185,23 @@ class Case:
 
 TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
+# How the result of an op comes about: each op has one role.
+Role = Literal[
+    "source",  # has no operands: it is fed, kept by the session, or part of the program
+    "view",  # the operand's memory under another index map
+    "alias",  # the operand's memory itself
+    "store",  # an alias that the kernel of its operand also stores into the session's memory
+    "elementwise",  # element by element, by ``scalar``
+    "reduction",  # over some axes of its operand
+    "gather",  # elements of its first operand at the indices that the others give
+    "matrix",  # sums of products, by the kernels of matrices
+    "write",  # memory into which the kernels of its operands store
+    "routine",  # by a kernel that runs on each piece of a batch
+    "control",  # runs the bodies that its attributes hold
+    "effect",  # by a check or a call between kernels, or by nothing
+    "composed",  # by the ops that ``expand`` gives
+]
+
 
 @frozen(eq=False)
 class Op:
@@ -201,6 +218,7 @@ class Op:
     doc: str
     infer: TypeRule
     reference: Callable[..., Array | Sequence[Array]]
+    role: Role = "composed"
     scalar: Callable[..., Any] | None = None
     expand: Callable[[Namespace, Primal[Any]], Sequence[Tensor]] | None = None
     vjp: Callable[..., Sequence[Tensor | None]] | None = None
@@ -210,26 +228,35 @@ class Op:
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named
     own_rule: bool = False  # derived by its vjp alone, whatever it expands into
     values: Callable[[Any], int] | None = None  # how many first operands its value is made of, by attributes; None: all
-    view: bool = False  # the result is the operand's memory under another index map
+    ordered: bool = False  # happens in order with others that are, and in a body once a turn, used or not
+    state: bool = False  # reads or writes what a session keeps from run to run
+    draws: bool = False  # takes random numbers
+    rematerializable: bool = False  # its value follows from the program and from sizes: keeping it saves nothing
+    cheap: bool = False  # made again in about the time of reading its result from memory behind the caches
+    fill: bool = False  # each element follows from its indices: a source that needs no memory
+    filled: int | None = None  # the operand that is stored into the result of a write after this has been filled
     moves: bool = False  # hands its operands' elements on, if in another dtype, and computes nothing of them
     dtypes: tuple[np.dtype, ...] = ()  # the dtypes that tests run it with
     cases: tuple[Case, ...] = ()
     grad_name: str | Callable[[Node], str] = ""  # its backward node's name, without "Backward0" where it is text
     tolerance: float = 1.0  # of compiled against reference, in units of the test's default
-    tags: frozenset[str] = field(default_factory=frozenset)
 
     def __repr__(self) -> str:
         return f"<entry {self.name!r} of the op table>"
 
     @property
     def elementwise(self) -> bool:
-        return self.scalar is not None
+        return self.role == "elementwise"
+
+    @property
+    def view(self) -> bool:
+        return self.role == "view"
 
     def widens(self, operands: Sequence[Tensor] | Sequence[Array]) -> bool:
         """Whether it is computed in float32 of these operands: short floats are kept and moved as they are, and
         computed with in float32, each result rounded."""
         short = any(is_short_float(x.dtype) for x in operands)
-        return short and not (self.moves or self.view or "loop" in self.tags)
+        return short and not (self.moves or self.role in ("view", "control"))
 
     def backward_name(self, node: Node) -> str:
         """The name of a node's backward node, in PyTorch's spelling."""
@@ -237,9 +264,6 @@ class Op:
             return self.grad_name(node)
         stem = self.grad_name or "".join(part.capitalize() for part in self.name.split("_"))
         return f"{stem}Backward0"
-
-
-PRIMITIVE = frozenset({"primitive"})  # the tags of an op that a kernel of its own computes
 
 
 class OpTable(dict[str, Op]):
@@ -260,10 +284,10 @@ def register(op: Op) -> Op:
     """Add an entry to the table; its name must be new."""
     if op.name in OPS:
         raise ValueError(f"op {op.name} is defined twice")
-    derived = op.vjp or op.jvp or op.expand or "loop" in op.tags  # whose bodies are derived
+    derived = op.vjp or op.jvp or op.expand or op.role == "control"  # whose bodies are derived
     if op.differentiable and not derived:
         raise ValueError(f"op {op.name}: give a derivative, or say differentiable=False")
-    if not (op.scalar or op.expand or "primitive" in op.tags):
-        raise ValueError(f"op {op.name}: say how it is computed")
+    if (op.scalar is not None, op.expand is not None) != (op.role == "elementwise", op.role == "composed"):
+        raise ValueError(f"op {op.name}: say how it is computed, by role, scalar or expand")
     OPS[op.name] = op
     return op

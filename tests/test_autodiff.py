@@ -301,9 +301,7 @@ def test_weights_of_a_wrong_shape_and_foreign_tensors_are_refused() -> None:
 
 
 def test_a_wrong_rule_is_caught_by_its_types(graph: Graph) -> None:
-    wrong = Op(
-        "wrong", "", lambda a, t: t, lambda a, v: v, vjp=lambda o, node, ct: (o.sum(ct),), tags=frozenset({"primitive"})
-    )
+    wrong = Op("wrong", "", lambda a, t: t, lambda a, v: v, vjp=lambda o, node, ct: (o.sum(ct),), role="routine")
     x = leaf(3)
     y = graph.add(wrong, (x,)).outputs[0]
     with pytest.raises(GradientError, match="derivative of op 'wrong': expected a cotangent of"):
@@ -436,13 +434,12 @@ def test_jvp_and_gradient_agree_through_sums_and_broadcasts() -> None:
 
 
 def test_an_op_with_only_a_vjp_or_only_a_jvp_is_transposed(graph: Graph) -> None:
-    primitive = frozenset({"primitive"})
     cube_back = Op(
-        "cube_back", "", lambda a, t: t, lambda a, v: v**3, tags=primitive,
+        "cube_back", "", lambda a, t: t, lambda a, v: v**3, role="routine",
         vjp=lambda o, node, ct: (ct * node.inputs[0] * node.inputs[0] * 3.0,),
     )  # fmt: skip
     cube_forward = Op(
-        "cube_forward", "", lambda a, t: t, lambda a, v: v**3, tags=primitive,
+        "cube_forward", "", lambda a, t: t, lambda a, v: v**3, role="routine",
         jvp=lambda o, node, t: (t * node.inputs[0] * node.inputs[0] * 3.0,),
     )  # fmt: skip
     x = leaf(3)

@@ -56,7 +56,8 @@ def test_ops_lists_every_op(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_name["tanh"].split()[1:3] == ["elementwise", "floats"]
     assert by_name["reshape"].split()[1] == "view"
     assert by_name["softmax"].split()[1] == "composed"
-    assert by_name["dot"].split()[1] == "primitive"
+    assert by_name["dot"].split()[1] == "matrix"
+    assert by_name["sort_rows"].split()[1] == "routine"
     assert by_name["assign"].split()[1] == "effect"
     assert by_name["add"].endswith(OPS["add"].doc)
 

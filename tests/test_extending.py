@@ -22,7 +22,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import graph_of
-from staticgrad.optable import OPS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, register
+from staticgrad.optable import OPS, Array, Case, Namespace, NoAttributes, Op, Primal, register
 from staticgrad.types import FLOATS, TensorType, sizes
 
 # -- a fifth family: the order in which a fast Fourier transform reads (Cooley and Tukey 1965) -------------------------
@@ -63,7 +63,7 @@ BIT_REVERSE = Op(
     linear=True,
     dtypes=FLOATS,
     cases=(Case(((8,),)), Case(((2, 1),)), Case(((3, 64),))),
-    tags=PRIMITIVE,
+    role="routine",
 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relat
 
 import staticgrad as sg
 from staticgrad.graph import Graph, Tensor
-from staticgrad.optable import OPS, Case, Op
+from staticgrad.optable import OPS, Case, Op, Role, register
 from staticgrad.types import float32, float64, is_floating
 
 ELSEWHERE = {
@@ -24,7 +24,7 @@ ELSEWHERE = {
     **dict.fromkeys(("custom_gradient", "custom_tangent", "custom_derivatives", "once"), "test_custom_gradient"),
     "assertion": "test_session", "bounds_check": "test_session", "numerics_check": "test_session",
     "accumulate_grad": "test_retention",
-    **dict.fromkeys(sorted(op.name for op in OPS.values() if "loop" in op.tags), "test_control"),
+    **dict.fromkeys(sorted(op.name for op in OPS.values() if op.role == "control"), "test_control"),
 }  # fmt: skip
 
 TESTED = [op for op in OPS.values() if op.cases and not op.effect]
@@ -187,6 +187,39 @@ def test_derivatives_agree_with_finite_differences_and_each_other(op: Op) -> Non
 
 def assert_close(got: Array, want: Array, tolerance: float, what: str) -> None:
     assert np.linalg.norm(got - want) <= tolerance * max(float(np.linalg.norm(want)), 1e-3), f"{what}: {got} {want}"
+
+
+def test_every_op_says_what_the_compiler_may_do_with_it() -> None:
+    by_role = {role: {op.name for op in OPS.values() if op.role == role} for role in get_args(Role)}
+    assert all(by_role.values()), f"a role that no op has: {by_role}"
+    for op in OPS.values():
+        assert op.role in by_role
+        assert (op.scalar is not None) == op.elementwise, op.name
+        assert (op.expand is not None) == (op.role == "composed"), op.name
+        assert op.effect or op.role not in ("store", "effect"), op.name
+        assert op.effect or not op.ordered, op.name
+        assert op.role == "source" or not op.fill, op.name
+        assert op.role == "write" or op.filled is None, op.name
+        kept = op.state or op.draws or op.effect or any(case.shapes for case in op.cases)
+        assert not (op.rematerializable and kept), op.name
+    assert {op.name for op in OPS.values() if op.state} == by_role["store"] | {"variable", "accumulated_grad"}
+    assert by_role["write"] - {"concat"} == {op.name for op in OPS.values() if op.filled is not None}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"role": "elementwise", "vjp": print},
+        {"role": "composed", "vjp": print},
+        {"role": "routine", "scalar": print, "vjp": print},
+        {"role": "view", "expand": print},
+        {"role": "routine"},
+    ],
+)
+def test_an_entry_that_does_not_say_how_it_is_computed_or_derived_is_refused(entry: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"say how it is computed|give a derivative"):
+        register(Op("unfinished", "", print, print, **entry))
+    assert "unfinished" not in set(OPS)
 
 
 def test_no_op_escapes() -> None:

@@ -53,7 +53,7 @@ def declared(op: Op, case: Case, dtype: np.dtype) -> tuple[Node, dict[Tensor, Ar
 
 
 TESTED = [op for op in OPS.values() if op.cases and op.name not in RANDOM]
-COMPOSED = [op for op in TESTED if op.expand is not None and not op.elementwise and "primitive" not in op.tags]
+COMPOSED = [op for op in TESTED if op.role == "composed"]
 
 
 @pytest.mark.parametrize("op", TESTED, ids=lambda op: op.name)

@@ -231,7 +231,7 @@ def push_forward(
     graph: Graph, op: Op, primal: Primal[Any], tangents: Sequence[Tensor | None]
 ) -> Sequence[Tensor | None]:
     """The tangents of a node's results from those of its operands (None: does not vary)."""
-    if "loop" in op.tags:
+    if op.role == "control":
         from staticgrad.compiler.autodiff import loops
 
         return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)

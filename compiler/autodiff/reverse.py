@@ -371,7 +371,7 @@ def pull_back(
 
     ``needs`` says which operands' cotangents are used; others may be None or not.
     """
-    if "loop" in op.tags:
+    if op.role == "control":
         from staticgrad.compiler.autodiff import loops
 
         return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)

@@ -14,7 +14,7 @@ from staticgrad.optable import FUNCTIONS, Primal
 
 
 def is_composed(node: Node) -> bool:
-    return node.op.expand is not None and not node.op.elementwise and "primitive" not in node.op.tags
+    return node.op.role == "composed"
 
 
 def expand(region: Region) -> Region:

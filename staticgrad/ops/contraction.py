@@ -15,7 +15,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
     Shape,
@@ -90,7 +90,7 @@ DOT = register(
             Case(((17, 33), (33, 19))),
         ),
         tolerance=4.0,
-        tags=PRIMITIVE,
+        role="matrix",
     )
 )
 

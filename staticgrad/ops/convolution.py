@@ -22,7 +22,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, TypeRule, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, TypeRule, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, integer, integers, sizes
 
 Sizes = int | Sequence[int]  # one for all axes, or one for each
@@ -264,7 +264,7 @@ def _primitive(
             dtypes=(float32, float64),
             cases=tuple(cases),
             tolerance=4.0,
-            tags=PRIMITIVE,
+            role="matrix",
         )
     )
 

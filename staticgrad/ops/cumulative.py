@@ -23,7 +23,7 @@ from staticgrad.ops.declare import NUMERIC, added, declare, operands
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.views.joining import concat
 from staticgrad.ops.views.slicing import slice_axis
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTypeLike,
     Size,
@@ -171,7 +171,7 @@ CUMULATIVE_SUM = register(
         dtypes=NUMERIC,
         cases=_cases(1, Range()),
         grad_name="Cumsum",
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 
@@ -187,7 +187,7 @@ CUMULATIVE_PROD = register(
         cases=_cases(1, Range(-1.5, 1.5)),
         grad_name="Cumprod",
         tolerance=4.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 
@@ -202,7 +202,7 @@ LINEAR_RECURRENCE = register(
         dtypes=NUMERIC,
         cases=_cases(2, Range(-1.2, 1.2)),
         tolerance=4.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

@@ -17,7 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, Role, public, register
 from staticgrad.types import (
     DTYPES,
     Size,
@@ -34,7 +34,15 @@ from staticgrad.types import (
 INDICES = tuple(dtype for dtype in DTYPES if is_integer(dtype))
 
 
-def _passing(name: str, doc: str, reference: Callable[..., Array] = lambda attrs, x: x) -> Op:
+def _passing(
+    name: str,
+    doc: str,
+    role: Role,
+    reference: Callable[..., Array] = lambda attrs, x: x,
+    *,
+    ordered: bool = False,
+    state: bool = False,
+) -> Op:
     """The entry of an effect whose result is its operand, through which derivatives pass."""
     return register(
         Op(
@@ -46,7 +54,9 @@ def _passing(name: str, doc: str, reference: Callable[..., Array] = lambda attrs
             jvp=lambda o, node, t: (t,),
             effect=True,
             moves=True,
-            tags=PRIMITIVE,
+            role=role,
+            ordered=ordered,
+            state=state,
         )
     )
 
@@ -61,7 +71,7 @@ class AssignAttributes:
     key: str
 
 
-ASSIGN = _passing("assign", "Write a variable; the result is its new value.")
+ASSIGN = _passing("assign", "Write a variable; the result is its new value.", "store", state=True)
 
 
 @public
@@ -121,7 +131,7 @@ LATEST_VALUE = register(
         moves=True,
         dtypes=DTYPES,
         cases=(Case(((3,),), AssignAttributes("w")),),
-        tags=PRIMITIVE,
+        role="alias",
     )
 )
 
@@ -147,7 +157,9 @@ class AccumulateAttributes:
     key: str
 
 
-ACCUMULATE_GRAD = _passing("accumulate_grad", "Add a gradient to the session's; the result is the operand.")
+ACCUMULATE_GRAD = _passing(
+    "accumulate_grad", "Add a gradient to the session's; the result is the operand.", "store", state=True
+)
 
 
 @public
@@ -180,7 +192,7 @@ GROUP = register(
         reference=lambda attrs: (),
         differentiable=False,
         effect=True,
-        tags=PRIMITIVE,
+        role="effect",
     )
 )
 
@@ -201,7 +213,9 @@ def _print_now(attrs: PrintAttributes, x: Array) -> Array:
     return x
 
 
-PRINT = _passing("print", "Write a value to standard output; the result is the operand.", _print_now)
+PRINT = _passing(
+    "print", "Write a value to standard output; the result is the operand.", "alias", _print_now, ordered=True
+)
 
 
 def print_(x: TensorLike, text: str = "") -> Tensor:
@@ -258,7 +272,8 @@ PY_CALL = register(
         jvp=_no_derivative,
         effect=True,
         moves=True,
-        tags=PRIMITIVE,
+        role="effect",
+        ordered=True,
     )
 )
 
@@ -363,7 +378,7 @@ BOUNDS_CHECK = register(
         effect=True,
         dtypes=INDICES,
         cases=(Case(((3, 4),), BoundsAttributes(5, "index"), (Range(0, 4),)),),
-        tags=PRIMITIVE,
+        role="effect",
     )
 )
 
@@ -396,7 +411,8 @@ ASSERTION = register(
         differentiable=False,
         effect=True,
         dtypes=(bool_,),
-        tags=PRIMITIVE,
+        role="effect",
+        ordered=True,
     )
 )
 
@@ -448,6 +464,6 @@ NUMERICS_CHECK = register(
         effect=True,
         dtypes=(float32, float64),
         cases=(Case(((3, 4),), NumericsAttributes("not finite")),),
-        tags=PRIMITIVE,
+        role="effect",
     )
 )

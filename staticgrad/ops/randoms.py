@@ -31,7 +31,7 @@ from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import refuse_in_place
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import (
     DTypeLike,
@@ -155,7 +155,8 @@ RANDOM_UNIFORM = register(
             Case((), RandomAttributes((7,), float64, 3)),
             Case((), RandomAttributes((40,), float32, 0, seed=2**40 + 1)),
         ),
-        tags=PRIMITIVE,
+        role="elementwise",
+        draws=True,
     )
 )
 
@@ -203,6 +204,7 @@ register(
         "A key word of a random op from the session's seed and the run number, both int64.",
         infer=lambda attrs, seed, run: TensorType(broadcast_shapes([seed.shape, run.shape], "random_key"), int64),
         reference=_key_reference,
+        role="elementwise",
         scalar=_key_scalar,
         differentiable=False,
         dtypes=(int64,),
@@ -232,6 +234,7 @@ register(
         "A key word of a random op in one turn of a loop, from both key words outside and the turn, all int64.",
         infer=lambda attrs, *types: TensorType(broadcast_shapes([t.shape for t in types], "random_turn"), int64),
         reference=_turn_reference,
+        role="elementwise",
         scalar=_turn_scalar,
         differentiable=False,
         dtypes=(int64,),

@@ -20,7 +20,6 @@ from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
 from staticgrad.optable import (
     FUNCTIONS,
-    PRIMITIVE,
     REAL,
     Array,
     Case,
@@ -170,7 +169,7 @@ SUM = register(
         dtypes=NUMBERS,
         cases=reduce_cases(),
         grad_name=Numbered("Sum", 0, 1),
-        tags=PRIMITIVE,
+        role="reduction",
     )
 )
 
@@ -237,7 +236,7 @@ PROD = register(
         dtypes=NUMBERS,
         cases=reduce_cases(Range(0.5, 1.5)),
         grad_name=Numbered("Prod", 0, 1),
-        tags=PRIMITIVE,
+        role="reduction",
     )
 )
 
@@ -274,7 +273,7 @@ MAX, MIN = (
             dtypes=DTYPES,
             cases=reduce_cases(neutral=False, distinct=True),
             grad_name=Numbered(name.capitalize(), 1, 0),
-            tags=PRIMITIVE,
+            role="reduction",
         )
     )
     for name, adjective, function in (("max", "largest", np.max), ("min", "smallest", np.min))
@@ -290,7 +289,7 @@ ANY, ALL = (
             differentiable=False,
             dtypes=(bool_,),
             cases=reduce_cases(),
-            tags=PRIMITIVE,
+            role="reduction",
         )
     )
     for name, quantity, function in (("any", "one is", np.any), ("all", "all are", np.all))

@@ -29,6 +29,7 @@ SHAPE = register(
         reference=lambda attrs: np.array(attrs.sizes, np.int64).reshape(len(attrs.sizes)),
         expand=lambda o, node: [o.constant(np.array(node.attrs.sizes, np.int64).reshape(len(node.attrs.sizes)))],
         differentiable=False,
+        rematerializable=True,
         dtypes=(float32,),
         cases=(Case((), ShapeAttributes((2, 3))), Case((), ShapeAttributes(()))),
     )

@@ -15,7 +15,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import operands
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Size, TensorType, int64, integer, is_floating, normalize_axis
 
 
@@ -110,7 +110,7 @@ SORT_ROWS = register(
         differentiable=False,
         dtypes=DTYPES,
         cases=_cases(rows=True),
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

@@ -13,7 +13,7 @@ from staticgrad.errors import FeedError, GradientError, GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, lift
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Op, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
     Dim,
@@ -58,7 +58,7 @@ PLACEHOLDER = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=_fed,
         vjp=lambda o, node, ct: (),
-        tags=PRIMITIVE,
+        role="source",
     )
 )
 
@@ -138,7 +138,8 @@ VARIABLE = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=_stateful,
         vjp=lambda o, node, ct: (),
-        tags=PRIMITIVE,
+        role="source",
+        state=True,
     )
 )
 
@@ -159,7 +160,8 @@ ACCUMULATED_GRAD = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=_stateful,
         differentiable=False,
-        tags=PRIMITIVE,
+        role="source",
+        state=True,
     )
 )
 
@@ -218,7 +220,8 @@ CONSTANT = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=lambda a: a.value,
         vjp=lambda o, node, ct: (),
-        tags=PRIMITIVE,
+        role="source",
+        rematerializable=True,
     )
 )
 
@@ -295,7 +298,9 @@ FULL = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=lambda a: np.full(a.shape, a.value, a.dtype),
         vjp=lambda o, node, ct: (),
-        tags=PRIMITIVE,
+        role="source",
+        rematerializable=True,
+        fill=True,
         dtypes=DTYPES,
         cases=(Case((), FullAttributes((2, 3), float32, 1.5)), Case((), FullAttributes((), int64, 7))),
     )
@@ -436,7 +441,9 @@ IOTA = register(
         infer=lambda a: TensorType(a.shape, a.dtype),
         reference=_iota,
         differentiable=False,
-        tags=PRIMITIVE,
+        role="source",
+        rematerializable=True,
+        fill=True,
         dtypes=(float32,),
         cases=(Case((), IotaAttributes((3, 4), float32, 1)), Case((), IotaAttributes((5,), int64, 0))),
     )

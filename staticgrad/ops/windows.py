@@ -23,7 +23,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import (
     Dim,
     Size,
@@ -149,11 +149,10 @@ WINDOW = register(
         reference=_window_reference,
         vjp=lambda o, node, ct: (o.fold(ct, node.attrs, *node.inputs[0].shape[-2:]),),
         jvp=lambda o, node, dx: (o.window(dx, replace(node.attrs, value=0.0)),),
-        view=True,
         dtypes=(float32, float64),
         cases=tuple(Case((shape,), attrs) for shape, attrs in _GEOMETRIES),
         grad_name="Im2Col",
-        tags=PRIMITIVE,
+        role="view",
     )
 )
 
@@ -168,7 +167,8 @@ FOLD = register(
         dtypes=(float32, float64),
         cases=tuple(map(_folded, _GEOMETRIES)),
         grad_name="Col2Im",
-        tags=PRIMITIVE,
+        role="write",
+        filled=0,
     )
 )
 

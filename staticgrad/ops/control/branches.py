@@ -72,7 +72,7 @@ def _cond(name: str, doc: str, effect: bool) -> Op:
             reference=lambda attrs, *inputs: tuple(run_cond(attrs, inputs, run_alone)),
             effect=effect,
             grad_name="Cond",
-            tags=frozenset({"primitive", "loop"}),
+            role="control",
         )
     )
 

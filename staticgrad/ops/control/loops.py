@@ -121,7 +121,7 @@ def _loop(name: str, doc: str, effect: bool, grad_name: str) -> Op:
             reference=lambda attrs, *inputs: tuple(run_loop(attrs, inputs, run_alone)),
             effect=effect,
             grad_name=grad_name,
-            tags=frozenset({"primitive", "loop"}),
+            role="control",
         )
     )
 

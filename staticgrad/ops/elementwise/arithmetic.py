@@ -29,18 +29,18 @@ from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import bool_
 
 add = binary(
-    "add", "The sum x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS),
+    "add", "The sum x1 + x2; of bools: or.", "add", np.add, ANY, (PASS, PASS), cheap=True,
     example=("sg.add([[1.0], [2.0]], [10.0, 20.0])", "array([[11., 21.], [12., 22.]], dtype=float32)"),
 )  # fmt: skip
 
 subtract = binary(
-    "subtract", "The difference x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub",
+    "subtract", "The difference x1 - x2.", "sub", np.subtract, NUMERIC, (PASS, NEGATE), grad_name="Sub", cheap=True,
     example=("sg.subtract(10, [1, 2, 3])", "array([9, 8, 7])"),
 )  # fmt: skip
 
 multiply = binary(
     "multiply", "The product x1 * x2; of bools: and.", "mul", np.multiply, ANY,
-    (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul",
+    (scaled(lambda o, y, a, b: b), scaled(lambda o, y, a, b: a)), grad_name="Mul", cheap=True,
     example=("sg.multiply([1, 2, 3], 0.5)", "array([0.5, 1. , 1.5])"),
 )  # fmt: skip
 
@@ -145,13 +145,13 @@ pow = binary(
 )  # fmt: skip
 
 negative = unary(
-    "negative", "The negative of x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg",
+    "negative", "The negative of x.", "neg", np.negative, NUMERIC, NEGATE, grad_name="Neg", cheap=True,
     example=("sg.negative([1.0, -2.0])", "array([-1.,  2.], dtype=float32)"),
 )  # fmt: skip
 
 abs = unary(
     "abs", "The absolute value; its derivative at 0 is 0.", "abs", np.absolute, NUMERIC,
-    scaled(lambda o, y, x: o.sign(x)), AWAY_FROM_ZERO,
+    scaled(lambda o, y, x: o.sign(x)), AWAY_FROM_ZERO, cheap=True,
     example=("sg.abs([-1.5, 0.0, 2.0])", "array([1.5, 0. , 2. ], dtype=float32)"),
 )  # fmt: skip
 
@@ -176,7 +176,7 @@ signbit = unary(
 
 square = unary(
     "square", "The square x * x.", lambda b, attrs, x: b.mul(x, x), np.square, NUMERIC,
-    scaled(lambda o, y, x: x * 2), grad_name="Pow",
+    scaled(lambda o, y, x: x * 2), grad_name="Pow", cheap=True,
     example=("sg.square([-3, 2])", "array([9, 4])"),
 )  # fmt: skip
 
@@ -210,7 +210,7 @@ maximum = binary(
     "maximum", np.maximum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.less(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.less(b, a), o.equal(a, b), t)),
-    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True), cheap=True,
     example=("sg.maximum([1.0, 5.0, sg.nan], 2.0)", "array([ 2.,  5., nan], dtype=float32)"),
 )  # fmt: skip
 
@@ -219,6 +219,6 @@ minimum = binary(
     "minimum", np.minimum, ANY,
     (lambda o, t, y, a, b: _at_tie(o, o.greater(a, b), o.equal(a, b), t),
      lambda o, t, y, a, b: _at_tie(o, o.greater(b, a), o.equal(a, b), t)),
-    binary_cases(Range(), Range(-1.97, 2.13), distinct=True),
+    binary_cases(Range(), Range(-1.97, 2.13), distinct=True), cheap=True,
     example=("sg.minimum([1.0, 5.0, sg.nan], 2.0)", "array([ 1.,  2., nan], dtype=float32)"),
 )  # fmt: skip

@@ -61,7 +61,7 @@ _TIES = binary_cases(Range(-2, 2), Range(-2, 2))
 def _comparison(
     name: str, doc: str, method: str, reference: Callable[..., Array], *, example: Example
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
-    return binary(name, doc, method, reference, ANY, None, _TIES, result=bool_, example=example)
+    return binary(name, doc, method, reference, ANY, None, _TIES, result=bool_, cheap=True, example=example)
 
 
 equal = _comparison(
@@ -93,7 +93,7 @@ greater_equal = _comparison(
 def _logic(
     name: str, doc: str, reference: Callable[..., Array], *, example: Example
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
-    return binary(name, doc, name, reference, BOOL, None, binary_cases(), example=example)
+    return binary(name, doc, name, reference, BOOL, None, binary_cases(), cheap=True, example=example)
 
 
 logical_and = _logic(
@@ -109,7 +109,7 @@ logical_xor = _logic(
     example=("sg.logical_xor([True, True], [True, False])", "array([False,  True])"),
 )  # fmt: skip
 logical_not = unary(
-    "logical_not", "True where x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE,
+    "logical_not", "True where x is false.", "logical_not", np.logical_not, BOOL, NOT_DIFFERENTIABLE, cheap=True,
     example=("sg.logical_not([True, False])", "array([False,  True])"),
 )  # fmt: skip
 

@@ -72,8 +72,10 @@ ASTYPE = register(
         "The values in another dtype.",
         infer=lambda attrs, x: TensorType(x.shape, attrs.dtype),
         reference=_converted,
+        role="elementwise",
         scalar=lambda b, attrs, x: b.cast(x, attrs.dtype),
         moves=True,
+        cheap=True,
         vjp=vjp_of(_ASTYPE_RULES),
         jvp=jvp_of(_ASTYPE_RULES),
         dtypes=DTYPES,
@@ -126,8 +128,9 @@ def rounded(tensors: Sequence[T], like: Sequence[Tensor]) -> list[T]:
 
 
 IDENTITY = elementwise(
-    "identity", "A copy.", lambda b, attrs, x: x, lambda attrs, x: x, ANY, (PASS,), unary_cases(), grad_name="Clone"
-)
+    "identity", "A copy.", lambda b, attrs, x: x, lambda attrs, x: x, ANY, (PASS,), unary_cases(), grad_name="Clone",
+    cheap=True,
+)  # fmt: skip
 
 
 @public

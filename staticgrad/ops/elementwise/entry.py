@@ -162,6 +162,7 @@ def elementwise(
     result: np.dtype | None = None,
     grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
+    cheap: bool = False,
 ) -> Op:
     """Register an elementwise op over operands of one dtype.
 
@@ -177,6 +178,7 @@ def elementwise(
             doc,
             infer=_type_rule(name, accepts, result),
             reference=_oracle(reference, result, wide=accepts is FLOAT),
+            role="elementwise",
             scalar=_method(scalar) if isinstance(scalar, str) else scalar,
             vjp=None if rules is None else vjp_of(rules),
             jvp=None if rules is None else jvp_of(rules),
@@ -185,6 +187,7 @@ def elementwise(
             cases=cases,
             grad_name=grad_name,
             tolerance=tolerance,
+            cheap=cheap,
         )
     )
 
@@ -268,6 +271,7 @@ def unary(
     result: np.dtype | None = None,
     grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
+    cheap: bool = False,
     activation: bool = False,
     example: Example | None = None,
 ) -> Callable[[TensorLike], Tensor]:
@@ -275,7 +279,7 @@ def unary(
     rules = None if isinstance(rule, str) else (rule,)
     op = elementwise(
         name, doc, scalar, lambda attrs, x: reference(x), accepts, rules, unary_cases(values),
-        result=result, grad_name=grad_name, tolerance=tolerance,
+        result=result, grad_name=grad_name, tolerance=tolerance, cheap=cheap,
     )  # fmt: skip
 
     def function(x: TensorLike) -> Tensor:
@@ -301,12 +305,13 @@ def binary(
     result: np.dtype | None = None,
     grad_name: str | Callable[[Node], str] = "",
     tolerance: float = 1.0,
+    cheap: bool = False,
     example: Example | None = None,
 ) -> Callable[[TensorLike, TensorLike], Tensor]:
     """An op of two operands, broadcast against each other, and its public function."""
     op = elementwise(
         name, doc, scalar, lambda attrs, x1, x2: reference(x1, x2), accepts, rules, cases or binary_cases(),
-        result=result, grad_name=grad_name, tolerance=tolerance,
+        result=result, grad_name=grad_name, tolerance=tolerance, cheap=cheap,
     )  # fmt: skip
 
     def function(x1: TensorLike, x2: TensorLike) -> Tensor:

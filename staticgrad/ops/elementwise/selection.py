@@ -34,7 +34,9 @@ WHERE = register(
         "The second operand where the condition holds, else the third.",
         infer=_where_type,
         reference=lambda attrs, condition, x, y: np.where(condition, x, y),
+        role="elementwise",
         scalar=lambda b, attrs, condition, x, y: b.select(condition, x, y),
+        cheap=True,
         vjp=vjp_of(_WHERE_RULES),
         jvp=jvp_of(_WHERE_RULES),
         dtypes=DTYPES,
@@ -89,6 +91,7 @@ CLIP = elementwise(
         Case(((0,), (), ()), ranges=(Range(), Range(-1, 0), Range(0, 1))),
     ),
     grad_name=lambda node: f"ClampBackward{1 if all(map(is_number, node.inputs[1:])) else 0}",
+    cheap=True,
 )
 
 

@@ -19,7 +19,7 @@ from staticgrad.graph import Graph, Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTYPES,
     Dim,
@@ -173,7 +173,7 @@ GATHER = register(
         moves=True,
         dtypes=DTYPES,
         cases=_read_cases(0),
-        tags=PRIMITIVE,
+        role="gather",
     )
 )
 
@@ -187,7 +187,8 @@ SCATTER_ADD = register(
         jvp=_jvp_added("scatter_add"),
         dtypes=NUMERIC,
         cases=_write_cases(0),
-        tags=PRIMITIVE,
+        role="write",
+        filled=1,
     )
 )
 

@@ -16,7 +16,7 @@ from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.matrices import float_matrix
 from staticgrad.ops.linalg.square import square_cases, square_type, symmetric, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
-from staticgrad.optable import NO_ATTRIBUTES, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import NO_ATTRIBUTES, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import FLOATS, Size
 
 
@@ -100,7 +100,7 @@ CHOLESKY_FACTOR = register(
         dtypes=FLOATS,
         cases=(*square_cases((NO_ATTRIBUTES,), _definite), Case(((5, 5),)), Case(((70, 70),), prepared=_definite)),
         tolerance=20.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

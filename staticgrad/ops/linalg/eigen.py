@@ -16,7 +16,7 @@ from staticgrad.ops.declare import added
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, symmetric, transpose_of
 from staticgrad.ops.linalg.vectors import flipped, one_over_differences, scaled_columns, signs_of, spread_values
-from staticgrad.optable import PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, TensorType
 
 
@@ -54,7 +54,7 @@ SYMMETRIC_EIGEN = register(
             for shape in (*_SYMMETRIC_SHAPES, (40, 40))
         ),
         tolerance=300.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

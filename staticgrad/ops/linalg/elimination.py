@@ -24,7 +24,6 @@ from staticgrad.ops.linalg.triangular import dominant, system, system_type, tria
 from staticgrad.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
-    PRIMITIVE,
     Array,
     Case,
     Namespace,
@@ -80,7 +79,7 @@ LU_FACTOR = register(
             Case(((70, 70),)),
         ),
         tolerance=100.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

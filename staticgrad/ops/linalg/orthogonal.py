@@ -18,7 +18,7 @@ from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
 from staticgrad.ops.linalg.vectors import fixed_sizes, spread_values
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, Size, TensorType
 
 
@@ -71,7 +71,7 @@ HOUSEHOLDER = register(
             Case(((0, 3),), HouseholderAttributes(3), differentiable=()),
         ),
         tolerance=50.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

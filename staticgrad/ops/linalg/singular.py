@@ -22,7 +22,7 @@ from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.orthogonal import householder
 from staticgrad.ops.linalg.square import UNIT, each_or_nan, transpose_of
 from staticgrad.ops.linalg.vectors import fixed_sizes, flipped, scaled_columns, signs_of, spread_values
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
 from staticgrad.types import FLOATS, Shape, Size, TensorType, number, sizes
 
 
@@ -60,7 +60,7 @@ JACOBI_SVD = register(
             for shape in ((3, 3), (2, 3, 5), (1, 1), (1, 4), (7, 40), (20, 20), (0, 2, 3), (2, 0, 3))
         ),
         tolerance=300.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

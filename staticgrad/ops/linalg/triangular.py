@@ -15,7 +15,7 @@ from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, accepted, declare, subtracted
 from staticgrad.ops.linalg.matrices import common_batch, matrix
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, transpose_of
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import FLOATS, Size, TensorType
 
 
@@ -107,7 +107,7 @@ TRIANGULAR_SOLVE = register(
         cases=_triangular_cases(),
         grad_name="LinalgSolveTriangular",
         tolerance=20.0,
-        tags=PRIMITIVE,
+        role="routine",
     )
 )
 

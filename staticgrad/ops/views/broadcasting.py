@@ -10,7 +10,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.optable import Case, Op, public, register
 from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes, stretches
 
 
@@ -40,7 +40,6 @@ BROADCAST_TO = register(
         reference=lambda attrs, x: np.broadcast_to(x, attrs.shape),
         vjp=lambda o, node, ct: (o.unbroadcast(ct, node.inputs[0].shape),),
         linear=True,
-        view=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 1),), BroadcastAttributes((3, 4))),
@@ -50,7 +49,7 @@ BROADCAST_TO = register(
             Case(((1,),), BroadcastAttributes((0, 4))),
         ),
         grad_name="Expand",
-        tags=PRIMITIVE,
+        role="view",
     )
 )
 

@@ -14,7 +14,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
-from staticgrad.optable import FUNCTIONS, PRIMITIVE, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Dim, Size, TensorType, integer, integers, is_floating, normalize_axis
 
 
@@ -82,7 +82,8 @@ CONCAT = register(
             Case(((0, 2), (3, 2)), ConcatAttributes(0)),
         ),
         grad_name="Cat",
-        tags=PRIMITIVE,
+        role="write",
+        cheap=True,
     )
 )
 

@@ -11,7 +11,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare, shown_as
-from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.optable import Case, Op, public, register
 from staticgrad.types import DTYPES, Size, TensorType, integers, normalize_axis
 
 
@@ -44,7 +44,6 @@ PERMUTE_DIMS = register(
         reference=lambda attrs, x: np.transpose(x, attrs.perm),
         vjp=lambda o, node, ct: (o.permute_dims(ct, inverse(node.attrs.perm)),),
         linear=True,
-        view=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 4),), PermuteAttributes((1, 0))),
@@ -54,7 +53,7 @@ PERMUTE_DIMS = register(
             Case(((0, 3),), PermuteAttributes((1, 0))),
         ),
         grad_name="Permute",
-        tags=PRIMITIVE,
+        role="view",
     )
 )
 

@@ -12,7 +12,7 @@ from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import PRIMITIVE, Case, Op, public, register
+from staticgrad.optable import Case, Op, public, register
 from staticgrad.types import (
     DTYPES,
     Shape,
@@ -51,7 +51,6 @@ RESHAPE = register(
         reference=lambda attrs, x: x.reshape(attrs.shape),
         vjp=lambda o, node, ct: (o.reshape(ct, node.inputs[0].shape),),
         linear=True,
-        view=True,
         dtypes=DTYPES,
         cases=(
             Case(((3, 4),), ReshapeAttributes((2, 6))),
@@ -61,7 +60,7 @@ RESHAPE = register(
             Case(((0, 3),), ReshapeAttributes((5, 0))),
         ),
         grad_name="View",
-        tags=PRIMITIVE,
+        role="view",
     )
 )
 

@@ -14,7 +14,7 @@ from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
-from staticgrad.optable import PRIMITIVE, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Dim, Shape, Size, TensorType, normalize_axes, sizes
 
 # -- slices ---------------------------------------------------------------------------------------------------------
@@ -114,7 +114,6 @@ SLICE = register(
         reference=_slice_reference,
         vjp=_vjp_slice,
         linear=True,
-        view=True,
         dtypes=DTYPES,
         cases=(
             Case(((5, 6),), SliceAttributes((1, 0), (4, 6), (1, 1))),
@@ -124,7 +123,7 @@ SLICE = register(
             Case(((4,),), SliceAttributes((2,), (2,), (1,))),
             Case(((0, 3),), SliceAttributes((0, 0), (0, 2), (1, 1))),
         ),
-        tags=PRIMITIVE,
+        role="view",
     )
 )
 
@@ -239,7 +238,9 @@ PAD = register(
             Case(((0,),), PadAttributes((2,), (1,), (0,), 1)),
         ),
         grad_name="ConstantPadNd",
-        tags=PRIMITIVE,
+        role="write",
+        filled=0,
+        cheap=True,
     )
 )
 
