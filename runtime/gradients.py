@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from staticgrad.compiler.regions.region import ACCUMULATED, Region, gradients_read
+from staticgrad.compiler.regions.region import Region, gradients_read
 from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
+from staticgrad.ops.sources import ACCUMULATED_GRAD
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.runner import Runner
@@ -45,9 +46,9 @@ def without(region: Region, absent: Collection[str]) -> Region:
 
 def _depends(node: Node, absent: Collection[str], dead: Collection[Node]) -> bool:
     """Through an operand, or declared to come after the gradient itself."""
-    if node.op.name == ACCUMULATED:
+    if node.op is ACCUMULATED_GRAD:
         return node.attrs.key in absent
-    gradients = (before for before in node.control if before.op.name == ACCUMULATED)
+    gradients = (before for before in node.control if before.op is ACCUMULATED_GRAD)
     return any(x.op in dead for x in node.inputs) or any(before in dead for before in gradients)
 
 

@@ -10,12 +10,11 @@ import numpy as np
 from staticgrad.compiler.regions.region import Region
 from staticgrad.interpreter import evaluate
 from staticgrad.ops.control.bodies import draws
+from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.optable import Array
 from staticgrad.runtime.kept import Kept
 from staticgrad.runtime.state import SessionState
 from staticgrad.types import sizes
-
-STATEFUL = ("variable", "assign", "accumulate_grad", "accumulated_grad")
 
 
 class ReferenceRunner:
@@ -26,8 +25,8 @@ class ReferenceRunner:
         self.store = store
         self.types = tuple(x.type for x in region.fetches)
         self._draws = any(draws(node) and not node.epoch for node in region.graph.nodes)
-        self._summed = {n.attrs.key: n.inputs[0].type for n in region.graph.nodes if n.op.name == "accumulate_grad"}
-        self._is_stateful = any(node.op.name in STATEFUL for node in region.graph.nodes)
+        self._summed = {n.attrs.key: n.inputs[0].type for n in region.graph.nodes if n.op is ACCUMULATE_GRAD}
+        self._is_stateful = any(node.op.state for node in region.graph.nodes)
 
     def run(
         self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None

@@ -18,9 +18,9 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, FeedError, NumericsError, SourceLine, StaticGradError
 from staticgrad.graph import Computation, Node, Tensor
-from staticgrad.ops.control.bodies import LOOPS, Body
-from staticgrad.ops.control.branches import CONDS, run_cond
-from staticgrad.ops.control.loops import run_loop
+from staticgrad.ops.control.bodies import Body
+from staticgrad.ops.control.branches import run_cond
+from staticgrad.ops.control.loops import LoopAttributes, run_loop
 from staticgrad.optable import Array
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating, is_short_float
@@ -104,7 +104,7 @@ class _Evaluation:
 
     def node(self, node: Node) -> None:
         inputs = [self.values[x] for x in node.inputs]
-        special = _SPECIAL.get(node.op.name)
+        special = _control if node.op.role == "control" else _SPECIAL.get(node.op.name)
         results = special(self, node, inputs) if special is not None else _reference(node, inputs)
         for y, value in zip(node.outputs, results, strict=True):
             if y not in self.values:  # else it is fed, and the feed stands for it
@@ -216,12 +216,9 @@ def _run_body(run: _Evaluation) -> Callable[[Body, _Values], _Values]:
     return run_body
 
 
-def _loop(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
-    return run_loop(node.attrs, inputs, _run_body(run))
-
-
-def _cond(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
-    return run_cond(node.attrs, inputs, _run_body(run))
+def _control(run: _Evaluation, node: Node, inputs: _Values) -> _Values:
+    run_control = run_loop if isinstance(node.attrs, LoopAttributes) else run_cond
+    return run_control(node.attrs, inputs, _run_body(run))
 
 
 _SPECIAL: dict[str, Callable[[_Evaluation, Node, _Values], Sequence[Any]]] = {
@@ -237,8 +234,6 @@ _SPECIAL: dict[str, Callable[[_Evaluation, Node, _Values], Sequence[Any]]] = {
     "assertion": _assertion,
     "numerics_check": _numerics_check,
     "group": _group,
-    **dict.fromkeys(LOOPS, _loop),
-    **dict.fromkeys(CONDS, _cond),
 }
 
 

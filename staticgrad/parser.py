@@ -18,7 +18,7 @@ from staticgrad import init
 from staticgrad.errors import FormatError
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, no_grad
 from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
-from staticgrad.ops.control.bodies import STATEFUL, Body, BodyGraph, bodies_of
+from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes
@@ -415,7 +415,7 @@ class _GraphReader:
 
     def register(self, node: Node) -> None:
         self.nodes[node.name] = node
-        if len(self.scopes) > 1 and node.op.name in STATEFUL:
+        if len(self.scopes) > 1 and node.op.state:
             raise FormatError(f"{node.op.name} has no place in a body")
         self.know_bodies(node)
         if isinstance(node.attrs, VariableAttributes):
@@ -424,7 +424,7 @@ class _GraphReader:
             self.root.variables[node.attrs.key] = node.outputs[0]
             if node.attrs.trainable:
                 node.outputs[0].requires_grad_()
-        if node.op.name == "random_uniform" and node.attrs.seed is None:
+        if node.op.draws and node.attrs.seed is None:
             self.root.random_ops = max(self.root.random_ops, node.attrs.place + 1)
 
     def know_bodies(self, node: Node) -> None:

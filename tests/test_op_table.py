@@ -14,6 +14,7 @@ import pytest
 from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relative_error, rng_for
 
 import staticgrad as sg
+from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.graph import Graph, Tensor
 from staticgrad.optable import OPS, Case, Op, Role, register
 from staticgrad.types import float32, float64, is_floating
@@ -203,6 +204,7 @@ def test_every_op_says_what_the_compiler_may_do_with_it() -> None:
         kept = op.state or op.draws or op.effect or any(case.shapes for case in op.cases)
         assert not (op.rematerializable and kept), op.name
     assert {op.name for op in OPS.values() if op.state} == by_role["store"] | {"variable", "accumulated_grad"}
+    assert set(LONE) == by_role["routine"]
     assert by_role["write"] - {"concat"} == {op.name for op in OPS.values() if op.filled is not None}
 
 

@@ -294,3 +294,17 @@ def test_images_between_a_single_convolution_and_the_user_stay_in_planes() -> No
     assert found[0] == (1, set())
     assert found[1][0] == 2
     assert found[1][1] >= {"convolution", "add", "maximum"}
+
+
+@pytest.mark.parametrize("read", ["fed", "gradient"])
+def test_images_made_of_what_users_hold_stay_in_planes(read: str) -> None:
+    """A gradient that the session keeps lies as its tensor does: beside a single convolution nothing is turned."""
+    shapes = ((2, 3, 8, 8), (3, 3, 3, 3))
+    with sg.Graph() as graph:
+        x, w = (sg.placeholder(shape, requires_grad=True) for shape in shapes)
+        image = {"fed": lambda: x, "gradient": lambda: sg.accumulated_grad(x)}[read]()
+        y = sg.nn.functional.conv2d(image * 2.0, w, padding=1)
+        region = cut(graph, [y], {t: TensorType(shape, t.dtype) for t, shape in zip((x, w), shapes, strict=True)})
+        for step in PASSES:
+            region = step.run(region)
+    assert not layouts(region)

@@ -21,9 +21,8 @@ from collections.abc import Sequence
 from staticgrad.compiler.regions.cut import written_before
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
 from staticgrad.ops.control.bodies import bodies_of, draws
+from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS
-
-SOURCES = frozenset({"placeholder", "variable", "constant", "full", "iota", "accumulated_grad"})  # cost nothing to keep
 
 _epochs = itertools.count(1)
 
@@ -32,9 +31,9 @@ def operands_of(node: Node) -> tuple[Tensor, ...]:
     """The operands as a rule shall read them: where the node reads a variable after a write, the written value, since
     what the rule declares is not itself ordered after the write."""
     inputs = node.inputs
-    if node.control and any(x.op.op.name == "variable" for x in inputs):
+    if node.control and any(x.op.op is VARIABLE for x in inputs):
         written = {key: write.outputs[0] for key, write in written_before(node).items()}
-        inputs = tuple(written.get(x.op.attrs.key, x) if x.op.op.name == "variable" else x for x in inputs)
+        inputs = tuple(written.get(x.op.attrs.key, x) if x.op.op is VARIABLE else x for x in inputs)
     return inputs
 
 
@@ -88,4 +87,4 @@ class Recomputer:
 
 def _is_repeatable(node: Node) -> bool:
     inner = (n for body in bodies_of(node) for n in body.graph.nodes)
-    return not node.op.effect and node.op.name not in SOURCES and not any(n.op.effect or draws(n) for n in inner)
+    return not node.op.effect and node.op.role != "source" and not any(n.op.effect or draws(n) for n in inner)

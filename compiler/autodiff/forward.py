@@ -28,7 +28,7 @@ from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, independent_now, isolated
-from staticgrad.ops.control.bodies import LOOPS
+from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
@@ -234,7 +234,8 @@ def push_forward(
     if op.role == "control":
         from staticgrad.compiler.autodiff import loops
 
-        return (loops.push_forward_loop if op.name in LOOPS else loops.push_forward_cond)(graph, primal, tangents)
+        rule = loops.push_forward_loop if isinstance(primal.attrs, LoopAttributes) else loops.push_forward_cond
+        return rule(graph, primal, tangents)
     if op.widens(primal.inputs):
         return rounded(push_forward(graph, op, in_float32(primal), widened(tangents)), primal.outputs)
     if op.jvp is not None:

@@ -35,20 +35,15 @@ from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
-from staticgrad.ops.control.bodies import CARRIED_OUT, Body, BodyGraph, effects_of
+from staticgrad.ops.control.bodies import Body, BodyGraph, effects_of
 from staticgrad.ops.control.branches import COND, CondAttributes
 from staticgrad.ops.control.loops import SCAN, WHILE, LoopAttributes
+from staticgrad.ops.effects import PRINT
+from staticgrad.ops.sources import PLACEHOLDER
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
-REMADE = frozenset({"constant", "full", "iota"})
-# What is computed again in about the time of reading a stack that lies behind the caches.
-CHEAP = frozenset({
-    "add", "subtract", "multiply", "negative", "abs", "square", "maximum", "minimum", "clip", "where", "astype",
-    "identity", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
-    "logical_not", "concat", "pad",
-})  # fmt: skip
 NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache
 
 Maybe = Tensor | None
@@ -128,10 +123,10 @@ class _Extraction:
         while stack:
             x = stack.pop()
             node = x.op
-            if x in self.known or (x in self.active and node.op.name == "placeholder"):
+            if x in self.known or (x in self.active and node.op is PLACEHOLDER):
                 self.parameters[x] = None
                 continue
-            if x in self.outside and node.op.name == "placeholder":
+            if x in self.outside and node.op is PLACEHOLDER:
                 continue
             if x not in self.active and not self.again.get(x.original, self._is_repeated(node)):
                 self.stacked.setdefault(x.original, []).append(x)  # the forward body waits for no cotangent
@@ -145,9 +140,9 @@ class _Extraction:
                     stack.append(y)
 
     def _is_repeated(self, node: Node) -> bool:
-        if node.op.name in REMADE or node.outputs[0] in self.outside:
+        if node.op.rematerializable or node.outputs[0] in self.outside:
             return True
-        if node.op.effect or node.op.name == "random_uniform":
+        if node.op.effect or node.op.draws:
             return False
         if node.outputs and node.outputs[0] in self.of_checkpoints:
             return True
@@ -168,10 +163,10 @@ class _Extraction:
         return {x: x not in kept for x in again}
 
     def _is_cheap(self, node: Node) -> bool:
-        return (node.op.name in CHEAP or node.op.view) and bool(node.inputs) and not node.control
+        return (node.op.cheap or node.op.view) and bool(node.inputs) and not node.control
 
     def _is_free(self, x: Tensor) -> bool:
-        return x in self.known or x in self.outside or x.op.op.name in REMADE
+        return x in self.known or x in self.outside or x.op.op.rematerializable
 
     def write(self, graph: BodyGraph, tensors: dict[Tensor, Tensor]) -> None:
         """Copy the nodes; ``tensors`` has what stands for the parameters and stacked values."""
@@ -633,7 +628,7 @@ def _silent(body: Body) -> Body:
         region = Region(body.graph, body.feeds, body.fetches)
 
         def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-            return inputs if node.op.name == "print" else None
+            return inputs if node.op is PRINT else None
 
         made = rebuild(_without_control(region), visit)
         graph = BodyGraph(body.graph.outer if isinstance(body.graph, BodyGraph) else Graph(), made.graph)
@@ -646,5 +641,5 @@ def _without_control(region: Region) -> Region:
     """The region without the order of effects, which would keep them."""
     made = rebuild(region, lambda node, inputs: get_default_graph().clone(node, inputs).outputs)
     for node in made.graph.nodes:
-        node.control = tuple(n for n in node.control if n.op.name not in CARRIED_OUT)
+        node.control = tuple(n for n in node.control if not n.op.ordered)
     return made

@@ -37,9 +37,9 @@ from staticgrad.graph import (
     isolated,
 )
 from staticgrad.lifting import graph_of, instead, lift
-from staticgrad.ops.control.bodies import LOOPS
-from staticgrad.ops.effects import gradient_key
-from staticgrad.ops.elementwise.copies import rounded, widened
+from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, gradient_key
+from staticgrad.ops.elementwise.copies import IDENTITY, rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import Shape, is_floating
@@ -287,7 +287,7 @@ def backpropagate(
 
 def _is_copy(x: Tensor, of: Tensor) -> bool:
     """Whether ``x`` is ``of``, after hooks that only look and accumulations."""
-    while x is not of and x.op.op.name in ("identity", "accumulate_grad", "print"):
+    while x is not of and x.op.op in (IDENTITY, ACCUMULATE_GRAD, PRINT):
         x = x.op.inputs[0]
     return x is of
 
@@ -374,7 +374,8 @@ def pull_back(
     if op.role == "control":
         from staticgrad.compiler.autodiff import loops
 
-        return (loops.pull_back_loop if op.name in LOOPS else loops.pull_back_cond)(graph, primal, cotangents, needs)
+        rule = loops.pull_back_loop if isinstance(primal.attrs, LoopAttributes) else loops.pull_back_cond
+        return rule(graph, primal, cotangents, needs)
     if op.widens(primal.inputs):
         found = pull_back(graph, op, in_float32(primal), widened(cotangents), needs)
         return rounded(found, primal.inputs)

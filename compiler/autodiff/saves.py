@@ -24,8 +24,6 @@ from staticgrad.optable import Op, Primal
 from staticgrad.reach import reach
 from staticgrad.types import TensorType, is_floating
 
-FREE = frozenset({"constant", "full", "iota", "shape"})  # values that follow from the program or from sizes alone
-
 
 @frozen
 class Saved:
@@ -123,7 +121,7 @@ def _classify(reads: Sequence[Tensor], inputs: Sequence[Tensor], outputs: Sequen
             results.add(result[x])
         elif x in operand:
             operands.add(operand[x])
-        elif x.op.op.name not in FREE:
+        elif not x.op.op.rematerializable:
             other = other or not x.op.inputs
             fresh = [y for y in x.op.value_inputs if y not in seen]
             seen.update(fresh)

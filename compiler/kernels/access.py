@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from staticgrad.graph import Tensor
+from staticgrad.graph import Node, Tensor
 from staticgrad.types import sizes
-
-VIEWS = frozenset({"reshape", "permute_dims", "broadcast_to", "slice", "window"})
-ALIASES = frozenset({"print", "accumulate_grad", "assign"})  # the result is the operand's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +75,14 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def is_reshape(node: Node) -> bool:
+    """Whether a node shows the elements of its operand in their row-major order, under another shape."""
+    return node.op.name == "reshape"
+
+
 def behind_reshapes(x: Tensor) -> Tensor:
     """The tensor whose memory is that of ``x`` too, if it is row-major."""
-    while x.op.op.name == "reshape":
+    while is_reshape(x.op):
         x = x.op.inputs[0]
     return x
 
@@ -89,12 +91,12 @@ StridesOf = Callable[[Tensor], tuple[int, ...]]
 
 
 def is_view(x: Tensor) -> bool:
-    return x.op.op.name in VIEWS
+    return x.op.op.view
 
 
 def source_of(x: Tensor) -> Tensor:
     """The tensor whose memory an alias shares."""
-    while x.op.op.name in ALIASES:
+    while x.op.op.role in ("alias", "store"):
         x = x.op.inputs[0]
     return x
 
@@ -167,7 +169,7 @@ def _through_window(x: Tensor, indices: tuple[Affine, ...], guards: list[Guard])
 
 def _through_reshapes(x: Tensor) -> Tensor:
     x = source_of(x)
-    while x.op.op.name == "reshape":
+    while is_reshape(x.op):
         x = source_of(x.op.inputs[0])
     return x
 

@@ -13,19 +13,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
-from staticgrad.compiler.kernels.access import is_view, row_major, source_of
-from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES, WRITES, is_nest, users_of
+from staticgrad.compiler.kernels.access import is_reshape, is_view, row_major, source_of
+from staticgrad.compiler.regions.families import is_nest, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
+from staticgrad.ops.contraction import DOT
+from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
 from staticgrad.ops.elementwise.copies import IDENTITY
-from staticgrad.ops.windows import WindowAttributes
+from staticgrad.ops.sources import FULL, IOTA
+from staticgrad.ops.windows import FOLD, WINDOW, WindowAttributes
 from staticgrad.types import sizes
 
 Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
 
 IMAGE_RANKS = (4, 6)  # of images and of windows over them
-_HELD = frozenset({"placeholder", "variable"})
-_WINDOWS = frozenset({"window", "fold"})
 
 
 def overlaps(window: WindowAttributes) -> bool:
@@ -45,7 +46,7 @@ class _Images:
         self.layers = [
             tuple(map(source_of, _images_of(node)))
             for node in region.graph.nodes
-            if node.op.name in MATRIX and node.op.name != "dot"
+            if node.op.role == "matrix" and node.op is not DOT
         ]
         for x in (x for layer in self.layers for x in layer):
             self._mark(x)
@@ -62,10 +63,10 @@ class _Images:
 
     def _around(self, x: Tensor) -> Iterator[Tensor]:
         """The tensors whose elements are computed from those of ``x``, or the other way, channel by channel."""
-        for node in (x.op, *self.users[x]) if x.op.op.name not in SOURCES else self.users[x]:
-            if node.op.elementwise or node.op.name in REDUCTIONS:
+        for node in (x.op, *self.users[x]) if x.op.op.role != "source" else self.users[x]:
+            if node.op.role in ("elementwise", "reduction"):
                 yield from (y for y in (*node.inputs, *node.outputs) if _same_windows(x, y))
-            elif node.op.name in _WINDOWS or (node.op.name == "reshape" and _is_window_reshape(node)):
+            elif node.op in (WINDOW, FOLD) or (is_reshape(node) and _is_window_reshape(node)):
                 yield from (node.inputs[0], node.outputs[0])
 
     def kept(self) -> set[Tensor]:
@@ -80,7 +81,11 @@ class _Images:
 
     def _is_users(self, x: Tensor) -> bool:
         """Whether ``x`` lies as users hold it."""
-        return x.op.op.name in SOURCES or x in self.fetched
+        return x.op.op.role == "source" or x in self.fetched
+
+    def _is_held(self, x: Tensor) -> bool:
+        """Whether ``x`` is in memory of the user's or the session's."""
+        return x in self.fetched or (x.op.op.role == "source" and not x.op.op.rematerializable)
 
     def _beside_users(self) -> set[Tensor]:
         """The images that are computed element by element with some that users hold, if convolutions read and write no
@@ -92,7 +97,7 @@ class _Images:
             left -= group
             touching = [layer for layer in self.layers if group.intersection(layer)]
             others = {x for layer in touching for x in layer} - group
-            alone = any(x in self.fetched or x.op.op.name in _HELD for x in group) and all(map(self._is_users, others))
+            alone = any(map(self._is_held, group)) and all(map(self._is_users, others))
             if alone and all(x.ndim == 4 for x in group):
                 found |= group
         return found
@@ -112,26 +117,26 @@ class _Images:
         flattened = False
         while users:
             node = users.pop()
-            if node.op.name in MATRIX:
+            if node.op.role == "matrix":
                 return False
-            if node.op.name == "reshape":
+            if is_reshape(node):
                 if _is_window_reshape(node):
                     users.extend(self.users[node.outputs[0]])
                 else:
                     flattened = True
-        return flattened and x.op.op.name not in MATRIX
+        return flattened and x.op.op.role != "matrix"
 
 
 def _images_of(convolution: Node) -> tuple[Tensor, ...]:
     """The two images of a convolution or of one of its transposes."""
-    if convolution.op.name == "convolution_weight_grad":
+    if convolution.op is CONVOLUTION_WEIGHT_GRAD:
         return convolution.inputs
     return convolution.inputs[0], convolution.outputs[0]
 
 
 def _takes_strides(node: Node) -> bool:
     """Whether the kernel that computes a node writes with any strides: loops, branches, routines and calls do not."""
-    return is_nest(node) or node.op.name in MATRIX or node.op.name in WRITES
+    return is_nest(node) or node.op.role in ("matrix", "write")
 
 
 def _same_windows(x: Tensor, y: Tensor) -> bool:
@@ -152,10 +157,10 @@ def _overlapping(region: Region) -> set[Tensor]:
     users = users_of(region)
     queue: deque[Tensor] = deque()
     for node in region.graph.nodes:
-        if node.op.name in _WINDOWS:
-            window = node.attrs if node.op.name == "window" else node.attrs.window
-            if overlaps(window):
-                queue.append(node.outputs[0] if node.op.name == "window" else node.inputs[0])
+        if node.op is WINDOW and overlaps(node.attrs):
+            queue.append(node.outputs[0])
+        elif node.op is FOLD and overlaps(node.attrs.window):
+            queue.append(node.inputs[0])
     marked = set(queue)
     while queue:
         x = queue.popleft()
@@ -187,9 +192,9 @@ def strides_with(orders: Mapping[Tensor, Order]) -> Callable[[Tensor], tuple[int
 
     def strides_of(x: Tensor) -> tuple[int, ...]:
         shape = sizes(x.shape)
-        if x.op.op.name == "full":
+        if x.op.op is FULL:
             return (0,) * len(shape)
-        if x.op.op.name == "iota":  # its "address" is its value
+        if x.op.op is IOTA:  # its "address" is its value
             return tuple(int(axis == x.op.attrs.axis) for axis in range(len(shape)))
         order = orders.get(x)
         if order is None:

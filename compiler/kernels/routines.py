@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -294,14 +295,11 @@ class Batch:
         return f"{self.count} × {self.routine.text}"
 
 
-def _cumulation(node: Node, wanted: Sequence[bool]) -> Batch:
-    kinds: dict[str, Cumulated] = {
-        "cumulative_sum": "sum", "cumulative_prod": "prod", "linear_recurrence": "recurrence",
-    }  # fmt: skip
+def _cumulation(kind: Cumulated, node: Node, wanted: Sequence[bool]) -> Batch:
     x, attrs = node.inputs[-1], node.attrs
     shape = sizes(x.shape)
     width = math.prod(shape[attrs.axis + 1 :])
-    routine = Cumulation(kinds[node.op.name], x.dtype, shape[attrs.axis], width, attrs.reverse)
+    routine = Cumulation(kind, x.dtype, shape[attrs.axis], width, attrs.reverse)
     return Batch(routine, math.prod(shape[: attrs.axis]))
 
 
@@ -351,9 +349,9 @@ def _singular(node: Node, wanted: Sequence[bool]) -> Batch:
 
 
 LONE: dict[str, Callable[[Node, Sequence[bool]], LoneKernel]] = {  # by op, which of its results anybody reads
-    "cumulative_sum": _cumulation,
-    "cumulative_prod": _cumulation,
-    "linear_recurrence": _cumulation,
+    "cumulative_sum": partial(_cumulation, "sum"),
+    "cumulative_prod": partial(_cumulation, "prod"),
+    "linear_recurrence": partial(_cumulation, "recurrence"),
     "sort_rows": _sort,
     "cholesky_factor": _cholesky,
     "triangular_solve": _triangular_solve,
@@ -365,7 +363,7 @@ LONE: dict[str, Callable[[Node, Sequence[bool]], LoneKernel]] = {  # by op, whic
 
 
 def lone_kernel(node: Node, wanted: Sequence[bool]) -> LoneKernel:
-    """The kernel of a node whose op is in the table ``LONE``; it need not write results that are not ``wanted``."""
+    """The kernel of a routine, by the table ``LONE``; it need not write results that are not ``wanted``."""
     shapes = [sizes(x.shape) for x in node.inputs]
 
     def call(operands: Sequence[Array]) -> Sequence[Array]:

@@ -38,11 +38,11 @@ from staticgrad.compiler.kernels.nest import (
     Store,
 )
 from staticgrad.compiler.lowering.places import Places
-from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.steps.step import Memory
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.elementwise.copies import AstypeAttributes
 from staticgrad.ops.randoms import key_attributes
+from staticgrad.ops.sources import CONSTANT, FULL, IOTA
 from staticgrad.optable import NO_ATTRIBUTES
 from staticgrad.types import bool_, float32, int64, is_short_float, sizes
 
@@ -145,13 +145,13 @@ class NestBuilder:
             for test in self._bounds(g.index, g.size):
                 guard = test if guard is None else self.compute("logical_and", guard, test, dtype=bool_)
         base = path.base
-        name = base.op.op.name
+        source = base.op.op
         value: int
-        if name == "full":
+        if source is FULL:
             value = self.constant(base.op.attrs.value, base.dtype)
-        elif name == "constant" and base.size == 1:
+        elif source is CONSTANT and base.size == 1:
             value = self.constant(base.op.attrs.value.item(), base.dtype)
-        elif name == "iota":
+        elif source is IOTA:
             value = self.cast(self.affine(path.address, values), int64, base.dtype)
         else:
             memory: Memory | Raw
@@ -192,15 +192,15 @@ class NestBuilder:
     def add_node(self, node: Node) -> None:
         result = node.outputs[0]
         name = node.op.name
-        if name in REDUCTIONS:
+        if node.op.role == "reduction":
             operand = node.inputs[0]
             value = self.operand(operand)
-            if name in ("sum", "prod"):
+            if result.dtype != bool_:  # any and all compare with zero themselves
                 value = self.cast(value, operand.dtype, result.dtype)
             number = self.emit(Reduce(cast(ReduceKind, name), value, result.dtype))
-        elif name == "gather":
+        elif node.op.role == "gather":
             number = self._gather(node)
-        elif name == "random_uniform":
+        elif node.op.draws:
             key = self.places.key(again=node.epoch > 0)
             seed, run = (self.emit(Load(self.access(key, int64, Affine(i)), int64)) for i in (0, 1))
             words = [

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from staticgrad.compiler.emit.nest.facts import node_cost
-from staticgrad.compiler.kernels.access import VIEWS, is_view, source_of
+from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
-from staticgrad.compiler.regions.families import FILLED, MATRIX, REDUCTIONS, SOURCES, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.regions.families import is_nest, users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
@@ -70,22 +70,20 @@ def producers(x: Tensor) -> Tensor:
     """The tensor that a kernel writes or that is a source, behind views and aliases."""
     while True:
         x = source_of(x)
-        if x.op.op.name not in VIEWS:
+        if not x.op.op.view:
             return x
         x = x.op.inputs[0]
 
 
 def is_soft(node: Node, x: Tensor) -> bool:
     """Whether ``node`` may find operand ``x`` in a register: it is computed by a nest and read without a view."""
-    if node.op.name == "gather" or is_view(x):
-        return False
-    return is_nest(x.op)
+    return node.op.role != "gather" and not is_view(x) and is_nest(x.op)
 
 
 def new_group(node: Node) -> Group:
     """A group of one node."""
     if is_nest(node):
-        reduces = node.op.name in REDUCTIONS
+        reduces = node.op.role == "reduction"
         shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
         return Group(
             nodes=[node],
@@ -94,7 +92,7 @@ def new_group(node: Node) -> Group:
             cost=node_cost(node),
             last=node.serial,
         )
-    kind: Kind = "matrix" if node.op.name in MATRIX else "write" if node.op.name in WRITES else "effect"
+    kind: Kind = node.op.role if node.op.role in ("matrix", "write") else "effect"
     return Group(kind=kind, anchor=node, last=node.serial)
 
 
@@ -117,7 +115,7 @@ class Fuser:
             group.product = self._product(node)
             before = self._dependencies(node)
             if target is not None:
-                before |= dict.fromkeys(self._dependencies(target, but=FILLED[target.op.name]), True)
+                before |= dict.fromkeys(self._dependencies(target, but=target.op.filled), True)
             self.order.add(group, before)
             self.group_of[node] = group
             if group.kind == "nest":
@@ -142,11 +140,11 @@ class Fuser:
         what the fill depends on has a group by then."""
         stored: dict[Node, Node] = {}
         for node in self.region.graph.nodes:
-            if node.op.name in FILLED and (node.control or len(node.inputs) > 1):
-                stored[node.inputs[FILLED[node.op.name]].op] = node
+            if node.op.filled is not None and (node.control or len(node.inputs) > 1):
+                stored[node.inputs[node.op.filled].op] = node
         targets = {target: node for node, target in stored.items()}
         for node in self.region.graph.nodes:
-            if node in stored or node.op.name in SOURCES or node.op.name in VIEWS:
+            if node in stored or node.op.role in ("source", "view"):
                 continue
             if node in targets:
                 yield targets[node], node
@@ -158,7 +156,7 @@ class Fuser:
         found: dict[Ordered, bool] = {}
 
         def note(before: Node, through_memory: bool) -> None:
-            if before.op.name not in SOURCES:
+            if before.op.role != "source":
                 group = self.group_of[before]
                 found[group] = found.get(group, False) or through_memory
 
@@ -166,7 +164,7 @@ class Fuser:
             if position == but:
                 continue
             base = producers(x).op
-            note(base, base is not x.op or node.op.name == "gather")
+            note(base, base is not x.op or node.op.role == "gather")
         for control in node.control:
             for before in self._real(control):
                 note(before, True)
@@ -175,7 +173,7 @@ class Fuser:
     @staticmethod
     def _real(node: Node) -> list[Node]:
         """A control edge to a view is one to what it shows."""
-        if node.op.name in VIEWS:
+        if node.op.view:
             return [producers(x).op for x in node.inputs]
         return [node]
 
@@ -203,7 +201,7 @@ class Fuser:
     def _product(self, node: Node) -> Tensor | None:
         """What ``node`` alone reads of a matrix kernel, whose epilogue it can begin."""
         for x in node.inputs if node.op.elementwise else ():
-            if x.op.op.name in MATRIX and x.shape == node.outputs[0].shape and len(self.users[x]) == 1:
+            if x.op.op.role == "matrix" and x.shape == node.outputs[0].shape and len(self.users[x]) == 1:
                 return x
         return None
 
@@ -228,7 +226,7 @@ class Fuser:
                 reader.kind != "nest"
                 or reader.axes is not None
                 or reader.domain != sizes(result.shape)
-                or any(node.op.name == "gather" for node in reader.nodes)
+                or any(node.op.role == "gather" for node in reader.nodes)
                 or not self.order.merge(group, reader)
             ):
                 continue
@@ -258,7 +256,7 @@ def escaping(region: Region, group_of: dict[Node, Group], deferred: set[Node]) -
             result[group].add(base)
 
     for node in region.graph.nodes:
-        if node.op.name in VIEWS or node.op.name in SOURCES or (node.op.name in STORED and node not in deferred):
+        if node.op.role in ("source", "view") or (node.op.role == "store" and node not in deferred):
             continue
         for x in node.inputs:
             note(x, group_of[node], is_view(x))
@@ -274,6 +272,6 @@ def fuse(region: Region, *, enabled: bool = True) -> tuple[list[Group], dict[Nod
     if enabled:
         return fuser.run(), fuser.group_of
     for node in region.graph.nodes:
-        if node.op.name not in SOURCES and node.op.name not in VIEWS:
+        if node.op.role not in ("source", "view"):
             fuser.group_of[node] = new_group(node)
     return fuser.groups(), fuser.group_of

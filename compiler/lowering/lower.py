@@ -20,21 +20,25 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.access import Affine, behind_reshapes, broadcast_map, dot_address, row_major
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction, Convolution, Direction
 from staticgrad.compiler.kernels.nest import Compute, Reduce
-from staticgrad.compiler.kernels.routines import LONE, lone_kernel
+from staticgrad.compiler.kernels.routines import lone_kernel
 from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot
-from staticgrad.compiler.regions.families import STORED, WRITES, users_of
+from staticgrad.compiler.regions.families import users_of
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
-from staticgrad.ops.control.bodies import LOOPS, bodies_of
-from staticgrad.ops.control.branches import CONDS
+from staticgrad.ops.contraction import DOT
+from staticgrad.ops.control.bodies import bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.convolution import CONVOLUTION, CONVOLUTION_INPUT_GRAD, CONVOLUTION_WEIGHT_GRAD
+from staticgrad.ops.effects import ASSERTION, ASSIGN, BOUNDS_CHECK, GROUP, NUMERICS_CHECK, PRINT, PY_CALL
+from staticgrad.ops.windows import FOLD
+from staticgrad.optable import Op
 from staticgrad.phases import phase
 from staticgrad.types import bool_, int64, sizes
 
@@ -43,11 +47,12 @@ LowerPart = Callable[[Region, int | None], Part]
 ENOUGH_TURNS = 8  # of a loop: what is saved in them is a multiple of what packing an operand costs
 
 # What a convolution computes, and which of the product's three tensors its operands and its result are.
-_CONVOLUTIONS: dict[str, tuple[Direction, str]] = {
-    "convolution": ("forward", "xwy"),
-    "convolution_input_grad": ("input_grad", "ywx"),
-    "convolution_weight_grad": ("weight_grad", "xyw"),
+_CONVOLUTIONS: dict[Op, tuple[Direction, str]] = {
+    CONVOLUTION: ("forward", "xwy"),
+    CONVOLUTION_INPUT_GRAD: ("input_grad", "ywx"),
+    CONVOLUTION_WEIGHT_GRAD: ("weight_grad", "xyw"),
 }
+_CHECKS: dict[Op, CheckKind] = {BOUNDS_CHECK: "bounds", ASSERTION: "assertion", NUMERICS_CHECK: "numerics"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +109,20 @@ class Lowering:
                 address = dot_address(builder.place_of(x), self.places.strides_of(x))
                 builder.store(builder.values[x], self.places.memory(x), x.dtype, address)
             for user in self.users[x]:
-                if user.op.name in STORED and user not in self.deferred:
+                if user.op.role == "store" and user not in self.deferred:
                     self._store_state(builder, x, user)
 
     def _sink(self, x: Tensor) -> Node | None:
         users = self.users[x]
-        if len(users) != 1 or users[0].op.name not in WRITES or x in self.fetched:
+        if len(users) != 1 or users[0].op.role != "write" or x in self.fetched:
             return None
         node = users[0]
-        return None if node.op.name == "scatter_add" and node.inputs[1] is not x else node
+        return node if node.op.filled is None or node.inputs[node.op.filled] is x else None
 
     def _store_state(self, builder: NestBuilder, x: Tensor, node: Node) -> None:
         address = dot_address(builder.place_of(x), row_major(sizes(x.shape)))
         value = builder.values[x]
-        if node.op.name == "assign":
+        if node.op is ASSIGN:
             memory: Memory = self.places.state(node.attrs.key)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
@@ -157,7 +162,7 @@ class Lowering:
         assert node is not None
         result = node.outputs[0]
         needed = result in self.escaping.get(group, set()) or not group.nodes
-        kernel, operands = self._contraction(node, needed) if node.op.name == "dot" else self._convolution(node)
+        kernel, operands = self._contraction(node, needed) if node.op is DOT else self._convolution(node)
         builder: NestBuilder | None = None
         store_raw = needed
         if group.nodes:
@@ -198,7 +203,7 @@ class Lowering:
 
     def _convolution(self, node: Node) -> tuple[Contraction | Convolution, list[Operand]]:
         attrs = node.attrs
-        direction, roles = _CONVOLUTIONS[node.op.name]
+        direction, roles = _CONVOLUTIONS[node.op]
         (first, first_strides), (second, second_strides) = map(self.places.strided, node.inputs)
         result_strides = self.places.strides_of(node.outputs[0])
         operands = (*node.inputs, *node.outputs)
@@ -221,15 +226,15 @@ class Lowering:
         node = group.anchor
         assert node is not None
         result = node.outputs[0]
-        if node.op.name == "concat" or (node.op.name == "fold" and _covers(node)):
+        if node.op.filled is None or (node.op is FOLD and _covers(node)):
             return
         shape = sizes(result.shape)
         builder = NestBuilder(self.places, shape)
         where = broadcast_map(shape, shape)
-        if node.op.name == "scatter_add":
+        if node.op.filled:  # with the operand before
             value = builder.load(node.inputs[0], where)
         else:
-            value = builder.constant(node.attrs.value if node.op.name == "pad" else 0, result.dtype)
+            value = builder.constant(0 if node.op is FOLD else node.attrs.value, result.dtype)
         builder.store(
             value, self.places.memory(result), result.dtype, dot_address(where, self.places.strides_of(result))
         )
@@ -240,21 +245,16 @@ class Lowering:
     def _effect(self, group: Group) -> None:
         node = group.anchor
         assert node is not None
-        name = node.op.name
-        if name == "bounds_check":
-            self._check(node, "bounds")
-        elif name == "assertion":
-            self._check(node, "assertion")
-        elif name == "numerics_check":
-            self._check(node, "numerics")
-        elif name in ("print", "py_call"):
+        if node.op in _CHECKS:
+            self._check(node, _CHECKS[node.op])
+        elif node.op in (PRINT, PY_CALL):
             self._call(node)
-        elif name in LOOPS | CONDS:
+        elif node.op.role == "control":
             self._run_parts(node)
-        elif name in LONE:
+        elif node.op.role == "routine":
             self._lone(node)
-        elif name not in (*STORED, "group"):
-            raise AssertionError(f"op {name} has no lowering")
+        elif node.op is not GROUP and node.op.role != "store":
+            raise AssertionError(f"{node.op} has no lowering")
 
     def _check(self, node: Node, kind: CheckKind) -> None:
         """Reduce the operand to two int64: the extremes of an index, or whether a condition holds everywhere."""
@@ -289,7 +289,7 @@ class Lowering:
         inputs = [self.places.memory(x) for x in node.inputs]
         outputs: list[Memory] = []
         check: Check | None = None
-        if node.op.name == "print":
+        if node.op is PRINT:
             text = node.attrs.text
             slot = CallbackSlot(lambda x: print_value(text, x), (node.inputs[0].type,), (), node.source, late=True)
         else:
@@ -370,7 +370,7 @@ class Lowering:
         where = broadcast_map(shape, shape)
         value, address = builder.load(x, where), dot_address(where, row_major(shape))
         memory: Memory
-        if node.op.name == "assign":
+        if node.op is ASSIGN:
             memory = self.places.state(node.attrs.key)
         else:
             memory = self.places.gradient(node.attrs.key, x.type)
@@ -385,7 +385,7 @@ class Lowering:
         return {
             node
             for node in self.region.graph.nodes
-            if node.op.name in STORED and node not in self.deferred and self._step_of.get(node.inputs[0].op) in early
+            if node.op.role == "store" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in early
         }
 
     def writers_in_cycles(self) -> set[Node]:
@@ -394,7 +394,7 @@ class Lowering:
         return {
             node
             for node in self.region.graph.nodes
-            if node.op.name in STORED and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
+            if node.op.role == "store" and node not in self.deferred and self._step_of.get(node.inputs[0].op) in stuck
         }
 
     def _order_effects(self) -> None:
@@ -459,8 +459,8 @@ def _nbytes(x: Tensor) -> int:
     return math.prod(sizes(x.shape)) * x.dtype.itemsize
 
 
-def _state_key(node: Node) -> tuple[str, str]:
-    return node.op.name, node.attrs.key
+def _state_key(node: Node) -> tuple[Op, str]:
+    return node.op, node.attrs.key
 
 
 @phase("lower")
@@ -473,7 +473,7 @@ def lower(
     deferred: set[Node] = set()
     while True:
         keys = {_state_key(node) for node in deferred}
-        deferred = {n for n in region.graph.nodes if n.op.name in STORED and _state_key(n) in keys}
+        deferred = {n for n in region.graph.nodes if n.op.role == "store" and _state_key(n) in keys}
         lowering = Lowering(region, target, part, groups, group_of, deferred, blockings)
         steps = lowering.run()
         clashing = lowering.clashing or lowering.writers_in_cycles() | lowering.writers_before_failures()

@@ -16,6 +16,8 @@ from staticgrad.compiler.program import ConstantSlot, FeedSlot, FetchSlot, GradS
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.step import Memory, Operand, Temp
 from staticgrad.graph import Node, Tensor
+from staticgrad.ops.effects import ASSIGN
+from staticgrad.ops.sources import ACCUMULATED_GRAD, CONSTANT, VARIABLE
 from staticgrad.types import TensorType, sizes
 
 
@@ -39,16 +41,16 @@ class Places:
         self._add_states(region.graph.nodes)
 
     def _add_states(self, nodes: Sequence[Node]) -> None:
-        written = {n.attrs.key for n in nodes if n.op.name == "assign"}
+        written = {n.attrs.key for n in nodes if n.op is ASSIGN}
         for node in nodes:
-            if node.op.name not in ("variable", "assign"):
+            if node.op not in (VARIABLE, ASSIGN):
                 continue
             key = node.attrs.key
-            x = node.outputs[0] if node.op.name == "variable" else node.inputs[0]
+            x = node.outputs[0] if node.op is VARIABLE else node.inputs[0]
             if key not in self._states:
                 self._states[key] = StateSlot(key, x.type, key in written)
                 self.add(self._states[key])
-            if node.op.name == "variable":
+            if node.op is VARIABLE:
                 self._memory[x] = self._states[key]
 
     def add(self, slot: Slot) -> Slot:
@@ -82,9 +84,9 @@ class Places:
         """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
         x = source_of(x)
         if x not in self._memory:
-            if x.op.op.name == "constant":
+            if x.op.op is CONSTANT:
                 self._memory[x] = self.add(ConstantSlot(x.op.attrs.value))
-            elif x.op.op.name == "accumulated_grad":
+            elif x.op.op is ACCUMULATED_GRAD:
                 self._memory[x] = self.gradient(x.op.attrs.key, x.type)
             else:
                 nbytes = math.prod(sizes(x.shape)) * x.dtype.itemsize

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.effects import BOUNDS_CHECK
+from staticgrad.ops.sources import PLACEHOLDER
 
 
 def cse(region: Region) -> Region:
     seen: dict[object, tuple[Tensor, ...]] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.effect or node.op.name == "placeholder":
+        if node.op.effect or node.op is PLACEHOLDER:
             return None
         key = (node.op, node.attrs, inputs, node.epoch)
         known = seen.get(key)

@@ -13,19 +13,19 @@ import numpy as np
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of
+from staticgrad.ops.sources import CONSTANT, FULL
 from staticgrad.optable import FUNCTIONS, Array
 from staticgrad.types import sizes
 
 LIMIT = 1 << 12  # elements
-KEPT = frozenset({"constant", "full", "iota", "placeholder", "variable", "random_uniform", "broadcast_to"})
 
 
 def constant_value(x: Tensor) -> Array | None:
     """The value of a constant or a filled tensor, else None."""
-    if x.op.op.name == "constant":
+    if x.op.op is CONSTANT:
         value: Array = x.op.attrs.value
         return value
-    if x.op.op.name == "full" and int(np.prod(sizes(x.shape))) <= LIMIT:
+    if x.op.op is FULL and int(np.prod(sizes(x.shape))) <= LIMIT:
         return np.full(sizes(x.shape), x.op.attrs.value, x.dtype)
     return None
 
@@ -40,10 +40,12 @@ def as_tensor(array: Array) -> Tensor:
 
 def fold(region: Region) -> Region:
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.name == "constant" and node.outputs[0].size != 0:
+        if node.op is CONSTANT and node.outputs[0].size != 0:
             value = node.attrs.value
             return (as_tensor(value),) if value.tobytes() == value.ravel()[:1].tobytes() * value.size else None
-        if node.op.effect or node.control or not inputs or node.op.name in KEPT or bodies_of(node):
+        if node.op.effect or node.op.draws or node.control or not inputs or bodies_of(node):
+            return None
+        if node.op.name == "broadcast_to":  # a constant of one element serves its readers as well
             return None
         if any(int(np.prod(sizes(y.shape))) > LIMIT for y in node.outputs):
             return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.optable import FUNCTIONS
@@ -18,7 +17,7 @@ def keepdims(region: Region) -> Region:
     """Rewrite reductions that drop axes."""
 
     def drops(node: Node) -> bool:
-        return node.op.name in REDUCTIONS and not node.attrs.keepdims
+        return node.op.role == "reduction" and not node.attrs.keepdims
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if not drops(node):

@@ -11,18 +11,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernels.access import VIEWS
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, SOURCES
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.sources import PLACEHOLDER
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
-
-REMADE = frozenset({"constant", "full", "iota"})
 
 
 def _has_loops(region: Region) -> bool:
@@ -140,7 +137,7 @@ def hoist(region: Region) -> Region:
         graph = get_default_graph()
         moved = needed_nodes(found, ())
         for before in body.graph.nodes:
-            if before in moved and before.op.name != "placeholder":
+            if before in moved and before.op is not PLACEHOLDER:
                 again = graph.clone(before, tuple(outside[x] for x in before.inputs))
                 outside.update(zip(before.outputs, again.outputs, strict=True))
         new = _given(body, found)
@@ -155,8 +152,8 @@ def _invariants(attrs: LoopAttributes) -> list[Tensor]:
     fixed = set(body.feeds[1 + attrs.carries + attrs.sequences :])
     same: dict[Node, _Worth] = {}
     for node in body.graph.nodes:
-        if node.op.name in REMADE or (
-            node.op.name not in SOURCES and not _stays(node) and all(x in fixed for x in node.inputs)
+        if node.op.rematerializable or (
+            node.op.role != "source" and not _stays(node) and all(x in fixed for x in node.inputs)
         ):
             same[node] = _worth(node, [same[x.op] for x in node.inputs if x.op in same])
         else:
@@ -165,15 +162,15 @@ def _invariants(attrs: LoopAttributes) -> list[Tensor]:
     read = [x for node in body.graph.nodes if node not in same for x in node.inputs]
     found: dict[Tensor, None] = {}
     for x in (*read, *body.fetches):
-        while x.op.op.name in VIEWS:
+        while x.op.op.view:
             x = x.op.inputs[0]
-        if x.op in same and x.op.op.name not in REMADE and same[x.op].pays(x):
+        if x.op in same and not x.op.op.rematerializable and same[x.op].pays(x):
             found[x] = None
     return list(found)
 
 
 def _stays(node: Node) -> bool:
-    return node.op.effect or bool(node.control) or bool(bodies_of(node)) or node.op.name == "random_uniform"
+    return node.op.effect or bool(node.control) or bool(bodies_of(node)) or node.op.draws
 
 
 @frozen
@@ -191,8 +188,8 @@ class _Worth:
 
 def _worth(node: Node, operands: Sequence[_Worth]) -> _Worth:
     """That of a node; ``operands`` are those of its operands that are no parameters."""
-    given = [math.prod(sizes(x.shape)) for x in node.inputs if x.op.op.name == "placeholder"]
-    heavy = node.op.name in MATRIX | REDUCTIONS or any(operand.heavy for operand in operands)
+    given = [math.prod(sizes(x.shape)) for x in node.inputs if x.op.op is PLACEHOLDER]
+    heavy = node.op.role in ("matrix", "reduction") or any(operand.heavy for operand in operands)
     return _Worth(heavy, max((*given, *(operand.given for operand in operands)), default=0))
 
 

@@ -13,34 +13,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from staticgrad.compiler.kernels.access import (
-    VIEWS,
     Blocked,
     behind_reshapes,
     broadcast_map,
+    is_reshape,
     is_view,
     resolve,
     source_of,
 )
 from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
-from staticgrad.compiler.kernels.routines import LONE
-from staticgrad.compiler.regions.families import (
-    FILLED,
-    MATRIX,
-    SOURCES,
-    STORED,
-    WITHOUT_MEMORY,
-    WRITES,
-    is_nest,
-    users_of,
-)
+from staticgrad.compiler.regions.families import is_nest, users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control.bodies import LOOPS
-from staticgrad.ops.control.branches import CONDS
+from staticgrad.ops.contraction import DOT
+from staticgrad.ops.effects import PY_CALL
 from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL
-from staticgrad.optable import FUNCTIONS
+from staticgrad.optable import FUNCTIONS, Op
 from staticgrad.phases import phase
 from staticgrad.types import sizes
 
@@ -48,8 +38,13 @@ CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the
 
 
 def has_memory(x: Tensor) -> bool:
-    """Whether a kernel writes ``x``."""
-    return is_nest(x.op) or x.op.op.name in MATRIX | WRITES | LOOPS | CONDS | LONE.keys() or x.op.op.name == "py_call"
+    """Whether a kernel or a call writes ``x``."""
+    return x.op.op.role not in ("source", "view", "alias", "store")
+
+
+def _is_readable(x: Tensor) -> bool:
+    """Whether ``x`` is in memory: a kernel has written it, or it is given."""
+    return has_memory(x) or (x.op.op.role == "source" and not x.op.op.fill)
 
 
 @phase("materialize")
@@ -71,7 +66,7 @@ def materialize(region: Region) -> Region:
 
     need: set[Tensor] = set()
     for node in region.graph.nodes:
-        for x in node.inputs if node.op.name not in VIEWS else ():
+        for x in node.inputs if not node.op.view else ():
             found = blocked(x)
             while found is not None and found not in need:
                 need.add(found)
@@ -83,38 +78,37 @@ def materialize(region: Region) -> Region:
         path = resolve(x, broadcast_map(shape, shape), strides_of)
         if isinstance(path, Blocked):  # by what a copy will give memory, at row-major strides
             return path.tensor in need and behind_reshapes(x) is path.tensor
-        return not path.guards and path.base.op.op.name not in WITHOUT_MEMORY
+        return not path.guards and not path.base.op.op.fill
 
-    def fits(name: str, position: int, x: Tensor) -> bool:
+    def fits(op: Op, position: int, x: Tensor) -> bool:
         """Whether operand number ``position`` of an op can be used as it is."""
-        if name in MATRIX:
+        if op.role == "matrix":
             return plain(x)
-        if name == "py_call":  # not a feed's or a variable's own memory: Python could write there
+        if op is PY_CALL:  # not a feed's or a variable's own memory: Python could write there
             return has_memory(x) and x not in orders
-        if name == "print":
-            return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
-        if name in LOOPS | CONDS | LONE.keys():
+        if op.role == "alias":
+            return _is_readable(x) and x not in orders
+        if op.role in ("control", "routine"):
             x = behind_reshapes(x)
-            return (has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY) and x not in orders
-        if x.op in awaited and FILLED.get(name) == position:  # what the fill waits for may wait for it
+            return _is_readable(x) and x not in orders
+        if x.op in awaited and op.filled == position:  # what the fill waits for may wait for it
             return False
-        if name in STORED or (name in WRITES and (name != "scatter_add" or position == 1)):
+        if op.role == "store" or (op.role == "write" and op.filled in (None, position)):
             return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
-        if name == "gather" and position == 0:
-            return has_memory(x) or x.op.op.name in SOURCES - WITHOUT_MEMORY
+        if op.role == "gather" and position == 0:
+            return _is_readable(x)
         return True
 
-    def copied(x: Tensor, name: str) -> Tensor:
-        if name == "print" and x.op.op is FULL and x.type.nbytes <= CONSTANT_BYTES:
+    def copied(x: Tensor, op: Op) -> Tensor:
+        if op.role == "alias" and x.op.op is FULL and x.type.nbytes <= CONSTANT_BYTES:
             return FUNCTIONS.constant(np.full(sizes(x.shape), x.op.attrs.value, x.dtype))
         return get_default_graph().add(IDENTITY, (x,)).outputs[0]
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        name = node.op.name
         new = list(inputs)
         for position, (x, y) in enumerate(zip(node.inputs, inputs, strict=True)):
-            if not fits(name, position, x) or (name == "reshape" and x in need):
-                new[position] = copied(y, name)
+            if not fits(node.op, position, x) or (is_reshape(node) and x in need):
+                new[position] = copied(y, node.op)
         changed = any(a is not b for a, b in zip(new, inputs, strict=True))
         return get_default_graph().clone(node, new).outputs if changed else None
 
@@ -123,7 +117,7 @@ def materialize(region: Region) -> Region:
 
 def _may_show(x: Tensor) -> bool:
     """Whether a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
-    return (x.ndim not in IMAGE_RANKS and is_nest(x.op)) or (x.ndim == 2 and x.op.op.name == "dot")
+    return (x.ndim not in IMAGE_RANKS and is_nest(x.op)) or (x.ndim == 2 and x.op.op is DOT)
 
 
 def _own_fetches(region: Region) -> Region:
@@ -137,7 +131,7 @@ def _own_fetches(region: Region) -> Region:
             taken.add(base)
             fetches.append(x)
             continue
-        if not has_memory(x) or x in taken or x.op.op.name == "py_call":
+        if not has_memory(x) or x in taken or x.op.op is PY_CALL:
             with at_source(x.source):
                 x = region.graph.add(IDENTITY, (x,)).outputs[0]
         taken.add(x)

@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from staticgrad.compiler.kernels.access import VIEWS
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.regions.families import REDUCTIONS, users_of
+from staticgrad.compiler.regions.families import users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.windows import WindowAttributes
+from staticgrad.ops.windows import WINDOW, WindowAttributes
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 
@@ -41,9 +40,7 @@ def _joined(region: Region) -> Region:
     def has_memory(x: Tensor) -> bool:
         """Whether ``x`` is stored: something reads it that does not compute it on the way."""
         return x in fetched or any(
-            has_memory(user.outputs[0])
-            if user.op.name in VIEWS
-            else not user.op.elementwise and user.op.name not in REDUCTIONS
+            has_memory(user.outputs[0]) if user.op.view else user.op.role not in ("elementwise", "reduction")
             for user in users[x]
         )
 
@@ -137,8 +134,8 @@ def _is_plain_zero(value: float) -> bool:
 
 def _shows_other_than_zero(x: Tensor) -> bool:
     """Whether windows with another value outside are on the way to memory: a load knows one such value."""
-    while x.op.op.name in VIEWS:
-        if x.op.op.name == "window" and not _is_plain_zero(x.op.attrs.value):
+    while x.op.op.view:
+        if x.op.op is WINDOW and not _is_plain_zero(x.op.attrs.value):
             return True
         x = x.op.inputs[0]
     return False

@@ -19,17 +19,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from staticgrad.compiler.kernels.access import VIEWS
-from staticgrad.compiler.regions.families import MATRIX, REDUCTIONS, STORED, WRITES, is_nest, users_of
+from staticgrad.compiler.kernels.access import is_reshape
+from staticgrad.compiler.regions.families import is_nest, users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
-from staticgrad.ops.control.bodies import LOOPS
-from staticgrad.ops.control.branches import CONDS
+from staticgrad.ops.contraction import DOT
 from staticgrad.optable import FUNCTIONS as o
+from staticgrad.optable import Role
 from staticgrad.types import sizes
 
 Shape = tuple[int, ...]
-READERS = VIEWS | MATRIX | REDUCTIONS | LOOPS | CONDS  # that read through a reshape what they could read without
+# Ops that read through a reshape what they could read without.
+READERS: frozenset[Role] = frozenset({"elementwise", "view", "matrix", "reduction", "control"})
+STORES: frozenset[Role] = frozenset({"store", "write"})
 
 
 def rows(region: Region) -> Region:
@@ -39,24 +41,24 @@ def rows(region: Region) -> Region:
 
     def matrix(x: Tensor) -> Tensor | None:
         """What a reshape shows, if it is a product or a result of this pass."""
-        base = x.op.inputs[0] if x.op.op.name == "reshape" else None
-        if base is None or not (base.op.op.name == "dot" or base in flat) or base.ndim != 2:
+        base = x.op.inputs[0] if is_reshape(x.op) else None
+        if base is None or not (base.op.op is DOT or base in flat) or base.ndim != 2:
             return None
         return base if _is_rows_of(sizes(base.shape), sizes(x.shape)) else None
 
     def may_move(node: Node) -> bool:
         """Only what is stored for one reader alone is stored straight where it belongs."""
         read = users[node.outputs[0]]
-        allowed = READERS | STORED | WRITES if len(read) > 1 else READERS
-        return all(user.op.elementwise or user.op.name in allowed for user in read)
+        allowed = READERS | STORES if len(read) > 1 else READERS
+        return all(user.op.role in allowed for user in read)
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
-        if node.op.name == "reshape":
+        if is_reshape(node):
             return _composed(node, inputs[0])
-        if not (node.op.elementwise or node.op.name in REDUCTIONS) or not may_move(node):
+        if node.op.role not in ("elementwise", "reduction") or not may_move(node):
             return None
         result = node.outputs[0]
-        reduces = node.op.name in REDUCTIONS
+        reduces = node.op.role == "reduction"
         lead = sizes((node.inputs[0] if reduces else result).shape)[:-1]
         if not any(matrix(x) is not None and sizes(x.shape)[:-1] == lead for x in inputs):
             return None
@@ -71,7 +73,7 @@ def rows(region: Region) -> Region:
 
 def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:
     """A reshape of what this pass has put behind one."""
-    if x.op.op.name != "reshape":
+    if not is_reshape(x.op):
         return None
     base, shape = x.op.inputs[0], node.outputs[0].shape
     return (base if base.shape == shape else o.reshape(base, shape),)
@@ -102,7 +104,7 @@ def _applied(
     """An elementwise op on matrices; ``lead`` is how the rows are shown."""
     found = []
     for x, old in zip(inputs, node.inputs, strict=True):
-        if _is_found_in_register(old) and len(users[old]) == 1 and x.op.op.name != "reshape":
+        if _is_found_in_register(old) and len(users[old]) == 1 and not is_reshape(x.op):
             return None
         as_rows = _as_rows(x, lead)
         if as_rows is None:
@@ -124,6 +126,6 @@ def _as_rows(x: Tensor, lead: Shape) -> Tensor | None:
     if shape[:-1] != lead:
         return None
     wanted = (math.prod(lead), *last)
-    if x.op.op.name == "reshape" and sizes(x.op.inputs[0].shape) == wanted:
+    if is_reshape(x.op) and sizes(x.op.inputs[0].shape) == wanted:
         return x.op.inputs[0]
     return o.reshape(x, wanted)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.kernels.access import is_reshape
 from staticgrad.compiler.passes.fold import constant_value
-from staticgrad.compiler.regions.families import REDUCTIONS
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.elementwise.copies import ASTYPE
+from staticgrad.ops.sources import FULL
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 
@@ -25,7 +27,7 @@ Rule = Callable[[Node, Inputs], "Tensor | None"]
 
 def uniform(x: Tensor) -> float | None:
     """The number that every element of a constant has, if there is one."""
-    if x.op.op.name == "full":
+    if x.op.op is FULL:
         return float(x.op.attrs.value)
     value = constant_value(x)
     return float(value) if value is not None and value.ndim == 0 else None
@@ -111,16 +113,16 @@ def _passes_through(node: Node, inputs: Inputs) -> Tensor | None:
 
 def _astype(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
-    if x.op.op.name == "astype" and np.can_cast(x.op.inputs[0].dtype, x.dtype, "safe"):  # there and back
+    if x.op.op is ASTYPE and np.can_cast(x.op.inputs[0].dtype, x.dtype, "safe"):  # there and back
         x = x.op.inputs[0]
     return _keeps(x, node)
 
 
 def _reshape(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
-    if x.op.op.name == "full":
+    if x.op.op is FULL:
         return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)
-    if x.op.op.name == "reshape":
+    if is_reshape(x.op):
         return o.reshape(x.op.inputs[0], node.outputs[0].shape)
     return _keeps(x, node)
 
@@ -136,7 +138,7 @@ def _permute(node: Node, inputs: Inputs) -> Tensor | None:
 
 def _broadcast(node: Node, inputs: Inputs) -> Tensor | None:
     x = inputs[0]
-    if x.op.op.name == "full":
+    if x.op.op is FULL:
         return o.full(node.outputs[0].shape, x.op.attrs.value, dtype=x.dtype)
     return _keeps(x, node)
 
@@ -161,7 +163,7 @@ def _reduce(node: Node, inputs: Inputs) -> Tensor | None:
 RULES: dict[str, Rule] = {
     "subtract": _subtract, "multiply": _multiply, "multiply_no_nan": _multiply_no_nan, "divide": _divide, "pow": _pow,
     "negative": _negative, "where": _where, "astype": _astype, "reshape": _reshape, "permute_dims": _permute,
-    "broadcast_to": _broadcast, "slice": _slice, "concat": _concat, "pad": _pad, **dict.fromkeys(REDUCTIONS, _reduce),
+    "broadcast_to": _broadcast, "slice": _slice, "concat": _concat, "pad": _pad,
     **dict.fromkeys(("identity", "once", "stop_gradient", "positive"), _passes_through),
 }  # fmt: skip
 
@@ -183,7 +185,7 @@ def _without_broadcasts(node: Node, inputs: Inputs) -> Inputs:
 def _narrow(x: Tensor) -> Tensor:
     if x.op.op.name == "broadcast_to":
         return x.op.inputs[0]
-    if x.op.op.name == "full" and x.ndim:
+    if x.op.op is FULL and x.ndim:
         return o.full((), x.op.attrs.value, dtype=x.dtype)
     return x
 
@@ -196,7 +198,7 @@ def simplify(region: Region) -> Region:
                 again = get_default_graph().clone(node, inputs)
                 better = RULES[node.op.name](again, inputs) if node.op.name in RULES else None
                 return again.outputs if better is None else (better,)
-        rule = RULES.get(node.op.name)
+        rule = _reduce if node.op.role == "reduction" else RULES.get(node.op.name)
         if rule is None or node.op.effect:
             return None
         better = rule(node, inputs)

@@ -19,8 +19,10 @@ from staticgrad.compiler.regions.families import users_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
+from staticgrad.ops.contraction import DOT
 from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.sources import FULL
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.types import sizes
 
@@ -119,7 +121,7 @@ class _Rewriter:
 
     def _product(self, term: Tensor) -> _Product | None:
         x, views = self._behind_views(term)
-        if x.op.op.name != "dot" or x.ndim != 2 or x.op.control:
+        if x.op.op is not DOT or x.ndim != 2 or x.op.control:
             return None
         (a, a_transposed), (b, b_transposed) = map(_without_transpose, x.op.inputs)
         known = {*self.rows, *self.stacked}
@@ -151,7 +153,7 @@ class _Rewriter:
         for j, term in found.items():
             total = _total(term, stacks)
             first = self.inputs[j]
-            zero = first.op.op.name == "full" and first.op.attrs.value == 0
+            zero = first.op.op is FULL and first.op.attrs.value == 0
             last[j] = total if zero else o.add(first, total)
         old = body.fetches[self.carried :]
         return [*(last[j] for j in range(self.carried)), *made[len(kept) : len(kept) + len(old)]]

@@ -19,9 +19,9 @@ from staticgrad.collection import collection_held
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
 from staticgrad.graph import Graph, Node, Tensor, unscoped
-from staticgrad.ops.control.bodies import CARRIED_OUT, bodies_of, is_ordered
-from staticgrad.ops.effects import LATEST_VALUE
-from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
+from staticgrad.ops.control.bodies import bodies_of, is_ordered
+from staticgrad.ops.effects import ASSIGN, LATEST_VALUE
+from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
 from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, unify
@@ -148,9 +148,9 @@ def _needed(
 
 def _writes(needed: set[Node], feeds: Mapping[Tensor, TensorType]) -> dict[str, list[Node]]:
     writes: dict[str, list[Node]] = {}
-    fed = {x.op.attrs.key: x for x in feeds if x.op.op.name == "variable"}
+    fed = {x.op.attrs.key: x for x in feeds if x.op.op is VARIABLE}
     for node in needed:
-        if node.op.name == "assign":
+        if node.op is ASSIGN:
             key = node.attrs.key
             if key in fed:
                 raise FeedError(f"variable {key!r} is fed and written in the same run\n  written at {node.source}")
@@ -191,7 +191,7 @@ def _continued(node: Node, writes: Mapping[str, list[Node]]) -> Node | None:
 
 def written_before(node: Node) -> dict[str, Node]:
     """The assigns that ``node`` was declared after, by the variable they write."""
-    found = [before for before in reach(node.control, lambda n: n.control) if before.op.name == "assign"]
+    found = [before for before in reach(node.control, lambda n: n.control) if before.op is ASSIGN]
     return {before.attrs.key: before for before in sorted(found, key=lambda n: n.serial)}
 
 
@@ -249,7 +249,7 @@ class _NodeCopier:
         attrs = self._attributes(node)
         inputs = self._operands(node)
         control = [self._nodes[before] for before in node.control if before in self._nodes] if node.control else []
-        if node.op.name in CARRIED_OUT and self._last is not None:
+        if node.op.ordered and self._last is not None:
             control.append(self._last)
         types = tuple([y.type for y in node.outputs])
         if attrs is not node.attrs or False in [x.type.static for x in (*node.inputs, *node.outputs)]:
@@ -268,7 +268,7 @@ class _NodeCopier:
             self.tensors[y] = made
         if node.op.effect:
             self.effects.append(new)
-            if node.op.name in CARRIED_OUT:
+            if node.op.ordered:
                 self._last = new
 
     def _attributes(self, node: Node) -> object:
@@ -287,7 +287,7 @@ class _NodeCopier:
             return tuple([self.tensors[x] for x in node.value_inputs])
         result = []
         for x in node.value_inputs:
-            write = changed.get(x.op.attrs.key) if x.op.op.name == "variable" and x not in self._feeds else None
+            write = changed.get(x.op.attrs.key) if x.op.op is VARIABLE and x not in self._feeds else None
             result.append(self.tensors[write.outputs[0] if write is not None else x])
         return tuple(result)
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, HookCall, Node, Tensor
-from staticgrad.ops.effects import gradient_key
+from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, PY_CALL, gradient_key
 
 
 @frozen(eq=False)
@@ -56,15 +56,14 @@ def gradient_tensors(graph: Graph) -> dict[str, Tensor]:
 
 
 def _of_node(node: Node, retained: Mapping[str, Tensor]) -> Intervention | None:
-    name = node.op.name
-    if name == "accumulate_grad" and node.attrs.key in retained:
+    if node.op is ACCUMULATE_GRAD and node.attrs.key in retained:
         x = retained[node.attrs.key]
         instead = {node.outputs[0]: node.inputs[0]}
         return Intervention(f"retain_grad of {x.name!r}", x.source, frozenset([node]), instead, retained=x)
-    if name == "print":
+    if node.op is PRINT:
         instead = {node.outputs[0]: node.inputs[0]}
         return Intervention(f"print of {node.inputs[0].name!r}", node.source, frozenset([node]), instead)
-    if name == "py_call":
+    if node.op is PY_CALL:
         called = getattr(node.attrs.function, "__name__", "a function")
         return Intervention(f"py_call of {called}", node.source, frozenset([node]), fed=node.outputs)
     return None

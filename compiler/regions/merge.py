@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph
-from staticgrad.ops.control.bodies import LOOPS, Body, bodies_of
+from staticgrad.ops.control.bodies import Body, bodies_of
 from staticgrad.ops.control.loops import LoopAttributes
 
 
@@ -21,14 +21,14 @@ def merged(region: Region) -> Region:
         return region
     families: dict[object, list[Node]] = {}
     for node in region.graph.nodes:
-        if node.op.name in LOOPS:
+        if isinstance(node.attrs, LoopAttributes):
             families.setdefault(family_of(node), []).append(node)
     made: dict[object, tuple[dict[Tensor, Tensor], tuple[Tensor, ...]]] = {}
 
     def visit(node: Node, inputs: tuple[Tensor, ...]) -> Sequence[Tensor] | None:
         if not bodies_of(node):
             return None
-        if node.op.name not in LOOPS or len(families[family_of(node)]) == 1:
+        if not isinstance(node.attrs, LoopAttributes) or len(families[family_of(node)]) == 1:
             bodies = [_settled(body) for body in bodies_of(node)]
             if all(a is b for a, b in zip(bodies, bodies_of(node), strict=True)):
                 return None

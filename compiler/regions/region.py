@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from staticgrad.errors import at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, needed_nodes
-
-ACCUMULATED = "accumulated_grad"  # the op that reads what backwards have added up
+from staticgrad.ops.sources import ACCUMULATED_GRAD
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
 
@@ -63,4 +62,4 @@ def rebuild(region: Region, visit: Visit) -> Region:
 
 def gradients_read(region: Region) -> tuple[str, ...]:
     """The keys of the accumulated gradients that a region reads."""
-    return tuple(dict.fromkeys(n.attrs.key for n in region.graph.nodes if n.op.name == ACCUMULATED))
+    return tuple(dict.fromkeys(n.attrs.key for n in region.graph.nodes if n.op is ACCUMULATED_GRAD))

@@ -44,13 +44,13 @@ from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, need
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.tapes.reads import Derived, Reads
-from staticgrad.compiler.tapes.store import REMADE, ResidualChoice
+from staticgrad.compiler.tapes.store import ResidualChoice
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
 from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated, unscoped
-from staticgrad.ops.effects import BOUNDS_CHECK
-from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, SourceAttributes, accumulated_grad
+from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK
+from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, VARIABLE, SourceAttributes, accumulated_grad
 from staticgrad.optable import FUNCTIONS
 from staticgrad.types import TensorType, bind
 
@@ -183,7 +183,7 @@ class TapePlan:
         self._store = store
         self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
         self.variables: tuple[str, ...] = tuple(
-            x.op.attrs.key for x in store.base_of(wanted) if x.op.op.name == "variable" and store.is_free(x)
+            x.op.attrs.key for x in store.base_of(wanted) if x.op.op is VARIABLE and store.is_free(x)
         )
 
     def _leave_out(self, what: Intervention) -> None:
@@ -257,7 +257,7 @@ class TapePlan:
                 without=self._without, same=same,
             )  # fmt: skip
         region = _with_ones(made, len(first), given or [True] * len(ys))
-        keys = (n.attrs.key for n in region.effects if n.op.name == "accumulate_grad")
+        keys = (n.attrs.key for n in region.effects if n.op is ACCUMULATE_GRAD)
         return BackwardPlan(ys, region, tuple(first), tuple(dict.fromkeys(keys)), self._variables(derived, feeds))
 
     def _variables(self, derived: Derived, feeds: Collection[Tensor]) -> tuple[str, ...]:
@@ -269,7 +269,7 @@ class TapePlan:
             node = stack.pop()
             operands = [x for x in node.value_inputs if x not in feeds]
             if node not in self._hooked:
-                found.update((x.op.attrs.key, None) for x in operands if x.op.op.name == "variable")
+                found.update((x.op.attrs.key, None) for x in operands if x.op.op is VARIABLE)
             for before in (*(x.op for x in operands), *node.control):
                 if before not in seen:
                     seen.add(before)
@@ -431,7 +431,7 @@ class TapePlan:
         self._hooked.update(made)
         for n in made:
             self._owners[n] = owner
-            reads_state = any(x.op.op.name == "variable" for x in n.inputs)
+            reads_state = any(x.op.op is VARIABLE for x in n.inputs)
             if n.op.effect or reads_state or n.control or not (n.inputs or _is_source(n)):
                 self._drawn.add(n)
 
@@ -439,7 +439,7 @@ class TapePlan:
 
     def _written_variables(self, feeds: Mapping[Tensor, TensorType]) -> frozenset[str]:
         needed = needed_for(self._graph, self.outputs, feeds)
-        return frozenset(n.attrs.key for n in needed if n.op.name == "assign")
+        return frozenset(n.attrs.key for n in needed if n.op is ASSIGN)
 
     def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> ResidualChoice:
         """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
@@ -515,7 +515,7 @@ class TapePlan:
 
 def _is_source(node: Node) -> bool:
     """Whether a node has the same value whenever it is asked for, or is a variable."""
-    return node.op.name in REMADE or node.op.name == "variable"
+    return node.op.rematerializable or node.op is VARIABLE
 
 
 def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> bool:

@@ -11,8 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from staticgrad.compiler.tapes.values import Values
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Node, Tensor
+from staticgrad.ops.effects import ACCUMULATE_GRAD
+from staticgrad.ops.sources import PLACEHOLDER
 
-_BACKWARD_ONLY = frozenset({"placeholder", "accumulate_grad"})  # derived nodes that are what a backward is
+_BACKWARD_ONLY = (PLACEHOLDER, ACCUMULATE_GRAD)  # derived nodes that are what a backward is
 
 
 @frozen(eq=False)
@@ -70,7 +72,7 @@ class Reads:
         """Which derived nodes depend on a cotangent; number the values of the others."""
         for node in self._graph.nodes[self._next :]:
             before = (*(x.op for x in node.value_inputs), *node.control)
-            if node.op.name in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
+            if node.op in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):
                 self._active.add(node)
             else:
                 self._values.note(node)

@@ -14,8 +14,7 @@ from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.errors import GraphError
 from staticgrad.graph import Derivation, Graph, Node, Tensor
-
-REMADE = frozenset({"constant", "full", "iota", "shape"})  # sources that a backward makes again for nothing
+from staticgrad.ops.sources import VARIABLE
 
 
 class ResidualChoice:
@@ -51,7 +50,7 @@ class ResidualChoice:
         node = x.op
         if x in self._fed or self._is_bound_to_forward(node):
             return False
-        return node.op.name in REMADE or (node.op.name == "variable" and node.attrs.key not in self._written)
+        return node.op.rematerializable or (node.op is VARIABLE and node.attrs.key not in self._written)
 
     def _is_bound_to_forward(self, node: Node) -> bool:
         """Declared after other nodes: repeating it would repeat those."""
@@ -65,7 +64,7 @@ class ResidualChoice:
             return True
         if self._level == 0 or self._before <= node.serial < self._graph.first:
             return False
-        return node.op.elementwise or (self._level >= 2 and not _draws(node) and not _holds_graph(node.attrs))
+        return node.op.elementwise or (self._level >= 2 and not node.op.draws and not _holds_graph(node.attrs))
 
     def choose(self, wanted: Iterable[Tensor], nbytes: Callable[[Tensor], int]) -> None:
         """Fill ``saved``, in the order of the graph."""
@@ -111,10 +110,6 @@ class ResidualChoice:
                 if same in result:
                     result[same] |= who
         return result
-
-
-def _draws(node: Node) -> bool:
-    return node.op.name.startswith("random")
 
 
 def _holds_graph(attrs: Any) -> bool:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.merge import family_of
 from staticgrad.graph import Node, Tensor
-from staticgrad.ops.control.bodies import LOOPS, Body
+from staticgrad.ops.control.bodies import Body
 from staticgrad.ops.control.loops import LoopAttributes
+from staticgrad.ops.sources import PLACEHOLDER
 
 
 class Values:
@@ -30,7 +31,7 @@ class Values:
     def note(self, node: Node) -> None:
         """Take a node into account, whose operands have been."""
         inputs = tuple(self.same(x) for x in node.inputs)
-        if node.op.name in LOOPS:
+        if isinstance(node.attrs, LoopAttributes):
             keys = self._results_of_loop(node, inputs)
         elif node.op.effect or node.control:
             return
@@ -64,5 +65,5 @@ class _BodyValues(Values):
         for node in body.graph.nodes:
             if node not in self._noted:
                 self._noted.add(node)
-                if node.op.name != "placeholder":
+                if node.op is not PLACEHOLDER:
                     self.note(node)

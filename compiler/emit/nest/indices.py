@@ -17,7 +17,6 @@ from staticgrad.compiler.kernels.nest import Compute, Constant, Instr, Iota, Nes
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 BOUNDS = np.iinfo(INT32)
-COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 
 
 def narrowed(nest: Nest) -> Nest:
@@ -52,10 +51,11 @@ def narrowed(nest: Nest) -> Nest:
 
 
 def _takes(user: Instr, number: int, chosen: set[int]) -> bool:
-    """Whether an instruction reads its operands in int32 as well as in int64."""
+    """Whether an instruction reads its operands in int32 as well as in int64: what makes a bool of integers compares
+    them."""
     if not isinstance(user, Compute):
         return False
-    return user.op == "astype" or ((user.op in COMPARISONS or number in chosen) and chosen.issuperset(user.args))
+    return user.op == "astype" or ((user.dtype == np.bool_ or number in chosen) and chosen.issuperset(user.args))
 
 
 def _ranges(nest: Nest) -> Mapping[int, tuple[int, int]]:

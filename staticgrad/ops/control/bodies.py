@@ -34,8 +34,6 @@ from staticgrad.types import (
     require_number,
 )
 
-LOOPS = frozenset({"scan", "effectful_scan", "while_loop", "effectful_while_loop"})
-CARRIED_OUT = frozenset({"print", "py_call", "assertion"})  # in order, and in a body once a turn, used or not
 # How the body of each function hands out a tensor.
 HANDED_OUT = {
     "scan": "as a part of the carry, or as y, which is stacked over the turns",
@@ -43,7 +41,6 @@ HANDED_OUT = {
     "while_loop": "as a part of the state",
     "cond": "both branches return as much",
 }
-STATEFUL = frozenset({"variable", "assign", "accumulate_grad", "accumulated_grad"})
 
 
 class BodyGraph(Derivation):
@@ -190,10 +187,10 @@ def close(graph: BodyGraph, feeds: Sequence[Tensor], fetches: Sequence[Tensor], 
     last: Node | None = None
     ordered = []
     for node in graph.nodes:
-        if node.op.name in STATEFUL:
+        if node.op.state:
             why = why_written(graph.nodes)
             raise GraphError(f"{what}: variables are declared and written outside of a body, not {node.name!r}{why}")
-        if node.op.name in CARRIED_OUT or (node.op.effect and bodies_of(node)):
+        if is_ordered(node):
             if last is not None:
                 node.control = tuple(dict.fromkeys((*node.control, last)))
             last = node
@@ -239,12 +236,12 @@ def bodies_of(node: Node) -> tuple[Body, ...]:
 
 def is_ordered(node: Node) -> bool:
     """Whether a node keeps its order among those that do something that is seen."""
-    return node.op.name in CARRIED_OUT or (node.op.effect and bool(bodies_of(node)))
+    return node.op.ordered or (node.op.effect and bool(bodies_of(node)))
 
 
 def draws(node: Node) -> bool:
     """Whether an op takes random numbers, so that a run of it counts."""
-    return node.op.name == "random_uniform" or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
+    return node.op.draws or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
 
 
 RunBody = Callable[[Body, Sequence[Array]], Sequence[Array]]

@@ -79,7 +79,6 @@ def _cond(name: str, doc: str, effect: bool) -> Op:
 
 COND = _cond("cond", "One of two bodies.", False)
 EFFECTFUL_COND = _cond("effectful_cond", "A cond whose branches have effects.", True)
-CONDS = frozenset({"cond", "effectful_cond"})
 
 
 @overload
