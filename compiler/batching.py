@@ -5,17 +5,15 @@ declared into the user's graph. The function runs once, on placeholders of one e
 continuation of the graph; then what it declared is declared again with a leading axis wherever a value depends on an
 example. What does not depend on one is computed once.
 
-How an op goes over many examples: an elementwise one by broadcasting; one whose attributes know how to make room for a
-leading axis (``Leading``) with those; products, convolutions, gathers, scatters and loops by rules of their own;
-composed ops through what they expand into; all else (``cond``, prints, callbacks) example by example in a ``sg.map``.
+How an op goes over many examples its entry says (``Op.batch``), or why it does not. Composed ops without a rule do so
+through what they expand into, loops through their bodies, the user's own derivatives when they are taken.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,29 +26,16 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
 from staticgrad.lifting import graph_of, lift
 from staticgrad.naming import put_back
+from staticgrad.ops.batch_rules import by_example
 from staticgrad.ops.control.bodies import Body, BodyGraph, why_written
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.custom import CustomAttributes, OwnRule
-from staticgrad.ops.einsum import EinsumAttributes
-from staticgrad.ops.indexing.gathering import GATHER, SCATTER_ADD, GatherAttributes
-from staticgrad.ops.randoms import RANDOM_UNIFORM
+from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
-from staticgrad.ops.views.broadcasting import BROADCAST_TO, BroadcastAttributes
-from staticgrad.optable import FUNCTIONS, Primal
-from staticgrad.types import Shape, Size, int64
+from staticgrad.optable import FUNCTIONS, BatchedNode, Primal
+from staticgrad.types import Size, int64
 
 T = TypeVar("T")
-REFUSED = {
-    "assign": "the examples would write the variable at once",
-    "variable": "declare variables outside of the function",
-}
-
-
-@runtime_checkable
-class Leading(Protocol):
-    """Attributes of an op that can make room for one more axis in front of every operand and result."""
-
-    def leading(self, size: Size) -> Any: ...
 
 
 def vmap(fn: Callable[..., T], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., T]:
@@ -182,9 +167,6 @@ class _BatchedValue:
     batched: bool
 
 
-Rule = Callable[["_Batcher", Node, Sequence[_BatchedValue]], "Sequence[Tensor | _BatchedValue]"]
-
-
 class _Batcher:
     """Declares what was traced again, over ``size`` examples, into the current graph."""
 
@@ -250,11 +232,10 @@ class _Batcher:
 
     def _declare(self, node: Node) -> None:
         graph = get_default_graph()
-        if node.op.name in REFUSED:
-            raise GraphError(
-                f"vmap: {node.op.name} inside of the function: {REFUSED[node.op.name]}{why_written(node.graph.nodes)}",
-                source=node.source,
-            )
+        refused = node.op.batch
+        if isinstance(refused, str):
+            why = f"{refused}{why_written(node.graph.nodes)}"
+            raise GraphError(f"vmap: {node.op.name} inside of the function: {why}", source=node.source)
         operands = [self.value(x) for x in node.inputs]
         batched = any(v.batched for v in operands)
         start = len(graph.nodes)
@@ -277,33 +258,22 @@ class _Batcher:
     def _outputs(
         self, node: Node, operands: Sequence[_BatchedValue], batched: bool
     ) -> Sequence[Tensor | _BatchedValue]:
-        op = node.op
-        if not batched and not isinstance(node.attrs, CustomAttributes):
-            return get_default_graph().add(op, [v.tensor for v in operands], node.attrs).outputs
-        if op.name in RULES:
-            return RULES[op.name](self, node, operands)
-        if op.elementwise:
-            return self._same(node, [self._aligned(v, len(node.outputs[0].shape)) for v in operands], node.attrs)
-        if op is BROADCAST_TO:
-            shape = (self.size, *node.outputs[0].shape)
-            return self._same(node, [self._aligned(operands[0], len(shape) - 1)], BroadcastAttributes(shape))
-        if op.name in PLAIN:
-            return self._same(node, [self.all(v) for v in operands], node.attrs)
-        if isinstance(node.attrs, Leading):
-            return self._same(node, [self.all(v) for v in operands], node.attrs.leading(self.size))
-        if op.expand is not None:
+        op, attrs = node.op, node.attrs
+        if isinstance(attrs, CustomAttributes):
+            return _custom(self, node, operands)
+        if not batched:
+            return get_default_graph().add(op, [v.tensor for v in operands], attrs).outputs
+        if isinstance(attrs, LoopAttributes):
+            return (_scan if attrs.condition is None else _while)(self, node, operands)
+        if op.batch is None and op.role == "composed":
             return self._expanded(node)
-        return self._one_by_one(node, operands)
+        rule = op.batch if callable(op.batch) else by_example
+        return rule(FUNCTIONS, self.over(node, operands))
 
-    def _same(self, node: Node, operands: Sequence[Tensor], attrs: Any) -> Sequence[Tensor]:
-        return get_default_graph().add(node.op, operands, attrs).outputs
-
-    def _aligned(self, value: _BatchedValue, rank: int) -> Tensor:
-        """An operand that broadcasts against others of ``rank`` axes besides that of the examples."""
-        x = value.tensor
-        if not value.batched or x.ndim == rank + 1:
-            return x
-        return FUNCTIONS.reshape(x, (x.shape[0], *(1,) * (rank + 1 - x.ndim), *x.shape[1:]))
+    def over(self, node: Node, operands: Sequence[_BatchedValue]) -> BatchedNode[Any]:
+        """The node as its rule sees it."""
+        inputs, batched = tuple(v.tensor for v in operands), tuple(v.batched for v in operands)
+        return BatchedNode(node.op, inputs, batched, node.attrs, self.size)
 
     def _expanded(self, node: Node) -> Sequence[_BatchedValue]:
         """A composed op: its expansion is traced for one example, then declared for all."""
@@ -315,86 +285,8 @@ class _Batcher:
             self._declare(new)
         return [self.value(y) for y in results]
 
-    def _one_by_one(self, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-        """Example by example, in a loop of the compiled program."""
 
-        def one(rows: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            rest = iter(rows)
-            inputs = [next(rest) if v.batched else v.tensor for v in operands]
-            return get_default_graph().add(node.op, inputs, node.attrs).outputs
-
-        made: Sequence[Tensor] = FUNCTIONS.map(one, tuple(v.tensor for v in operands if v.batched))
-        return made
-
-
-# -- ops with rules of their own ------------------------------------------------------------------------------------
-
-
-def _dot(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    """One product where the examples are more rows or columns of it; else one for each example."""
-    o, (x, y) = FUNCTIONS, operands
-    if x.batched and not y.batched and y.tensor.ndim == 2:
-        size, rows, depth = x.tensor.shape
-        product = o.dot(o.reshape(x.tensor, (size * rows, depth)), y.tensor)
-        return (o.reshape(product, (size, rows, y.tensor.shape[1])),)
-    if y.batched and not x.batched and x.tensor.ndim == 2:
-        size, depth, columns = y.tensor.shape
-        wide = o.reshape(o.permute_dims(y.tensor, (1, 0, 2)), (depth, size * columns))
-        product = o.reshape(o.dot(x.tensor, wide), (x.tensor.shape[0], size, columns))
-        return (o.permute_dims(product, (1, 0, 2)),)
-    return (o.dot(b.all(x), b.all(y)),)
-
-
-def _einsum(batcher: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    """The examples are one more label, of what has them."""
-    attrs: EinsumAttributes = node.attrs
-    label = next(c for c in map(chr, itertools.count(ord("α"))) if c not in "".join(attrs.operands))
-    labels = tuple(label * v.batched + x for v, x in zip(operands, attrs.operands, strict=True))
-    more = EinsumAttributes(labels, label + attrs.result)
-    return get_default_graph().add(node.op, [v.tensor for v in operands], more).outputs
-
-
-def _convolution(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    """With common weights the examples are more images; else a convolution for each."""
-    o, (x, w) = FUNCTIONS, operands
-    if node.op.name == "convolution_weight_grad" or w.batched:
-        return b._one_by_one(node, operands)
-    images = o.reshape(x.tensor, (b.size * x.tensor.shape[1], *x.tensor.shape[2:]))
-    made = o.__getattr__(node.op.name)(images, w.tensor, node.attrs)
-    return (o.reshape(made, (b.size, x.tensor.shape[1], *made.shape[1:])),)
-
-
-def _positions(b: _Batcher, indices: Sequence[_BatchedValue]) -> list[Tensor]:
-    """The number of the example, and the indices of each."""
-    shape: Shape = (b.size, *indices[0].tensor.shape[indices[0].batched :])
-    return [FUNCTIONS.iota(shape, 0), *(b.all(i) for i in indices)]
-
-
-def _gather(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    o, (x, *indices), axes = FUNCTIONS, operands, node.attrs.axes
-    graph = get_default_graph()
-    if not x.batched:
-        return graph.add(GATHER, [x.tensor, *map(b.all, indices)], node.attrs).outputs
-    moved = tuple(axis + 1 for axis in axes)
-    if any(i.batched for i in indices):
-        return graph.add(GATHER, [x.tensor, *_positions(b, indices)], GatherAttributes((0, *moved))).outputs
-    (made,) = graph.add(GATHER, [x.tensor, *(i.tensor for i in indices)], GatherAttributes(moved)).outputs
-    return (o.moveaxis(made, indices[0].tensor.ndim, 0),)
-
-
-def _scatter_add(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    base, updates, *indices = operands
-    attrs = GatherAttributes((0, *(axis + 1 for axis in node.attrs.axes)))
-    return get_default_graph().add(SCATTER_ADD, [b.all(base), b.all(updates), *_positions(b, indices)], attrs).outputs
-
-
-def _random(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    """All numbers at once; in a body, whose turn is behind the number of the example, those of each example."""
-    around = operands[:-1]
-    if node.inputs[-1] is not b._trace.example or any(v.batched for v in around):
-        return b._one_by_one(node, operands)
-    attrs = replace(node.attrs, shape=(b.size, *node.attrs.shape))
-    return get_default_graph().add(RANDOM_UNIFORM, [v.tensor for v in around], attrs).outputs
+# -- functions with derivatives of their own, loops -----------------------------------------------------------------
 
 
 def _custom(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[_BatchedValue]:
@@ -437,10 +329,6 @@ def _custom(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Seque
     return [_BatchedValue(y, batched) for y in made.outputs]
 
 
-def _once(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[Tensor]:
-    return get_default_graph().add(node.op, [b.all(operands[0]), *(v.tensor for v in operands[1:])], node.attrs).outputs
-
-
 def _scan(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequence[_BatchedValue | Tensor]:
     """All examples in one loop, in whose turns what depends on an example has an axis for them. A loop that stands
     several times, for its results and for what derivatives read, becomes one."""
@@ -449,8 +337,8 @@ def _scan(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequenc
     if family not in b._scanned:
         bodies = [other.attrs.body for other in b._families.get(family, [node])]
         union = union_of(bodies)
-        if attrs.counted or any(effect.op.name != "bounds_check" for effect in union.effects):
-            return b._one_by_one(node, operands)
+        if attrs.counted or any(effect.op is not BOUNDS_CHECK for effect in union.effects):
+            return by_example(FUNCTIONS, b.over(node, operands))
         carries, rows = _turns(b, attrs, _continuable(union, bodies), operands)
         b._scanned[family] = carries, dict(zip(union.fetches[attrs.carries :], rows, strict=True))
     carries, by_result = b._scanned[family]
@@ -511,7 +399,7 @@ def _while(b: _Batcher, node: Node, operands: Sequence[_BatchedValue]) -> Sequen
     body, condition, count = attrs.body, attrs.condition, attrs.carries
     assert condition is not None
     if len(body.fetches) > count or body.effects or condition.effects or len(b._families.get(family_of(node), [])) > 1:
-        return b._one_by_one(node, operands)
+        return by_example(FUNCTIONS, b.over(node, operands))
     varying = _varying(body, [v.batched for v in operands], count)
     apart = condition.fetches[0] in _reached(condition, varying)
     if apart:
@@ -564,26 +452,3 @@ def _varying(body: Body, given: Sequence[bool], carries: int) -> list[bool]:
         if new == flags[:carries]:
             return flags
         flags[:carries] = new
-
-
-RULES: dict[str, Rule] = {
-    "custom_gradient": _custom,
-    "custom_tangent": _custom,
-    "custom_derivatives": _custom,
-    "once": _once,
-    "dot": _dot,
-    "einsum": _einsum,
-    "convolution": _convolution,
-    "convolution_input_grad": _convolution,
-    "convolution_weight_grad": _convolution,
-    "gather": _gather,
-    "scatter_add": _scatter_add,
-    "random_uniform": _random,
-    "scan": _scan,
-    "effectful_scan": _scan,
-    "while_loop": _while,
-}
-PLAIN = frozenset({  # more axes in front change nothing
-    "bounds_check", "assertion", "window", "fold", "cholesky_factor", "lu_factor", "cofactors", "det", "slogdet", "qr",
-    "eigh", "symmetric_eigen", "svd", "jacobi_svd",
-})  # fmt: skip

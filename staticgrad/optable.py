@@ -24,7 +24,7 @@ import numpy as np
 
 from staticgrad.collection import importing
 from staticgrad.frozen import frozen
-from staticgrad.types import TensorType, is_short_float
+from staticgrad.types import Size, TensorType, is_short_float
 
 if TYPE_CHECKING:
     from staticgrad.graph import Node, Tensor
@@ -59,6 +59,18 @@ class Primal(Generic[A_co]):
     @property
     def wanted(self) -> tuple[bool, ...]:
         return self.needs or (True,) * len(self.inputs)
+
+
+@frozen
+class BatchedNode(Generic[A_co]):
+    """What the rule sees of a node that goes over ``size`` examples: operands that are ``batched`` have an axis of
+    examples in front, the others are the same for all."""
+
+    op: Op
+    inputs: tuple[Tensor, ...]
+    batched: tuple[bool, ...]
+    attrs: A_co
+    size: Size
 
 
 class Namespace:
@@ -185,6 +197,8 @@ class Case:
 
 TypeRule = Callable[..., "TensorType | tuple[TensorType, ...]"]
 
+BatchRule = Callable[[Namespace, BatchedNode[Any]], "Sequence[Tensor]"]
+
 # How the result of an op comes about: each op has one role.
 Role = Literal[
     "source",  # has no operands: it is fed, kept by the session, or part of the program
@@ -211,7 +225,9 @@ class Op:
     the namespace and the primal node: ``vjp(o, node, *cotangents)`` gives a cotangent or None for each input (an
     output that nobody needs has the cotangent None), ``jvp(o, node, *tangents)`` gives a tangent or None for each
     output (an input that does not vary has the tangent None); ``expand(o, node)`` gives the outputs in terms of other
-    ops.
+    ops; ``batch(o, batched_node)`` gives the outputs for all examples (``ops/batch_rules.py`` has those that are
+    shared), or says why there are none. Without one a composed op goes over examples through its expansion, a loop
+    through its bodies.
     """
 
     name: str
@@ -223,6 +239,7 @@ class Op:
     expand: Callable[[Namespace, Primal[Any]], Sequence[Tensor]] | None = None
     vjp: Callable[..., Sequence[Tensor | None]] | None = None
     jvp: Callable[..., Sequence[Tensor | None]] | None = None
+    batch: BatchRule | str | None = None
     differentiable: bool = True
     linear: bool = False  # in all differentiable inputs together: the jvp is the op itself
     effect: bool = False  # runs for what it does: keeps its order, never merged, never dropped when named

@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",
         "staticgrad.numpy_calls", "staticgrad.warned")),
     ("operands, sources, control flow", (
-        "staticgrad.ops.declare", "staticgrad.ops.sources", "staticgrad.ops.control")),
+        "staticgrad.ops.declare", "staticgrad.ops.batch_rules", "staticgrad.ops.sources", "staticgrad.ops.control")),
     ("its text, its pictures, its interpreter", ("staticgrad.text", "staticgrad.html", "staticgrad.interpreter")),
     ("ops", ("staticgrad.ops",)),
     ("regions of a graph, the machine", (

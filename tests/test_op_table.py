@@ -16,6 +16,8 @@ from support.sampling import EDGES, Array, draw, operand_dtypes, operands, relat
 import staticgrad as sg
 from staticgrad.compiler.kernels.routines import LONE
 from staticgrad.graph import Graph, Tensor
+from staticgrad.ops.batch_rules import leading
+from staticgrad.ops.control.loops import EFFECTFUL_SCAN, EFFECTFUL_WHILE, SCAN, WHILE
 from staticgrad.optable import OPS, Case, Op, Role, register
 from staticgrad.types import float32, float64, is_floating
 
@@ -222,6 +224,16 @@ def test_an_entry_that_does_not_say_how_it_is_computed_or_derived_is_refused(ent
     with pytest.raises(ValueError, match=r"say how it is computed|give a derivative"):
         register(Op("unfinished", "", print, print, **entry))
     assert "unfinished" not in set(OPS)
+
+
+def test_every_primitive_says_how_it_goes_over_many_examples() -> None:
+    """Or why it does not. Loops go through their bodies; what has no operands is the same for all."""
+    silent = {op.name for op in OPS.values() if op.batch is None and op.role not in ("composed", "source")}
+    assert silent == {op.name for op in (SCAN, EFFECTFUL_SCAN, WHILE, EFFECTFUL_WHILE)}
+    assert {op.name for op in OPS.values() if isinstance(op.batch, str)} == {"assign", "variable"}
+    for op in OPS.values():
+        room = [hasattr(case.attrs, "leading") for case in op.cases]
+        assert (op.batch is leading) == (any(room) and all(room)), op.name
 
 
 def test_no_op_escapes() -> None:

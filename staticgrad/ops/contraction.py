@@ -13,9 +13,21 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.ops.batch_rules import every
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, NoAttributes, Op, Primal, public, register
+from staticgrad.optable import (
+    FUNCTIONS,
+    Array,
+    BatchedNode,
+    Case,
+    Namespace,
+    NoAttributes,
+    Op,
+    Primal,
+    public,
+    register,
+)
 from staticgrad.types import (
     Dim,
     Shape,
@@ -73,6 +85,21 @@ def bilinear(
     return [function(a, db) if da is None else o.add(function(da, b), function(a, db))]
 
 
+def _dot_over_examples(o: Namespace, node: BatchedNode[NoAttributes]) -> Sequence[Tensor]:
+    """One product where the examples are more rows or columns of it; else one for each example."""
+    x, y = node.inputs
+    if node.batched == (True, False) and y.ndim == 2:
+        size, rows, depth = x.shape
+        product = o.dot(o.reshape(x, (size * rows, depth)), y)
+        return (o.reshape(product, (size, rows, y.shape[1])),)
+    if node.batched == (False, True) and x.ndim == 2:
+        size, depth, columns = y.shape
+        wide = o.reshape(o.permute_dims(y, (1, 0, 2)), (depth, size * columns))
+        product = o.reshape(o.dot(x, wide), (x.shape[0], size, columns))
+        return (o.permute_dims(product, (1, 0, 2)),)
+    return (o.dot(*every(o, node)),)
+
+
 DOT = register(
     Op(
         "dot",
@@ -91,6 +118,7 @@ DOT = register(
         ),
         tolerance=4.0,
         role="matrix",
+        batch=_dot_over_examples,
     )
 )
 

@@ -20,9 +20,10 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift_all
+from staticgrad.ops.batch_rules import again, by_example
 from staticgrad.ops.contraction import bilinear, require_equal
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, TypeRule, public, register
+from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, TypeRule, public, register
 from staticgrad.types import Dim, Size, TensorType, float32, float64, integer, integers, sizes
 
 Sizes = int | Sequence[int]  # one for all axes, or one for each
@@ -235,6 +236,15 @@ def _samples() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
         yield (n, channels, *size), (filters, channels // attrs.groups, *kernel), (n, filters, *out), attrs
 
 
+def _over_examples(o: Namespace, node: BatchedNode[ConvolutionAttributes]) -> Sequence[Tensor]:
+    """With common weights the examples are more images; else each has a convolution of its own."""
+    x, w = node.inputs
+    if node.op is CONVOLUTION_WEIGHT_GRAD or node.batched[1]:
+        return by_example(o, node)
+    (made,) = again(node, (o.reshape(x, (node.size * x.shape[1], *x.shape[2:])), w), node.attrs)
+    return (o.reshape(made, (node.size, x.shape[1], *made.shape[1:])),)
+
+
 def _primitive(
     name: str,
     doc: str,
@@ -265,6 +275,7 @@ def _primitive(
             cases=tuple(cases),
             tolerance=4.0,
             role="matrix",
+            batch=_over_examples,
         )
     )
 

@@ -19,6 +19,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import NUMERIC, added, declare, operands
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.ops.views.joining import concat
@@ -172,6 +173,7 @@ CUMULATIVE_SUM = register(
         cases=_cases(1, Range()),
         grad_name="Cumsum",
         role="routine",
+        batch=leading,
     )
 )
 
@@ -188,6 +190,7 @@ CUMULATIVE_PROD = register(
         grad_name="Cumprod",
         tolerance=4.0,
         role="routine",
+        batch=leading,
     )
 )
 
@@ -203,6 +206,7 @@ LINEAR_RECURRENCE = register(
         cases=_cases(2, Range(-1.2, 1.2)),
         tolerance=4.0,
         role="routine",
+        batch=leading,
     )
 )
 

@@ -18,7 +18,8 @@ from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph, in_rule
 from staticgrad.lifting import graph_of, lift
-from staticgrad.optable import FUNCTIONS, Array, Namespace, Op, Primal, public, register
+from staticgrad.ops.batch_rules import again, each
+from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Namespace, Op, Primal, public, register
 from staticgrad.types import TensorType
 
 P = ParamSpec("P")
@@ -267,6 +268,10 @@ def _refuse_if(twice: bool, node: Primal[OnceAttributes]) -> None:
         )
 
 
+def _once_over_examples(o: Namespace, node: BatchedNode[OnceAttributes]) -> Sequence[Tensor]:
+    return again(node, (each(o, node, 0), *node.inputs[1:]), node.attrs)
+
+
 ONCE = register(
     Op(
         "once",
@@ -280,6 +285,7 @@ ONCE = register(
         grad_name="Error",
         own_rule=True,
         values=lambda attrs: 1,
+        batch=_once_over_examples,
     )
 )
 

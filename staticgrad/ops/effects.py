@@ -16,8 +16,9 @@ from staticgrad.errors import BoundsError, GradientError, GraphError, NumericsEr
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import by_example, last_axes
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, Role, public, register
+from staticgrad.optable import FUNCTIONS, Array, BatchRule, Case, Namespace, Op, Primal, Range, Role, public, register
 from staticgrad.types import (
     DTYPES,
     Size,
@@ -40,6 +41,7 @@ def _passing(
     role: Role,
     reference: Callable[..., Array] = lambda attrs, x: x,
     *,
+    batch: BatchRule | str = by_example,
     ordered: bool = False,
     state: bool = False,
 ) -> Op:
@@ -55,6 +57,7 @@ def _passing(
             effect=True,
             moves=True,
             role=role,
+            batch=batch,
             ordered=ordered,
             state=state,
         )
@@ -71,7 +74,10 @@ class AssignAttributes:
     key: str
 
 
-ASSIGN = _passing("assign", "Write a variable; the result is its new value.", "store", state=True)
+ASSIGN = _passing(
+    "assign", "Write a variable; the result is its new value.", "store", state=True,
+    batch="the examples would write the variable at once",
+)  # fmt: skip
 
 
 @public
@@ -132,6 +138,7 @@ LATEST_VALUE = register(
         dtypes=DTYPES,
         cases=(Case(((3,),), AssignAttributes("w")),),
         role="alias",
+        batch=last_axes,
     )
 )
 
@@ -193,6 +200,7 @@ GROUP = register(
         differentiable=False,
         effect=True,
         role="effect",
+        batch=last_axes,
     )
 )
 
@@ -274,6 +282,7 @@ PY_CALL = register(
         moves=True,
         role="effect",
         ordered=True,
+        batch=by_example,
     )
 )
 
@@ -379,6 +388,7 @@ BOUNDS_CHECK = register(
         dtypes=INDICES,
         cases=(Case(((3, 4),), BoundsAttributes(5, "index"), (Range(0, 4),)),),
         role="effect",
+        batch=last_axes,
     )
 )
 
@@ -413,6 +423,7 @@ ASSERTION = register(
         dtypes=(bool_,),
         role="effect",
         ordered=True,
+        batch=last_axes,
     )
 )
 
@@ -465,5 +476,6 @@ NUMERICS_CHECK = register(
         dtypes=(float32, float64),
         cases=(Case(((3, 4),), NumericsAttributes("not finite")),),
         role="effect",
+        batch=last_axes,
     )
 )

@@ -8,6 +8,7 @@ one than that of the function.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase, ascii_uppercase
@@ -19,10 +20,11 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift_all
+from staticgrad.ops.batch_rules import again
 from staticgrad.ops.contraction import matmul, require_equal
 from staticgrad.ops.declare import NUMERIC
 from staticgrad.ops.elementwise.copies import rounded_once
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import Size, TensorType, integer, product
 
 EXACT = 5  # so many operands and fewer are ordered by trying all orders
@@ -106,6 +108,14 @@ def _jvp(o: Namespace, node: Primal[EinsumAttributes], *tangents: Tensor | None)
     return [total]
 
 
+def _batch(o: Namespace, node: BatchedNode[EinsumAttributes]) -> Sequence[Tensor]:
+    """The examples are one more label, of the operands that have them and of the result."""
+    labels = node.attrs.operands
+    label = next(c for c in map(chr, itertools.count(ord("α"))) if c not in "".join(labels))
+    more = tuple(label * flag + x for flag, x in zip(node.batched, labels, strict=True))
+    return again(node, node.inputs, EinsumAttributes(more, label + node.attrs.result))
+
+
 EINSUM = register(
     Op(
         "einsum",
@@ -115,6 +125,7 @@ EINSUM = register(
         expand=_expand,
         vjp=_vjp,
         jvp=_jvp,
+        batch=_batch,
         dtypes=NUMERIC,
         cases=(
             Case(((2, 3, 4), (5, 4), (5, 2)), EinsumAttributes(("bij", "vj", "vb"), "vi")),

@@ -11,6 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import FLOAT, accepted, declare
 from staticgrad.ops.reductions import (
     Axis,
@@ -65,6 +66,7 @@ MEAN = register(
         dtypes=FLOATS,
         cases=reduce_cases(neutral=False),
         grad_name=Numbered("Mean", 0, 1),
+        batch=leading,
     )
 )
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -29,9 +30,10 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import again, broadcasting, by_example
 from staticgrad.ops.declare import refuse_in_place
-from staticgrad.ops.sources import as_shape
-from staticgrad.optable import FUNCTIONS, Array, Case, Op, Range, public, register
+from staticgrad.ops.sources import IOTA, as_shape
+from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Range, public, register
 from staticgrad.scalar import ScalarBuilder, V
 from staticgrad.types import (
     DTypeLike,
@@ -141,6 +143,15 @@ def _random_scalar(b: ScalarBuilder[V], attrs: RandomAttributes, key0: V, key1: 
     return b.bits_to_unit(w0) if attrs.dtype == float32 else b.bits_to_unit64(w0, w1)
 
 
+def _over_examples(o: Namespace, node: BatchedNode[RandomAttributes]) -> Sequence[Tensor]:
+    """All numbers at once where the last index is that of the example; in a body, whose turn comes behind it, those of
+    each example."""
+    *around, number = node.inputs
+    if number.op.op is not IOTA or any(node.batched[:-1]):
+        return by_example(o, node)
+    return again(node, around, replace(node.attrs, shape=(node.size, *node.attrs.shape)))
+
+
 RANDOM_UNIFORM = register(
     Op(
         "random_uniform",
@@ -157,6 +168,7 @@ RANDOM_UNIFORM = register(
         ),
         role="elementwise",
         draws=True,
+        batch=_over_examples,
     )
 )
 
@@ -213,6 +225,7 @@ register(
             Case(((), ()), KeyAttributes(5, None, 1), (Range(0, 100), Range(0, 100))),
             Case(((2,), (2,)), KeyAttributes(0, (3, 2**32 - 1), 1), (Range(0, 100), Range(0, 100))),
         ),
+        batch=broadcasting,
     )
 )
 
@@ -242,6 +255,7 @@ register(
             Case(((3,),) * 3, KeyAttributes(0, None, 0), (*[Range(0, 2.0**32 - 1)] * 2, Range(0, 1000))),
             Case(((),) * 3, KeyAttributes(0, None, 1), (Range(0, 100), Range(0, 100), Range(2.0**33, 2.0**34))),
         ),
+        batch=broadcasting,
     )
 )
 

@@ -16,6 +16,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, show_as
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import NUMERIC, declare, operands
 from staticgrad.ops.sizes import size_value
 from staticgrad.optable import (
@@ -170,6 +171,7 @@ SUM = register(
         cases=reduce_cases(),
         grad_name=Numbered("Sum", 0, 1),
         role="reduction",
+        batch=leading,
     )
 )
 
@@ -237,6 +239,7 @@ PROD = register(
         cases=reduce_cases(Range(0.5, 1.5)),
         grad_name=Numbered("Prod", 0, 1),
         role="reduction",
+        batch=leading,
     )
 )
 
@@ -274,6 +277,7 @@ MAX, MIN = (
             cases=reduce_cases(neutral=False, distinct=True),
             grad_name=Numbered(name.capitalize(), 1, 0),
             role="reduction",
+            batch=leading,
         )
     )
     for name, adjective, function in (("max", "largest", np.max), ("min", "smallest", np.min))
@@ -290,6 +294,7 @@ ANY, ALL = (
             dtypes=(bool_,),
             cases=reduce_cases(),
             role="reduction",
+            batch=leading,
         )
     )
     for name, quantity, function in (("any", "one is", np.any), ("all", "all are", np.all))

@@ -14,6 +14,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import operands
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
 from staticgrad.types import DTYPES, Size, TensorType, int64, integer, is_floating, normalize_axis
@@ -98,6 +99,7 @@ SORT = register(
         jvp=_jvp_sort,
         dtypes=DTYPES,
         cases=_cases(rows=False),
+        batch=leading,
     )
 )
 
@@ -111,6 +113,7 @@ SORT_ROWS = register(
         dtypes=DTYPES,
         cases=_cases(rows=True),
         role="routine",
+        batch=leading,
     )
 )
 
@@ -226,6 +229,7 @@ TOPK = register(
             for shape, axis, k in (((6,), 0, 2), ((3, 7), 1, 7), ((5, 3), 0, 1), ((2, 9, 4), 1, 4), ((4,), 0, 0))
             for largest in (True, False)
         ),
+        batch=leading,
     )
 )
 

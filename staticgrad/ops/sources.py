@@ -140,6 +140,7 @@ VARIABLE = register(
         vjp=lambda o, node, ct: (),
         role="source",
         state=True,
+        batch="declare variables outside of the function",
     )
 )
 

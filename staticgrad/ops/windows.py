@@ -20,6 +20,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor, no_grad
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
@@ -153,6 +154,7 @@ WINDOW = register(
         cases=tuple(Case((shape,), attrs) for shape, attrs in _GEOMETRIES),
         grad_name="Im2Col",
         role="view",
+        batch=last_axes,
     )
 )
 
@@ -169,6 +171,7 @@ FOLD = register(
         grad_name="Col2Im",
         role="write",
         filled=0,
+        batch=last_axes,
     )
 )
 

@@ -17,6 +17,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph, in_body
 from staticgrad.lifting import graph_of, lift
+from staticgrad.ops.batch_rules import by_example
 from staticgrad.ops.control.bodies import (
     Bodied,
     Body,
@@ -73,6 +74,7 @@ def _cond(name: str, doc: str, effect: bool) -> Op:
             effect=effect,
             grad_name="Cond",
             role="control",
+            batch=by_example,
         )
     )
 

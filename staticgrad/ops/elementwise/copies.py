@@ -10,6 +10,7 @@ import numpy as np
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare
 from staticgrad.ops.elementwise.entry import PASS, elementwise, jvp_of, unary_cases, vjp_of
 from staticgrad.optable import Array, Case, Op, Range, public, register
@@ -84,6 +85,7 @@ ASTYPE = register(
             for to in DTYPES
         ),
         grad_name="ToCopy",
+        batch=broadcasting,
     )
 )
 

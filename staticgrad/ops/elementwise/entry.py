@@ -22,6 +22,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare, refuse_in_place
 from staticgrad.optable import (
     FUNCTIONS,
@@ -179,6 +180,7 @@ def elementwise(
             infer=_type_rule(name, accepts, result),
             reference=_oracle(reference, result, wide=accepts is FLOAT),
             role="elementwise",
+            batch=broadcasting,
             scalar=_method(scalar) if isinstance(scalar, str) else scalar,
             vjp=None if rules is None else vjp_of(rules),
             jvp=None if rules is None else jvp_of(rules),

@@ -9,6 +9,7 @@ import numpy as np
 from staticgrad.errors import GraphError
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, declare, operands
 from staticgrad.ops.elementwise.copies import astype
 from staticgrad.ops.elementwise.entry import broadcast_types, elementwise, is_number, jvp_of, vjp_of
@@ -46,6 +47,7 @@ WHERE = register(
                 ((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), ()), ((), (2, 3), (3,)), ((0, 2), (2,), (1,)), ((5,), (), ()),
             )
         ),
+        batch=broadcasting,
     )
 )  # fmt: skip
 

@@ -17,9 +17,10 @@ from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     DTYPES,
     Dim,
@@ -139,6 +140,28 @@ def _jvp_added(adder: str) -> Callable[..., Sequence[Tensor | None]]:
     return jvp
 
 
+def _positions(o: Namespace, node: BatchedNode[GatherAttributes], first: int) -> list[Tensor]:
+    """The number of the example, and its indices, which are the operands from number ``first`` on."""
+    shape: Shape = (node.size, *node.inputs[first].shape[node.batched[first] :])
+    return [o.iota(shape, 0), *every(o, node, first)]
+
+
+def _gather_over_examples(o: Namespace, node: BatchedNode[GatherAttributes]) -> Sequence[Tensor]:
+    x, *indices = node.inputs
+    if not node.batched[0]:
+        return again(node, [x, *every(o, node, 1)], node.attrs)
+    moved = tuple(axis + 1 for axis in node.attrs.axes)
+    if any(node.batched[1:]):
+        return again(node, [x, *_positions(o, node, 1)], GatherAttributes((0, *moved)))
+    (made,) = again(node, node.inputs, GatherAttributes(moved))
+    return (o.moveaxis(made, indices[0].ndim, 0),)
+
+
+def _add_over_examples(o: Namespace, node: BatchedNode[GatherAttributes]) -> Sequence[Tensor]:
+    attrs = GatherAttributes((0, *(axis + 1 for axis in node.attrs.axes)))
+    return again(node, [each(o, node, 0), each(o, node, 1), *_positions(o, node, 2)], attrs)
+
+
 def _read_cases(low: int) -> tuple[Case, ...]:
     def case(x: tuple[int, ...], index: tuple[int, ...], axes: tuple[int, ...]) -> Case:
         ranges = (Range(), *(Range(low * x[axis], x[axis] - 1) for axis in axes))
@@ -174,6 +197,7 @@ GATHER = register(
         dtypes=DTYPES,
         cases=_read_cases(0),
         role="gather",
+        batch=_gather_over_examples,
     )
 )
 
@@ -189,6 +213,7 @@ SCATTER_ADD = register(
         cases=_write_cases(0),
         role="write",
         filled=1,
+        batch=_add_over_examples,
     )
 )
 

@@ -12,6 +12,7 @@ import numpy as np
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.matrices import float_matrix
 from staticgrad.ops.linalg.square import square_cases, square_type, symmetric, transpose_of
@@ -101,6 +102,7 @@ CHOLESKY_FACTOR = register(
         cases=(*square_cases((NO_ATTRIBUTES,), _definite), Case(((5, 5),)), Case(((70, 70),), prepared=_definite)),
         tolerance=20.0,
         role="routine",
+        batch=last_axes,
     )
 )
 
@@ -117,6 +119,7 @@ CHOLESKY = register(
         cases=square_cases((CholeskyAttributes(False), CholeskyAttributes(True)), _definite),
         grad_name="LinalgCholeskyEx",
         tolerance=20.0,
+        batch=leading,
     )
 )
 

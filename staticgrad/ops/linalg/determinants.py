@@ -24,6 +24,7 @@ import numpy as np
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import declare
 from staticgrad.ops.linalg.elimination import exchanged, factored, of_known_size, system_solution
 from staticgrad.ops.linalg.square import UNIT, check_square, square_cases, square_type, transpose_of
@@ -99,6 +100,7 @@ COFACTORS = register(
         dtypes=FLOATS,
         cases=tuple(Case((shape,)) for shape in ((3, 3), (1, 1), (2, 4, 4), (0, 3, 3), (6, 6))),
         tolerance=100.0,
+        batch=last_axes,
     )
 )
 
@@ -240,6 +242,7 @@ DET = register(
         cases=(*square_cases((NO_ATTRIBUTES,), exchanged), Case(((2, 4, 4),), ranges=(UNIT,), prepared=_badly_scaled)),
         grad_name="LinalgDet",
         tolerance=50.0,
+        batch=last_axes,
     )
 )
 
@@ -258,6 +261,7 @@ SLOGDET = register(
         cases=square_cases((NO_ATTRIBUTES,), exchanged),
         grad_name="LinalgSlogdet",
         tolerance=50.0,
+        batch=last_axes,
     )
 )
 

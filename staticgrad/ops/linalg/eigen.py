@@ -12,6 +12,7 @@ import numpy as np
 
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.declare import added
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, check_square, each_or_nan, symmetric, transpose_of
@@ -55,6 +56,7 @@ SYMMETRIC_EIGEN = register(
         ),
         tolerance=300.0,
         role="routine",
+        batch=last_axes,
     )
 )
 
@@ -98,6 +100,7 @@ EIGH = register(
         cases=tuple(Case((shape,), ranges=(UNIT,), prepared=spread_values) for shape in _SYMMETRIC_SHAPES[:6]),
         grad_name="LinalgEigh",
         tolerance=300.0,
+        batch=last_axes,
     )
 )
 

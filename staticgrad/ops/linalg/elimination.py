@@ -14,6 +14,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import declare, shown_as, subtracted
 from staticgrad.ops.elementwise.copies import rounded_once
@@ -80,6 +81,7 @@ LU_FACTOR = register(
         ),
         tolerance=100.0,
         role="routine",
+        batch=last_axes,
     )
 )
 
@@ -159,6 +161,7 @@ SOLVE = register(
         ),
         grad_name="LinalgSolveEx",
         tolerance=50.0,
+        batch=leading,
     )
 )
 

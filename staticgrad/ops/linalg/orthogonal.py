@@ -14,6 +14,7 @@ from staticgrad.errors import GradientError, GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
 from staticgrad.ops.linalg.square import UNIT, transpose_of
 from staticgrad.ops.linalg.triangular import triangular
@@ -72,6 +73,7 @@ HOUSEHOLDER = register(
         ),
         tolerance=50.0,
         role="routine",
+        batch=leading,
     )
 )
 
@@ -128,6 +130,7 @@ QR = register(
         ),
         grad_name="LinalgQr",
         tolerance=50.0,
+        batch=last_axes,
     )
 )
 

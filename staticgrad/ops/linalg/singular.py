@@ -16,6 +16,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of
+from staticgrad.ops.batch_rules import last_axes, leading
 from staticgrad.ops.declare import added
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.linalg.matrices import float_matrix, known_sizes
@@ -61,6 +62,7 @@ JACOBI_SVD = register(
         ),
         tolerance=300.0,
         role="routine",
+        batch=last_axes,
     )
 )
 
@@ -151,6 +153,7 @@ SVD = register(
         ),
         grad_name="LinalgSvd",
         tolerance=300.0,
+        batch=last_axes,
     )
 )
 
@@ -303,6 +306,7 @@ PINV = register(
         ),
         grad_name="LinalgPinv",
         tolerance=300.0,
+        batch=leading,
     )
 )
 

@@ -11,6 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import FLOAT, accepted, declare, subtracted
 from staticgrad.ops.linalg.matrices import common_batch, matrix
@@ -108,6 +109,7 @@ TRIANGULAR_SOLVE = register(
         grad_name="LinalgSolveTriangular",
         tolerance=20.0,
         role="routine",
+        batch=leading,
     )
 )
 

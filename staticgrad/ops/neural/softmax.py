@@ -13,6 +13,7 @@ import numpy as np
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import FLOAT, accepted, floating
 from staticgrad.ops.moments import float_type
 from staticgrad.ops.reductions import (
@@ -220,6 +221,7 @@ LOGSUMEXP = register(
         dtypes=FLOATS,
         cases=reduce_cases(Range(-6.0, 6.0), neutral=False),
         tolerance=2.0,
+        batch=leading,
     )
 )
 

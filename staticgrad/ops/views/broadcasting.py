@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
+from staticgrad.ops.batch_rules import again, aligned
 from staticgrad.ops.declare import declare
 from staticgrad.ops.sources import as_shape
-from staticgrad.optable import Case, Op, public, register
+from staticgrad.optable import BatchedNode, Case, Namespace, Op, public, register
 from staticgrad.types import DTYPES, Dim, Shape, ShapeLike, TensorType, broadcast_shapes, stretches
 
 
@@ -32,6 +35,11 @@ def _broadcast_type(attrs: BroadcastAttributes, x: TensorType) -> TensorType:
     return TensorType(shape, x.dtype)
 
 
+def _over_examples(o: Namespace, node: BatchedNode[BroadcastAttributes]) -> Sequence[Tensor]:
+    shape = node.attrs.shape
+    return again(node, (aligned(o, node, 0, len(shape)),), BroadcastAttributes((node.size, *shape)))
+
+
 BROADCAST_TO = register(
     Op(
         "broadcast_to",
@@ -50,6 +58,7 @@ BROADCAST_TO = register(
         ),
         grad_name="Expand",
         role="view",
+        batch=_over_examples,
     )
 )
 

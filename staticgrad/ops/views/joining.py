@@ -11,6 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, operands, shown_as
 from staticgrad.ops.views.reshaping import reshape
 from staticgrad.ops.views.slicing import slice_axis
@@ -84,6 +85,7 @@ CONCAT = register(
         grad_name="Cat",
         role="write",
         cheap=True,
+        batch=leading,
     )
 )
 
@@ -146,6 +148,7 @@ STACK = register(
             Case(((), ()), ConcatAttributes(0)),
             Case(((2, 3),), ConcatAttributes(1)),
         ),
+        batch=leading,
     )
 )
 

@@ -10,6 +10,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.optable import Case, Op, public, register
 from staticgrad.types import DTYPES, Size, TensorType, integers, normalize_axis
@@ -54,6 +55,7 @@ PERMUTE_DIMS = register(
         ),
         grad_name="Permute",
         role="view",
+        batch=leading,
     )
 )
 

@@ -10,6 +10,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import Case, Op, public, register
@@ -61,6 +62,7 @@ RESHAPE = register(
         ),
         grad_name="View",
         role="view",
+        batch=leading,
     )
 )
 

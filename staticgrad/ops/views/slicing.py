@@ -11,6 +11,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
+from staticgrad.ops.batch_rules import leading
 from staticgrad.ops.declare import declare, shown_as
 from staticgrad.ops.sources import as_shape
 from staticgrad.ops.views.reshaping import reshape
@@ -124,6 +125,7 @@ SLICE = register(
             Case(((0, 3),), SliceAttributes((0, 0), (0, 2), (1, 1))),
         ),
         role="view",
+        batch=leading,
     )
 )
 
@@ -241,6 +243,7 @@ PAD = register(
         role="write",
         filled=0,
         cheap=True,
+        batch=leading,
     )
 )
 
