@@ -21,7 +21,7 @@ import numpy as np
 
 from staticgrad.errors import GradientError, StaticGradError
 from staticgrad.graph import Graph, Tensor
-from staticgrad.ops.sources import VariableAttributes
+from staticgrad.ops.sources import VARIABLE, VariableAttributes
 from staticgrad.ops.variables import Fixed
 from staticgrad.optable import Array
 from staticgrad.runtime.locks import Lock, LockWord, at_once
@@ -325,7 +325,7 @@ def _signed(seed: int) -> int:
 
 def variable_key(graph: Graph, variable: Tensor) -> str | None:
     """The name of a variable of ``graph``; None for every other tensor."""
-    if variable.op.graph is graph and variable.op.op.name == "variable":
+    if variable.op.graph is graph and variable.op.op is VARIABLE:
         graph.settle_names()
         key: str = variable.op.attrs.key
         return key

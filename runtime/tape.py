@@ -29,6 +29,7 @@ from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
+from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_gradient
 from staticgrad.runtime.kept import Blocks, Kept
@@ -167,7 +168,7 @@ class TapePrograms:
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
         """What a backward may do to the block. Nothing where it may fail (in a callback, say): it can be tried again
         then."""
-        calls_out = any(node.op.name != "accumulate_grad" for node in plan.region.effects)
+        calls_out = any(node.op is not ACCUMULATE_GRAD for node in plan.region.effects)
         if calls_out or not self._works_in_block:
             return Use()
         here = frozenset(s for s in passage.before.held if not s.is_output)

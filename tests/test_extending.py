@@ -22,6 +22,7 @@ from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import graph_of
+from staticgrad.ops.batch_rules import last_axes
 from staticgrad.optable import OPS, Array, Case, Namespace, NoAttributes, Op, Primal, register
 from staticgrad.types import FLOATS, TensorType, sizes
 
@@ -64,6 +65,7 @@ BIT_REVERSE = Op(
     dtypes=FLOATS,
     cases=(Case(((8,),)), Case(((2, 1),)), Case(((3, 64),))),
     role="routine",
+    batch=last_axes,
 )
 
 

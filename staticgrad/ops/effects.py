@@ -17,7 +17,7 @@ from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import by_example, last_axes
-from staticgrad.ops.sources import as_shape
+from staticgrad.ops.sources import VARIABLE, as_shape
 from staticgrad.optable import FUNCTIONS, Array, BatchRule, Case, Namespace, Op, Primal, Range, Role, public, register
 from staticgrad.types import (
     DTYPES,
@@ -99,7 +99,7 @@ def assign(variable: Tensor, value: TensorLike) -> Node:
         >>> sess.run([count, add]), sess.get(count)
         ([array(0), None], array(1))
     """
-    if not isinstance(variable, Tensor) or variable.op.op.name != "variable":
+    if not isinstance(variable, Tensor) or variable.op.op is not VARIABLE:
         raise GraphError(f"assign: expected a variable to write to, actual {variable!r}")
     graph = graph_of((variable,))
     with graph:

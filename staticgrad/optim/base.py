@@ -27,7 +27,7 @@ from staticgrad.graph import FROZEN, Graph, Node, Tensor, get_default_graph, iso
 from staticgrad.hints import AbstractAnswering, answer
 from staticgrad.lifting import lift
 from staticgrad.naming import Holder, Origin, variables_of
-from staticgrad.ops.sources import accumulated_grad
+from staticgrad.ops.sources import ACCUMULATED_GRAD, VARIABLE, accumulated_grad
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.schedules import Schedule
@@ -55,7 +55,7 @@ def variable(x: object, what: str = "an optimizer updates variables") -> Tensor:
     Raises:
         GraphError: it is none.
     """
-    if isinstance(x, Tensor) and x.op.op.name == "variable":
+    if isinstance(x, Tensor) and x.op.op is VARIABLE:
         return x
     raise GraphError(f"{what}: {x!r} is none", source=getattr(x, "source", None))
 
@@ -74,7 +74,7 @@ def listed(variables: Variables, what: str = "an optimizer updates variables") -
 def depends_on(loss: Tensor) -> list[Tensor]:
     """The variables that a tensor depends on and that require a gradient now, in order of declaration."""
     needed = reach([loss.op], lambda node: [x.op for x in node.inputs])
-    found = [node.outputs[0] for node in loss.graph.nodes if node in needed and node.op.name == "variable"]
+    found = [node.outputs[0] for node in loss.graph.nodes if node in needed and node.op is VARIABLE]
     for x in found:
         x.graph.unread.pop((x, FROZEN), None)
     return [x for x in found if x.requires_grad]
@@ -450,7 +450,7 @@ class Optimizer(metaclass=AbstractAnswering):
         lr = rule._learning_rate(var.graph)
         source = gradient.op
         updates = rule.update(o.astype(gradient, computed(var.dtype)), var, lr)
-        if source.op.name == "accumulated_grad":
+        if source.op is ACCUMULATED_GRAD:
             for node in updates:  # also what does not read the gradient (a step count) waits for there being one
                 node.control = (*node.control, source)
         return updates

@@ -24,6 +24,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.batch_rules import broadcasting
 from staticgrad.ops.declare import ANY, BOOL, FLOAT, INTEGRAL, NUMERIC, Accepts, accepted, declare, refuse_in_place
+from staticgrad.ops.sources import CONSTANT
 from staticgrad.optable import (
     FUNCTIONS,
     NO_ATTRIBUTES,
@@ -83,7 +84,7 @@ def weighted(o: Namespace, factor: Tensor, t: Tensor) -> Tensor:
 
 def constant_value(x: Tensor) -> Array | None:
     """The value of a small constant, where rules may look at it: saving analysis shows such constants as they are."""
-    small = x.op.op.name == "constant" and isinstance(x.size, int) and x.size <= 64
+    small = x.op.op is CONSTANT and isinstance(x.size, int) and x.size <= 64
     return x.op.attrs.value if small else None
 
 
@@ -258,7 +259,7 @@ NOT_DIFFERENTIABLE = "not differentiable"
 
 def is_number(x: Tensor) -> bool:
     """Whether an operand is one number of the program, as Python numbers are."""
-    return x.op.op.name == "constant" and x.ndim == 0
+    return x.op.op is CONSTANT and x.ndim == 0
 
 
 def unary(

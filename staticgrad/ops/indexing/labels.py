@@ -12,7 +12,8 @@ from staticgrad.graph import Node, Tensor, control_dependencies
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
-from staticgrad.ops.sources import all_values, as_shape
+from staticgrad.ops.elementwise.copies import ASTYPE
+from staticgrad.ops.sources import CONSTANT, all_values, as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import (
     Dim,
@@ -46,8 +47,8 @@ def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) ->
         BoundsError: a constant index is out of range.
     """
     o = FUNCTIONS
-    source = index.op.inputs[0].op if index.op.op.name == "astype" else index.op
-    if source.op.name == "constant" and isinstance(size, int):
+    source = index.op.inputs[0].op if index.op.op is ASTYPE else index.op
+    if source.op is CONSTANT and isinstance(size, int):
         values = source.attrs.value
         wrong = values[((values < 0) | (values >= size)) & (True if ignored is None else values != ignored)]
         if wrong.size:

@@ -21,6 +21,7 @@ from staticgrad.ops.neural.normalisation import (
     with_parameters,
 )
 from staticgrad.ops.reductions import count
+from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
 from staticgrad.types import FLOATS, TensorType, number, product
 
@@ -122,7 +123,7 @@ BATCH_NORM_INFERENCE = register(
 
 def is_variable(value: object) -> TypeGuard[Tensor]:
     """Whether a value is the tensor of a variable, so that it can be assigned to."""
-    return isinstance(value, Tensor) and value.op.op.name == "variable"
+    return isinstance(value, Tensor) and value.op.op is VARIABLE
 
 
 def _update(variable: Tensor, statistic: Tensor, momentum: float | Tensor, n: float | Tensor) -> Node:
