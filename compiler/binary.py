@@ -100,7 +100,7 @@ class Binary:
         from staticgrad.compiler.emit.codegen import assembly
         from staticgrad.compiler.emit.target import named
 
-        return assembly(self.program.llvm_text, named(self.program.target))
+        return assembly(self.program.modules, named(self.program.target))
 
 
 def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binary:
@@ -139,9 +139,9 @@ def _is_watched() -> bool:
 def _fresh(program: Program, options: Options, names: Digest | None, place: str | None) -> Binary:
     interface = program.interface
     if names is None or any(isinstance(slot, CallbackSlot) for slot in interface.slots):
-        module = NativeModule(program.llvm_text, options.target)
+        module = NativeModule(program.modules, options.target)
         return Binary(interface, module, False, lambda: program, program)
-    code = machine_code(program.llvm_text, options.target)
+    code = machine_code(program.modules, options.target)
     loaded = load_code(code)
     cache.save(place, to_plain(interface, code, names))
     return Binary(interface, loaded, False, lambda: program, program)

@@ -78,7 +78,6 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     entry = emit_entry(
         steps, slots, plan, options.target, poison=poison, timed=options.timed, prepared=prepared, stepwise=stepwise
     )
-    stages.text("llvm", lambda: entry.text)
     return stages.done(
         Program(
             slots=slots,
@@ -89,7 +88,7 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
             costs=tuple(step_cost(step) for step in steps),
             flows=flows,
             graph_text=print_nodes(region.graph.nodes),
-            llvm_text=entry.text,
+            modules=entry.texts,
             target=options.target.name,
             borrows=bool(held),
             workers=options.workers if entry.shares else 1,

@@ -1,6 +1,6 @@
 """The program: kernels over planned buffers, and everything that whoever runs it must hand over.
 
-    Program  ::= slots, steps, buffers with offsets, checks, LLVM text
+    Program  ::= slots, steps, buffers with offsets, checks, texts of LLVM modules
     Step     ::= kernel applied to operands | check | call out
     Operand  ::= a slot (memory of the caller) or a buffer in the arena, plus its dtype
 
@@ -239,13 +239,21 @@ class Program:
     costs: tuple[KernelCost, ...]
     flows: tuple[StepFlow, ...]
     graph_text: str
-    llvm_text: str
+    modules: tuple[str, ...]  # LLVM text; of a long program several, which refer to each other
     target: str
     borrows: bool = False  # its arena is memory of the caller's, in which values that it uses up lie already
     workers: int = 1  # threads that a pool may have; 1 also if nothing in the program is worth a second one
     polls: bool = False  # it takes long, or nobody knows how long, and looks whether it shall end
     products: tuple[tuple[Contraction, ...], ...] = ()  # by step, those inside of loops too; without epilogues
     stepwise: Stepwise | None = None
+
+    @property
+    def llvm_text(self) -> str:
+        """The text of its module, or of its modules one after the other, each below a line with its number."""
+        if len(self.modules) == 1:
+            return self.modules[0]
+        count = len(self.modules)
+        return "\n".join(f"; module {number} of {count}\n{text}" for number, text in enumerate(self.modules, 1))
 
     @property
     def kernels_text(self) -> str:

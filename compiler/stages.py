@@ -58,7 +58,8 @@ class Stages:
 
     def done(self, program: Program) -> Program:
         """The compilation is over."""
-        self._tell("emit", f"{len(program.llvm_text)} characters of LLVM")
+        self.text("llvm", lambda: program.llvm_text)
+        self._tell("emit", f"{sum(map(len, program.modules))} characters of LLVM")
         if self._debug >= 1:
             seconds = time.perf_counter() - self._begun
             arena = f"arena {program.arena_bytes} bytes, at least {program.lower_bound_bytes}"

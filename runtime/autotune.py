@@ -121,7 +121,7 @@ def _fastest(
 
 def _loaded(program: Program, options: Options) -> Binary:
     """A program that is loaded but not kept on disk: nobody asks for it again."""
-    code = load_code(machine_code(program.llvm_text, options.target))
+    code = load_code(machine_code(program.modules, options.target))
     return Binary(program.interface, code, False, lambda: program, program)
 
 

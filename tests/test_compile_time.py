@@ -471,7 +471,7 @@ def test_no_constant_of_a_program_stays_in_llvm() -> None:
 
     def compiled(number: int) -> None:
         sums = "\n".join(f"  %a{i + 1} = fadd double %a{i}, {number * 40 + i + 0.5:e}" for i in range(40))
-        codegen.object_code(f"define double @f(double %a0) #0 {{\n{sums}\n  ret double %a40\n}}\n", AVX2)
+        codegen.objects([f"define double @f(double %a0) #0 {{\n{sums}\n  ret double %a40\n}}\n"], AVX2)
 
     for number in range(20):
         compiled(number)

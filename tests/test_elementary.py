@@ -128,7 +128,7 @@ def program(target: Target) -> Program:
     add_loop(module, "threefry.uint32", [U32] * 4, 2, 4, lambda b, xs: b.threefry(*xs))
     add_loop(module, "bits_to_unit.uint32", [U32], 1, 4, method("bits_to_unit"))
     add_loop(module, "bits_to_unit64.uint32", [U32, U32], 1, 4, method("bits_to_unit64"))
-    return Program(target, NativeModule(module.text(), target))
+    return Program(target, NativeModule(module.texts(), target))
 
 
 @pytest.fixture(params=[t for t in TARGETS.values() if runs_here(t)], ids=lambda t: t.name)

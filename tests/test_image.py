@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 import ctypes
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from staticgrad import config
 from staticgrad.compiler.emit import image, link, native, parts, plain
-from staticgrad.compiler.emit.codegen import LoadedObject, object_code
+from staticgrad.compiler.emit.codegen import LoadedObjects, objects
 from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage, Relocation
-from staticgrad.compiler.emit.native import RelocatableObject, load_code, machine_code
+from staticgrad.compiler.emit.llvm import IRModule, integer
+from staticgrad.compiler.emit.native import RelocatableObjects, load_code, machine_code
 from staticgrad.compiler.emit.target import GENERIC
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
@@ -96,7 +99,32 @@ other:
 
 
 def object_of(text: str) -> tuple[bytes, tuple[str, ...]]:
-    return object_code(text, GENERIC)
+    (content,), exports = objects([text], GENERIC)
+    return content, exports
+
+
+def several_texts(length: int) -> tuple[str, ...]:
+    """A module that the writer makes, as several: functions that call each other and a constant that two of them read;
+    ``run`` and ``other`` are external."""
+    module = IRModule(GENERIC)
+    for number, name in enumerate(("first", "second", "third"), 2):
+        f = module.function(name, ["i64"], "i64")
+        read = f.load("i64", f.offset(f.symbol(module.table("numbers", np.arange(10))), number, "i64"))
+        f.ret(f.binary("add", read, f.call("second", "i64", *f.params) if name == "third" else f.params[0]))
+        f.finish()
+    for name in ("run", "other"):
+        f = module.function(name, ["i64"], "i64", internal=False)
+        inner = f.call("third", "i64", f.call("first", "i64", *f.params))
+        f.ret(f.intrinsic("llvm.smax.i64", "i64", inner, integer(0 if name == "run" else 20)))
+        f.finish()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART", length)
+        return module.texts()
+
+
+def numbers_of(loaded: native.Loaded) -> list[object]:
+    """What the functions of ``several_texts`` do."""
+    return [function(loaded, name, ctypes.c_int64, ctypes.c_int64)(4) for name in ("run", "other")]
 
 
 def function(loaded: native.Loaded, name: str, result: type, *arguments: type) -> Callable[..., object]:
@@ -132,15 +160,17 @@ def in_fresh_process(what: Callable[[], None]) -> str:
 
 
 def print_what_llvm_s_loader_makes() -> None:
-    print(behaviour(LoadedObject(*object_of(TEXT))))
+    content, exports = object_of(TEXT)
+    print(behaviour(LoadedObjects([content], exports)))
 
 
 def print_a_choice_of_an_object() -> None:
     image.loads_here = lambda: False
     code = machine_code(TEXT, GENERIC)
-    assert isinstance(code, RelocatableObject)
+    assert isinstance(code, RelocatableObjects)
     loaded = load_code(code)  # the code lives as long as this
-    print(function(loaded, "choose", ctypes.c_int64, ctypes.c_int64)(3))
+    several = load_code(machine_code(several_texts(100), GENERIC))
+    print(function(loaded, "choose", ctypes.c_int64, ctypes.c_int64)(3), *numbers_of(several))
 
 
 @needs_images
@@ -155,45 +185,34 @@ def test_an_image_does_what_llvm_s_loader_makes_of_the_object() -> None:
 
 
 @needs_images
-@pytest.mark.parametrize("length", [50, 300, 700])
-def test_a_module_in_parts_does_what_it_does_in_one(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = link.link(object_of(TEXT)[0])
-    monkeypatch.setattr(parts, "PART", length)
-    texts = parts.parts(TEXT)
+@pytest.mark.parametrize("length", [100, 300, 500])
+def test_a_module_as_several_does_what_it_does_as_one(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,), texts = several_texts(10**6), several_texts(length)
     assert 2 <= len(texts) <= parts.MOST_PARTS
-    made = [machine_code(TEXT, GENERIC) for _ in range(2)]
+    made = [machine_code(texts, GENERIC) for _ in range(2)]
     monkeypatch.setattr(config, "available_cores", lambda: 1)
-    assert machine_code(TEXT, GENERIC) == made[0] == made[1], "an image depends on the cores of its machine"
+    assert machine_code(texts, GENERIC) == made[0] == made[1], "an image depends on the cores of its machine"
+    one = machine_code(whole, GENERIC)
     assert isinstance(made[0], CodeImage)
-    assert sorted(name for name, _ in made[0].exports) == sorted(name for name, _ in whole.exports)
-    assert behaviour(LoadedImage(made[0])) == behaviour(LoadedImage(whole))
+    assert isinstance(one, CodeImage)
+    assert {name for name, _ in made[0].exports} == {name for name, _ in one.exports} == {"run", "other"}
+    assert numbers_of(LoadedImage(made[0])) == numbers_of(LoadedImage(one)) == [13, 20]
+
+
+def test_what_several_modules_share_is_hidden_and_lies_in_one() -> None:
+    texts = several_texts(100)
+    assert len([text for text in texts if "@first(" in text]) > 1
+    for symbol in ("define hidden i64 @first(", "@numbers = hidden constant", "define i64 @run("):
+        assert sum(symbol in text for text in texts) == 1, symbol
+    for text in texts:
+        known = re.findall(r"^(?:(?:define|declare) [^@]*)?@([\w.]+)", text, re.MULTILINE)
+        assert {*re.findall(r"@([\w.]+)", text)} == {*known}
 
 
 @needs_images
-def test_what_parts_share_is_no_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = TEXT.replace("define i64 @square", "define internal i64 @square")
-    monkeypatch.setattr(parts, "PART", 50)
-    shared = [one for one in parts.parts(text) if "@square" in one]
-    assert len(shared) > 1
-    assert sum("define hidden i64 @square" in one for one in shared) == 1
-    code = machine_code(text, GENERIC)
-    assert isinstance(code, CodeImage)
-    assert {"twice", "count"} <= {name for name, _ in code.exports}
-    assert "square" not in dict(code.exports)
-
-
-@pytest.mark.parametrize("line", ["attributes #0 = { nounwind }", 'source_filename = "a"', "!0 = !{i32 1}", "}"])
-def test_a_module_with_anything_else_stays_whole(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 50)
-    text = f"{TEXT}{line}\n"
-    assert parts.parts(text) == (text,)
-
-
-@needs_images
-def test_a_malformed_part_is_told_with_llvm_s_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PART", 50)
+def test_a_malformed_module_among_several_is_told_with_llvm_s_message() -> None:
     with pytest.raises(RuntimeError, match="nowhere"):
-        machine_code(TEXT + "define i64 @bad() {\n  ret i64 %nowhere\n}\n", GENERIC)
+        machine_code((*several_texts(100), "define i64 @bad() {\n  ret i64 %nowhere\n}\n"), GENERIC)
 
 
 @needs_images
@@ -236,7 +255,7 @@ def test_what_images_do_not_have_goes_to_llvm_s_loader() -> None:
     with pytest.raises(ImageError, match="weak"):
         link.link(object_of(text)[0])
     code = machine_code(text, GENERIC)
-    assert isinstance(code, RelocatableObject)
+    assert isinstance(code, RelocatableObjects)
     assert native.code_from_plain(native.code_to_plain(code)) == code
 
 
@@ -248,7 +267,7 @@ def test_thread_local_data_is_refused() -> None:
 
 
 def test_objects_load_where_images_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_fresh_process(print_a_choice_of_an_object) == "5\n"
+    assert in_fresh_process(print_a_choice_of_an_object) == "5 13 20\n"
     monkeypatch.setattr(image, "loads_here", lambda: False)
     with pytest.raises(ImageError, match="x86_64"):
         LoadedImage(CodeImage(b"", 8, image.PAGE, (), (), ()))

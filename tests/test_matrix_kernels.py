@@ -672,7 +672,7 @@ def compiled(cases: list[Case], target: Target) -> NativeModule:
     module = IRModule(target)
     for number, case in enumerate(cases):
         emit_case(module, case, number)
-    return NativeModule(module.text(), target)
+    return NativeModule(module.texts(), target)
 
 
 def run_case(native: NativeModule, case: Case, number: int) -> np.ndarray:
@@ -723,7 +723,7 @@ def check_threads(cases: Sequence[Case], kernels: Sequence[Contraction | Convolu
         f = module.function(f"run{number}", ["ptr"] * (4 + pools[-1]), internal=False)
         f.call(name, "void", *f.params)
         f.finish()
-    native = NativeModule(module.text(), target)
+    native = NativeModule(module.texts(), target)
     for number, (case, kernel, shared) in enumerate(zip(cases, kernels, pools, strict=True)):
         found = []
         for threads in (1, 2, 3):

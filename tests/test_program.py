@@ -110,7 +110,7 @@ def calls_in(text: str) -> list[str]:
     may be. Where chunks are shared between threads the part counts, and not the pool that calls it."""
     found: list[str] = re.findall(r"call void @parallel\(ptr [^,]+, ptr (@[\w.$-]+)", text)
     for function in text.split("\ndefine ")[1:]:
-        if function.startswith("internal void @parallel("):
+        if re.match(r"(internal|hidden) void @parallel\(", function):
             continue
         chosen: dict[str, list[str]] = {}
         selects = r"(%[\w.]+) = select i1 [^,]+, ptr ([@%][\w.$-]+), ptr ([@%][\w.$-]+)"

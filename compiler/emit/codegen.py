@@ -1,4 +1,4 @@
-"""Code generation: LLVM IR text comes in, a relocatable object or its assembly goes out; LLVM's loader for objects.
+"""Code generation: LLVM IR text comes in, relocatable objects or their assembly go out; LLVM's loader for objects.
 
 The text is parsed, verified and compiled. No IR passes run unless ``optimize`` asks for them: the emitters write the
 form that the code generator wants. This is the one module that needs LLVM; a program that was kept is loaded without.
@@ -67,45 +67,39 @@ def _new_machine(target: Target) -> llvm.TargetMachine:
     )
 
 
-def object_code(text: str, target: Target, *, optimize: bool = False) -> tuple[bytes, tuple[str, ...]]:
-    """A relocatable object of a module, and the functions that it exports.
+def objects(
+    texts: Sequence[str], target: Target, *, optimize: bool = False
+) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+    """Relocatable objects of modules, and the functions that they export. Several modules are compiled side by side by
+    as many threads as this process has cores.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
     with _lock:
-        machine = target_machine(target)
-        module = _parsed(text, machine, optimize=optimize)
-        exports = tuple(f.name for f in module.functions if not f.is_declaration and f.linkage is llvm.Linkage.external)
-        return _emitted(machine, module), exports
+        machines = [target_machine(target)] if len(texts) == 1 else [_new_machine(target) for _ in texts]
+        modules = [_parsed(text, machine, optimize=optimize) for text, machine in zip(texts, machines, strict=True)]
+        exports = tuple(f.name for module in modules for f in module.functions if _is_export(f))
+        return _emitted(machines, modules), exports
 
 
-def objects(texts: Sequence[str], target: Target) -> list[bytes]:
-    """Relocatable objects of several modules, made side by side by as many threads as this process has cores.
-
-    Raises:
-        RuntimeError: malformed text; with LLVM's message.
-    """
-    with _lock:
-        machines = [_new_machine(target) for _ in texts]
-        modules = [_parsed(text, machine) for text, machine in zip(texts, machines, strict=True)]
-        return _all_emitted(machines, modules)
+def _is_export(function: llvm.ValueRef) -> bool:
+    """Whether a function is defined, for others than this program's modules."""
+    is_external = function.linkage is llvm.Linkage.external and function.visibility is llvm.Visibility.default
+    return is_external and not function.is_declaration
 
 
 @phase("machine code")
-def _emitted(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    return bytes(machine.emit_object(module))
-
-
-@phase("machine code")
-def _all_emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> list[bytes]:
+def _emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> tuple[bytes, ...]:
+    if len(modules) == 1:
+        return (bytes(machines[0].emit_object(modules[0])),)
     threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
     try:
         made = []
         for code in threads.map(_emitted_unlocked, machines, modules):
             made.append(code)
             goes_on()
-        return made
+        return tuple(made)
     finally:
         threads.shutdown(cancel_futures=True)  # what an exception ends here does not begin the rest
 
@@ -132,12 +126,11 @@ def _emitter() -> Callable[..., Any]:
     return emit
 
 
-def assembly(text: str, target: Target, *, optimize: bool = False) -> str:
-    """The machine code of a module as text."""
+def assembly(texts: Sequence[str], target: Target, *, optimize: bool = False) -> str:
+    """The machine code of modules as text, one after the other."""
     with _lock:
         machine = target_machine(target)
-        module = _parsed(text, machine, optimize=optimize)
-        return str(machine.emit_assembly(module))
+        return "\n".join(str(machine.emit_assembly(_parsed(text, machine, optimize=optimize))) for text in texts)
 
 
 @phase("parse LLVM")
@@ -161,12 +154,14 @@ def _jit() -> llvm.LLJIT:
     return llvm.create_lljit_compiler()
 
 
-class LoadedObject:
-    """A relocatable object in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
+class LoadedObjects:
+    """Relocatable objects in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
 
-    def __init__(self, code: bytes, exports: Sequence[str]) -> None:
+    def __init__(self, contents: Sequence[bytes], exports: Sequence[str]) -> None:
         with _lock:
-            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            builder = llvm.JITLibraryBuilder().add_current_process()
+            for content in contents:
+                builder.add_object_img(content)
             for name in exports:
                 builder.export_symbol(name)
             self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")

@@ -1,4 +1,4 @@
-"""The entry: steps in order and a plan come in, the text of one LLVM module goes out.
+"""The entry: steps in order and a plan come in, LLVM text goes out: of one module, or of several for a long program.
 
 ``i32 @main(ptr slots, ptr arena, ptr pool)`` calls one function after the other, or, where there are very many, a
 function for each segment of them, as the code generator takes longer than in proportion for a long function.
@@ -39,9 +39,9 @@ MOST_OPERANDS = 1024  # of them together, so that no function loads very many po
 
 @frozen
 class ModuleText:
-    """The module's text, and the checks in the order of their status codes."""
+    """The texts of the program's modules, and the checks in the order of their status codes."""
 
-    text: str
+    texts: tuple[str, ...]
     checks: tuple[Check, ...]
     shares: bool  # some kernel can use a pool
     polls: bool  # it looks whether it shall end
@@ -88,14 +88,14 @@ class _Main:
         self._unseen = 0.0  # estimated seconds since it last did
         self._bases: dict[Slot, Value] = {}
         self._pointers: Value | None = None  # on the stack: what a call out is handed
-        self._ticks: Value | None = None  # where the time after each step is noted
+        self._ticks: str | None = None  # the global where the time after each step is noted
         self._ending: Mapping[int, Sequence[Temp]] = {}  # the buffers to poison after a time
 
     def note_times(self, steps: int) -> None:
         """Note the time before the first step and after each in words whose address the function ``ticks`` gives."""
         self._ticks = self.module.words("tick_words", steps + 1)
         f = self.module.function("ticks", [], "ptr", internal=False)
-        f.ret(self._ticks)
+        f.ret(f.symbol(self._ticks))
         f.finish()
 
     def write(self, steps: Sequence[Step], prepared: Prepared | None = None) -> None:
@@ -182,8 +182,8 @@ class _Main:
 
     def _note_time(self, number: int) -> None:
         if self._ticks is not None:
-            self.module.declare(CLOCK, "i64", [])
-            self.f.store(self.f.emit("i64", f"call i64 @{CLOCK}()"), self.f.offset(self._ticks, number, "i64"))
+            now = self.f.intrinsic(CLOCK, "i64")
+            self.f.store(now, self.f.offset(self.f.symbol(self._ticks), number, "i64"))
 
     def _load_bases(self, steps: Sequence[Step]) -> None:
         used = [o.memory for step in steps for o in step.operands] + [s.callback for s in steps if s.callback]
@@ -321,7 +321,7 @@ def emit_entry(
     steps: Sequence[Step], slots: Sequence[Slot], plan: Plan, target: Target, *, poison: bool, timed: bool = False,
     prepared: Prepared | None = None, stepwise: bool = False,
 ) -> ModuleText:  # fmt: skip
-    """The text of the module that runs ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
+    """The text of the modules that run ``steps`` over ``plan``; ``stepwise`` as functions ``step0``, ``step1``, …"""
     module = IRModule(target)
     writing = next((time for time, step in enumerate(steps) if step.writes_state), len(steps))
     polls = sum(step.seconds for step in steps[:writing]) >= RATES.polls_from
@@ -330,4 +330,4 @@ def emit_entry(
     if timed:
         main.note_times(len(steps))
     main.write(steps, prepared)
-    return ModuleText(module.text(), tuple(main.checks), main.shares, polls)
+    return ModuleText(module.texts(), tuple(main.checks), main.shares, polls)

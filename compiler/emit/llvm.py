@@ -3,7 +3,7 @@
 Text is ten times cheaper to make than an object model of the same IR, and the code written here is already in the
 form that the code generator wants (SSA, explicit vectors, no memory for local values), so no IR passes are run.
 
-    module   ::= constants, declarations, functions
+    module   ::= globals, declarations, functions, which a long one deals out to several texts (``emit.parts``)
     function ::= blocks of instructions; values are ``Value`` (text and LLVM type)
     loop     ::= counted, with carried values instead of memory
 
@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from staticgrad.compiler.emit import parts
+from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
@@ -85,13 +87,13 @@ class IRModule:
     def __init__(self, target: Target) -> None:
         self.target = target
         self._declarations: dict[str, str] = {}
-        self._globals: dict[str, str] = {}
-        self._functions: dict[str, str] = {}
+        self._globals: dict[str, Definition] = {}
+        self._functions: dict[str, Definition] = {}
         self._numbers: dict[str, int] = {}  # the last that made a name unique
         self._shared: dict[object, str] = {}
 
     def declare(self, name: str, result: str, params: Sequence[str]) -> None:
-        self._declarations.setdefault(name, f"declare {result} @{name}({', '.join(params)})")
+        self._declarations.setdefault(name, f"declare {result} @{name}({', '.join(params)})\n")
 
     def function(self, name: str, params: Sequence[str], result: str = "void", *, internal: bool = True) -> Function:
         """Open a function; it belongs to the module once ``Function.finish`` is called."""
@@ -113,29 +115,42 @@ class IRModule:
             name = f"{stem}.{number}"
         return name
 
-    def add(self, name: str, text: str) -> None:
+    def add(self, name: str, function: Definition) -> None:
         if name in self._functions:
             raise ValueError(f"function {name} is defined twice")
-        self._functions[name] = text
+        self._functions[name] = function
 
-    def table(self, name: str, array: np.ndarray) -> Value:
-        """A constant array in the module; returns its address."""
+    def table(self, name: str, array: np.ndarray) -> str:
+        """A constant array in the module; returns its name."""
         element = memory_type(array.dtype)
         if element in ("float", "double"):
             items = ", ".join(f"{element} {float_literal(float(v), element)}" for v in array.ravel())
         else:
             items = ", ".join(f"{element} {int(v)}" for v in array.ravel())
-        self._globals[name] = f"@{name} = internal constant [{array.size} x {element}] [{items}], align 64"
-        return Value(f"@{name}", "ptr")
+        return self._global(name, f"constant [{array.size} x {element}] [{items}], align 64")
 
-    def words(self, name: str, count: int) -> Value:
-        """Memory for ``count`` 64-bit integers that the code writes, zero at first; returns its address."""
-        self._globals[name] = f"@{name} = internal global [{count} x i64] zeroinitializer, align 64"
-        return Value(f"@{name}", "ptr")
+    def words(self, name: str, count: int) -> str:
+        """Memory for ``count`` 64-bit integers that the code writes, zero at first; returns its name."""
+        return self._global(name, f"global [{count} x i64] zeroinitializer, align 64")
+
+    def _global(self, name: str, content: str) -> str:
+        # Pointers are of any type: no bytes at all stand for any global.
+        declaration = f"@{name} = external hidden global [0 x i8]\n"
+        self._globals[name] = Definition(f"@{name} = ", True, content, declaration)
+        return name
 
     def text(self) -> str:
-        parts = (*self._globals.values(), *self._declarations.values(), *self._functions.values())
-        return "\n".join(parts) + "\n"
+        """LLVM text of the module as one."""
+        globals_, functions = ([d.text() for d in items.values()] for items in (self._globals, self._functions))
+        return "".join([*globals_, *self._declarations.values(), *functions])
+
+    def texts(self) -> tuple[str, ...]:
+        """LLVM text of the module as several if it is long, which are compiled side by side."""
+        whole = self.text()
+        count = min(parts.MOST_PARTS, len(whole) // parts.PART)
+        if count <= 1:
+            return (whole,)
+        return parts.parts(self._globals, self._declarations, self._functions, count)
 
 
 @dataclass(slots=True)
@@ -167,6 +182,7 @@ class Function:
         self._count = 0
         self._block = "entry"
         self._attributes = "#0"
+        self._uses: set[str] = set()
 
     # -- writing ------------------------------------------------------------------------------------------------
 
@@ -216,12 +232,16 @@ class Function:
         """Close the function (a void one gets its ``ret``), add it to the module and return its name."""
         if self.result == "void" and not self._lines[-1].startswith("  ret"):
             self.ret()
-        linkage = "internal " if self._internal else ""
-        body = "\n".join(self._lines)
-        self.module.add(
-            self.name, f"define {linkage}{self.result} @{self.name}({self._header}) {self._attributes} {{\n{body}\n}}"
-        )
+        head, body = f"{self.result} @{self.name}({self._header})", "\n".join(self._lines)
+        text, linkage = f"{head} {self._attributes} {{\n{body}\n}}", "hidden " if self._internal else ""
+        declaration = f"declare {linkage}{head}\n"
+        self.module.add(self.name, Definition("define ", self._internal, text, declaration, frozenset(self._uses)))
         return self.name
+
+    def symbol(self, name: str) -> Value:
+        """The address of a function or global of the module."""
+        self._uses.add(name)
+        return Value(f"@{name}", "ptr")
 
     # -- constants and vectors ----------------------------------------------------------------------------------
 
@@ -311,7 +331,7 @@ class Function:
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
     def call(self, name: str, result: str, *args: Value) -> Value:
-        text = f"call {result} @{name}({', '.join(map(str, args))})"
+        text = f"call {result} {self.symbol(name).text}({', '.join(map(str, args))})"
         if result == "void":
             self.line(text)
             return Value("", "void")

@@ -550,7 +550,7 @@ def choose_tile(
         for rows in tiling.heights()
     ]  # fmt: skip
     end = tiling.column_panels - 1
-    by_column = [choose_below(f, column_panel, end, Value(f"@{a}", "ptr"), Value(f"@{b}", "ptr")) for a, b in names]
+    by_column = [choose_below(f, column_panel, end, f.symbol(a), f.symbol(b)) for a, b in names]
     function = by_column[0] if len(by_column) == 1 else choose_below(f, row_panel, tiling.tall, *by_column)
     return function, choose_below(f, column_panel, end, *(integer(tiling.stored(last=last)) for last in (False, True)))
 

@@ -1,6 +1,7 @@
 """Native code in this process: LLVM IR text comes in, addresses of machine code go out.
 
-    Code ::= Image | RelocatableObject
+    Text ::= that of a module | those of several modules that refer to each other
+    Code ::= Image | RelocatableObjects
 
 Code is an image (``emit.image``) wherever images can be loaded, and what LLVM's own loader takes everywhere else.
 Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is imported only when something is compiled.
@@ -22,14 +23,15 @@ from staticgrad.phases import phase
 
 
 @frozen
-class RelocatableObject:
-    """Object code for LLVM's loader, and the functions that it exports."""
+class RelocatableObjects:
+    """Object code for LLVM's loader, of one object or of several that refer to each other, and what they export."""
 
-    contents: bytes
+    contents: tuple[bytes, ...]
     exports: tuple[str, ...]
 
 
-Code: TypeAlias = CodeImage | RelocatableObject
+Text: TypeAlias = str | tuple[str, ...]
+Code: TypeAlias = CodeImage | RelocatableObjects
 
 
 class Loaded(Protocol):
@@ -38,25 +40,24 @@ class Loaded(Protocol):
     def address(self, name: str) -> int: ...
 
 
-def machine_code(text: str, target: Target, *, optimize: bool = False) -> Code:
-    """Compile the text of one LLVM module. ``optimize`` runs LLVM's O2 pipeline over the IR first.
+def machine_code(text: Text, target: Target, *, optimize: bool = False) -> Code:
+    """Compile LLVM text. ``optimize`` runs LLVM's O2 pipeline over the IR first.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
     from staticgrad.compiler.emit import codegen
     from staticgrad.compiler.emit.link import link
-    from staticgrad.compiler.emit.parts import parts
 
-    several = parts(text) if image.loads_here() and not optimize else (text,)
-    if len(several) > 1:
-        with contextlib.suppress(ImageError):
-            return link(*codegen.objects(several, target))
-    contents, exports = codegen.object_code(text, target, optimize=optimize)
+    contents, exports = codegen.objects(_modules(text), target, optimize=optimize)
     if image.loads_here():
         with contextlib.suppress(ImageError):  # something new in an object: LLVM's loader knows it
-            return link(contents)
-    return RelocatableObject(contents, exports)
+            return link(*contents)
+    return RelocatableObjects(contents, exports)
+
+
+def _modules(text: Text) -> tuple[str, ...]:
+    return (text,) if isinstance(text, str) else text
 
 
 def named_words(words: type, base: str) -> str:
@@ -91,9 +92,9 @@ def load_code(code: Code) -> Loaded:
     """
     if isinstance(code, CodeImage):
         return LoadedImage(code)
-    from staticgrad.compiler.emit.codegen import LoadedObject
+    from staticgrad.compiler.emit.codegen import LoadedObjects
 
-    return LoadedObject(code.contents, code.exports)
+    return LoadedObjects(code.contents, code.exports)
 
 
 def code_to_plain(code: Code) -> Plain:
@@ -108,31 +109,33 @@ def code_from_plain(data: Plain) -> Code:
         ImageError: the data are not those of code.
     """
     match data:
-        case (bytes(contents), tuple(exports)):
-            return RelocatableObject(contents, tuple(str(name) for name in exports))
+        case (tuple(contents), tuple(exports)):
+            objects = tuple(content for content in contents if isinstance(content, bytes))
+            return RelocatableObjects(objects, tuple(str(name) for name in exports))
     return image.from_plain(data)
 
 
 class NativeModule:
-    """Machine code of one LLVM module, loaded. ``text`` is the whole module; its external functions can be asked for by
-    name. ``text`` may also be a function that makes it: then ``key`` says what text that is for the target's ISA, as
-    long as the sources of this package stay as they are, and it is called only where the code was not kept.
+    """Machine code of LLVM text, loaded; its external functions can be asked for by name. ``text`` may also be a
+    function that makes it: then ``key`` says what text that is for the target's ISA, as long as the sources of this
+    package stay as they are, and it is called only where the code was not kept.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
 
     def __init__(
-        self, text: str | Callable[[], str], target: Target, *, optimize: bool = False, key: str | None = None
+        self, text: Text | Callable[[], Text], target: Target, *, optimize: bool = False, key: str | None = None
     ) -> None:
         self.target = target
         self._text, self._optimize = text, optimize
-        named = ("module", key if key is not None else self._whole_text(), repr(target.isa), str(optimize))
+        names = (key,) if key is not None else self._modules()
+        named = ("module", *names, repr(target.isa), str(optimize))
         place = cache.key_of(*named, needs_sources=key is not None)
         known = self._kept(place)
         self.cached = known is not None
         if known is None:
-            code = machine_code(self._whole_text(), target, optimize=optimize)
+            code = machine_code(self._modules(), target, optimize=optimize)
             known = load_code(code)
             cache.save(place, code_to_plain(code))
         self._loaded = known
@@ -147,10 +150,10 @@ class NativeModule:
         except ImageError:
             return None
 
-    def _whole_text(self) -> str:
-        if not isinstance(self._text, str):
+    def _modules(self) -> tuple[str, ...]:
+        if callable(self._text):
             self._text = self._text()
-        return self._text
+        return _modules(self._text)
 
     def address(self, name: str) -> int:
         """The address of an external function of the module; ``KeyError`` for any other name."""
@@ -160,4 +163,4 @@ class NativeModule:
         """The machine code as text, made again from the module."""
         from staticgrad.compiler.emit.codegen import assembly
 
-        return assembly(self._whole_text(), self.target, optimize=self._optimize)
+        return assembly(self._modules(), self.target, optimize=self._optimize)

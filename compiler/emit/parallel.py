@@ -109,7 +109,7 @@ def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
 def run_chunks(f: Function, pool: Value, part: str, table: ChunkTable, chunks: Index) -> None:
     """Do all chunks of ``part``."""
     count = chunks if isinstance(chunks, Value) else integer(chunks)
-    f.call(_parallel(f.module), "void", pool, Value(f"@{part}", "ptr"), table.address, count)
+    f.call(_parallel(f.module), "void", pool, f.symbol(part), table.address, count)
 
 
 def _parallel(module: IRModule) -> str:

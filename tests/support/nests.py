@@ -62,7 +62,7 @@ class Compiled:
             f = module.function(f"main{i}", ["ptr"] * len(nest.args) + tail, internal=False)
             f.call(name, "void", *f.params)
             f.finish()
-        self.native = NativeModule(module.text(), target)
+        self.native = NativeModule(module.texts(), target)
 
     def __call__(self, i: int, arrays: list[Array]) -> list[Array]:
         """Run nest ``i`` on copies of ``arrays`` and return them."""

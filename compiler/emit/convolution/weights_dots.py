@@ -318,7 +318,7 @@ def _add_tile(
         [dot_tile(f.module, DotTile(kernel.dtype, height, width)) for width, _ in plan.channels.kinds()]
         for height, _ in plan.filters.kinds()
     ]
-    by_rows = [plan.channels.choose(f, panel, [Value(f"@{name}", "ptr") for name in row]) for row in names]
+    by_rows = [plan.channels.choose(f, panel, [f.symbol(name) for name in row]) for row in names]
     function = plan.filters.choose(f, rows, by_rows)
     pixels = segment.pixels(f, kernel.out_width)
     numbers = (pixels, segment.count(f), s_n, planes.image, later)

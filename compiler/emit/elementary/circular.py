@@ -109,7 +109,7 @@ def _reduction_function(module: IRModule) -> str:
     place = exponent.const(TWO_OVER_PI_BITS) - exponent
     start = (place - 183) >> 3
     shift = place - (start << 3)  # between 183 and 190: the product's weight is 2^-shift
-    address = f.offset(module.table("two_over_pi", digits), start.value, "i8")
+    address = f.offset(f.symbol(module.table("two_over_pi", digits)), start.value, "i8")
     window = Num(f, f.emit("i192", f"load i192, {address}, align 1"))
     product = mantissa.convert("zext", "i192") * window
     product = product << (shift.const(190) - shift).convert("zext", "i192")

@@ -246,7 +246,7 @@ class Memory:
         address = self._address(scope, access, dtype, copy)
         if guard is not None:
             # No branch: where the guard is off, a zero is read instead.
-            zero = self.f.module.table("nest_zero", np.zeros(1))
+            zero = self.f.symbol(self.f.module.table("nest_zero", np.zeros(1)))
             address = self.f.select(guard, address, zero)
         return from_memory(self.f, self.f.load(memory_type(dtype), address), dtype)
 
