@@ -16,11 +16,11 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad.errors import DuplicateLayerWarning, FormatError, warn
+from staticgrad.frozen import frozen
 from staticgrad.naming import Unmatched, match
 from staticgrad.optable import Array
 from staticgrad.runtime import files
@@ -289,7 +289,7 @@ def _warn_of_others(
 NBYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArrayHeader:
     """An array in a safetensors file; ``dtype`` in the format's own spelling."""
 

@@ -19,7 +19,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
+from staticgrad.frozen import frozen
 
 DTYPES = {"float32": "float", "float64": "double"}
 SKETCH = 4  # turns shorter and copies fewer by this factor
@@ -37,7 +37,7 @@ COPIES = tuple(2**power for power in range(12, 28))  # bytes copied: read once, 
 MOST_BYTES = 1e12  # a second; where the copy is too quick to be timed, nothing else is fast either
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredMachine:
     """``flops``: a second, by dtype. ``copies``: bytes read and written, and seconds of it, sizes rising."""
 

@@ -14,13 +14,14 @@ import importlib
 import inspect
 import re
 import types
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import FormatError
+from staticgrad.frozen import frozen
 from staticgrad.nn.layers import affine
 from staticgrad.ops import MODULES
 from staticgrad.optable import Array
@@ -87,7 +88,7 @@ class Tokens:
 # -- values that need a type to become what they are ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listed:
     values: tuple[Any, ...]
 
@@ -98,7 +99,7 @@ class Listed:
         return array_of(self.values, dtype, shape)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Full:
     value: Any
 
@@ -107,7 +108,7 @@ class Full:
         return np.full(sizes(shape), one, dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Encoded:
     text: str
 
@@ -122,7 +123,7 @@ class Encoded:
 Literals = Listed | Full | Encoded
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Made:
     """A class by name with the values of its fields, before the class is known to fit."""
 

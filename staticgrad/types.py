@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
@@ -492,7 +492,7 @@ def unify(size: Size, actual: int, bindings: dict[Symbol, int], what: str) -> No
 # -- tensor types -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """Dtype and shape of a tensor."""
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from tree import modules
 
 from staticgrad.frozen import OFTEN, frozen
 
@@ -197,3 +199,9 @@ def test_copies() -> None:
     for again in (copy.copy(point), copy.deepcopy(point), pickle.loads(pickle.dumps(point))):
         assert again == point
         assert again.note == "n"
+
+
+def test_the_product_has_no_frozen_classes_of_the_standard_library() -> None:
+    """Half a millisecond each, whenever a process imports one."""
+    for name, path in modules().items():
+        assert not re.search(r"^@dataclass\(.*frozen=True", path.read_text(encoding="utf-8"), re.MULTILINE), name

@@ -23,6 +23,7 @@ import numpy as np
 from staticgrad.compiler.emit import parts
 from staticgrad.compiler.emit.parts import Definition
 from staticgrad.compiler.emit.target import Target
+from staticgrad.frozen import frozen
 
 PAGE = 4096  # bytes that a guard page behind a stack has at least
 SCALAR_TYPES = {
@@ -63,7 +64,7 @@ def float_literal(value: float, element: str) -> str:
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value:
     """An SSA value or a literal, with its LLVM type."""
 

@@ -33,7 +33,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -51,6 +51,7 @@ from staticgrad.compiler.emit.llvm import (
 )
 from staticgrad.compiler.emit.machine import LINE, Machine, ProductCosts
 from staticgrad.compiler.emit.target import Target
+from staticgrad.frozen import frozen
 
 Layout = Literal["rows", "columns"]
 
@@ -84,7 +85,7 @@ def aligned_bytes(elements: int, dtype: np.dtype) -> int:
 # -- tiles ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MicroTile:
     """The part of C that one call of a microkernel keeps in registers: ``rows`` × ``vectors`` vectors."""
 
@@ -329,7 +330,7 @@ def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
 # -- tilings ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """How an m × n result is cut into tiles.
 
@@ -507,7 +508,7 @@ def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tupl
     return tuple(entry[-1] for entry in sorted(found, key=lambda entry: entry[:5]))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TileOperands:
     """Where one tile's operands lie: pointers, strides in elements, and the batch of blocks that is summed."""
 
@@ -599,7 +600,7 @@ def by_width(f: Function, tiling: Tiling, panel: Index, columns: int, write: Cal
 # -- copies -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Matrix:
     """A matrix in memory: the address of its first element, strides of its rows and columns in elements."""
 

@@ -8,7 +8,6 @@ result undefined (division by zero, wide shifts, float to integer out of range) 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from staticgrad.compiler.emit.elementary import (
 from staticgrad.compiler.emit.elementary.number import Num
 from staticgrad.compiler.emit.elementary.rare import any_lane
 from staticgrad.compiler.emit.llvm import Function, Value, value_type, vector
+from staticgrad.frozen import frozen
 from staticgrad.types import is_short_float
 
 BOOL = np.dtype(np.bool_)
@@ -38,7 +38,7 @@ FLOAT32 = np.dtype(np.float32)
 FLOAT64 = np.dtype(np.float64)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lane:
     """One element (or one for each lane) while it is computed."""
 

@@ -8,13 +8,13 @@ expressions on the way, and ends with one affine address and the guards under wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.types import sizes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Affine:
     """``offset + Σ factor·index[dim]``; terms are sorted by dim and have no zero factors."""
 
@@ -41,7 +41,7 @@ class Affine:
 ZERO = Affine()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     """``0 <= index < size``: memory may be read only where this holds; elsewhere the value is ``fill``."""
 
@@ -50,7 +50,7 @@ class Guard:
     fill: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Path:
     """An element of ``base``: its index expressions (one an axis) or its address, and the guards of the way there."""
 
@@ -59,7 +59,7 @@ class Path:
     guards: tuple[Guard, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blocked:
     """No affine address exists; it would if ``tensor`` had memory of its own, in row-major order."""
 

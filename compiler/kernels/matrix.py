@@ -16,17 +16,18 @@ Emitters pack one operand into the order in which tiles read it. Where that oper
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from staticgrad.compiler.kernels.nest import Nest
+from staticgrad.frozen import frozen
 
 Direction = Literal["forward", "input_grad", "weight_grad"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Blocking:
     """How a product C = A·B is cut, as far as that is free: whether Cᵀ is computed; the rows and vectors of a tile;
     whether a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No
@@ -39,7 +40,7 @@ class Blocking:
     packed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contraction:
     """C = A·B for each point of ``batch``. Arguments of the kernel: A, B, C, then the epilogue's from number 1 on.
 
@@ -103,7 +104,7 @@ class Contraction:
         return product + _epilogue(self.epilogue, self.store_raw)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Convolution:
     """y[n, o, p, q] = Σ x[n, c, p·stride + i·dilation − pad, …]·w[o, c, i, j], or one of its two transposes.
 
@@ -189,7 +190,7 @@ class Convolution:
         return product + _epilogue(self.epilogue, self.store_raw)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packing:
     """One operand of a kernel, brought into the order in which the kernel's emitter reads it. Arguments: the operand,
     the packed operand. ``of`` is that kernel, without its epilogue."""

@@ -20,16 +20,17 @@ place): then each address is loaded and stored by the same iteration, the load f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+
+from staticgrad.frozen import frozen
 
 INT64 = np.dtype(np.int64)
 ReduceKind = Literal["sum", "prod", "max", "min", "any", "all"]  # the names of the reductions among the ops
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """An element of argument ``arg``: ``offset + Σ strides[d]·index[d] + Σ stride·value`` elements from its start."""
 
@@ -39,7 +40,7 @@ class Access:
     terms: tuple[tuple[int, int], ...] = ()  # (number of an int64 value, stride): indirect access
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Constant:
     """A number, the same everywhere; 0.0 and -0.0 are two."""
 
@@ -56,7 +57,7 @@ class Constant:
         return self.value, self.dtype, math.copysign(1, self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Iota:
     """The index along one dimension of the nest, as int64 (only emitters may have it as int32, where it fits)."""
 
@@ -64,7 +65,7 @@ class Iota:
     dtype: np.dtype = INT64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """Read memory. With ``guard`` (the number of a bool value) memory is read only where it holds, else 0."""
 
@@ -73,7 +74,7 @@ class Load:
     guard: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Compute:
     """One elementwise op of the op table, applied to earlier values."""
 
@@ -83,7 +84,7 @@ class Compute:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduce:
     """Combine an element value over all inner dimensions. max and min give NaN if any element is NaN."""
 
@@ -92,7 +93,7 @@ class Reduce:
     dtype: np.dtype
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Store:
     """Write a value (or add it to what is there). With ``guard`` only where that bool value holds."""
 
@@ -105,7 +106,7 @@ class Store:
 Instr = Constant | Iota | Load | Compute | Reduce | Store
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nest:
     """A kernel: see the grammar in the module's docstring. ``args`` are the dtypes of its pointer arguments."""
 

@@ -30,6 +30,7 @@ from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor
 from staticgrad.interpreter import print_value
 from staticgrad.ops.contraction import DOT
@@ -55,7 +56,7 @@ _CONVOLUTIONS: dict[Op, tuple[Direction, str]] = {
 _CHECKS: dict[Op, CheckKind] = {BOUNDS_CHECK: "bounds", ASSERTION: "assertion", NUMERICS_CHECK: "numerics"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Steps:
     """The result of lowering, and where tensors that have memory lie, with which strides."""
 

@@ -22,6 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from staticgrad.frozen import frozen
+
 Range = tuple[int, int]
 Ints = np.ndarray
 
@@ -31,7 +33,7 @@ WIDTHS = (2, 4, 8, 16, 32)
 LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes too long to be worth its time
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judgement:
     """How partial plans are compared: waste times ``tightness^exponent · exp(pull)`` summed over the sections, per byte
     placed if ``relative``, plus ``height`` times the excess of the bound over the target, all times ``1 +
@@ -96,7 +98,7 @@ class _Beam:
         return _Beam(self.lowest[which], self.to_come[which], self.height[which])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _BeamStep:
     """What was done last in each row of a beam: in which row of the beam before, to which buffer, at which offset."""
 

@@ -17,9 +17,10 @@ failure of one goes back at once to the choice that parted them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+
+from staticgrad.frozen import frozen
 
 NEVER = 1 << 62  # the offset of what is placed already: no other is as high
 ALWAYS = 2 * NEVER
@@ -33,7 +34,7 @@ class SearchOutcome(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Buffer:
     """A buffer to place: bytes, the sections ``[first, last)`` of its life and what is fixed beside it, as ranges of
     bytes from the lowest up."""
@@ -79,7 +80,7 @@ class Fitting:
         return outcome, [run.offsets[rank] for rank in ranks]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stretch:
     """Sections ``[first, last)`` and the buffers still to place there; no other remaining buffer lives in them."""
 
@@ -88,7 +89,7 @@ class _Stretch:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _PlacedState:
     """What the buffers placed so far leave.
 
@@ -102,7 +103,7 @@ class _PlacedState:
     joins: list[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Task:
     """A part to do, then the ``rest``; at the end stands a part of no buffers. If there is no way to do it, the choice
     at depth ``back`` is at fault. The buffers ``passed`` must be lifted before they can be placed."""

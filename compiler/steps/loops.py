@@ -44,7 +44,7 @@ class PackedFeed:
     nbytes: int
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@frozen(eq=False)
 class Part:
     """A function of its own: steps in order, the slots that it is called with, and the plan of its memory. The last of
     its feeds are the ``packed`` ones."""

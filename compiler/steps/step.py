@@ -28,6 +28,7 @@ from staticgrad.compiler.program import (
 )
 from staticgrad.compiler.steps.loops import Branch, Loop
 from staticgrad.errors import SourceLine
+from staticgrad.frozen import frozen
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +56,7 @@ def memory_bytes(memory: Memory) -> int:
             return 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operand:
     """The place where a kernel's pointer argument points: ``offset`` bytes into a memory."""
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from staticgrad.frozen import frozen
 from staticgrad.optable import Array
 
 WHITE = 16.0  # pixels are whole numbers from 0 to 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Digits:
     """Images (n, 1, 8, 8) float32 in [0, 1] and their labels (n,) int64: to train on, and held back for the test."""
 

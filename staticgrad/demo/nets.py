@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from staticgrad import nn
+from staticgrad.frozen import frozen
 from staticgrad.types import DTypeLike
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Recipe:
     """A net and its training: images a step, epochs, and Adam's learning rate ``lr * decay**epoch``.
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from staticgrad import config
 from staticgrad.demo.accuracy import gradient_difference
 from staticgrad.demo.digits import Digits, load
 from staticgrad.demo.pictures import draw_course, draw_digits
 from staticgrad.demo.training import Settings, Training, start, train
+from staticgrad.frozen import frozen
 from staticgrad.runtime.reports import MemoryReport
 from staticgrad.tables import byte_text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """The figures of a training. Times are in seconds; ``step_seconds`` is the median, None where no step was made;
     ``memory`` is the plan of the training step, None where the interpreter ran it."""

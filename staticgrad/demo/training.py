@@ -23,6 +23,7 @@ from staticgrad import nn, optim
 from staticgrad.demo.digits import Digits
 from staticgrad.demo.nets import RECIPES, Recipe
 from staticgrad.errors import FormatError, StaticGradError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime.executable import Executable
@@ -31,7 +32,7 @@ from staticgrad.runtime.session import Session
 PLANNING_SECONDS = 0.5  # at most: the search ends when the placement reaches the lower bound
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """What the user chose; None leaves the choice of epochs to the net's recipe, and of the seed to the checkpoint."""
 
@@ -51,7 +52,7 @@ class Settings:
         return self.out / f"{self.model}{ending}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Epoch:
     """How one epoch went: its number from 1, mean loss and accuracy of its steps, accuracy on the test images."""
 
@@ -61,7 +62,7 @@ class Epoch:
     test_accuracy: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declared:
     """The graph of a training: one step, and the scores of the test images."""
 

@@ -18,7 +18,7 @@ a kernel has takes the place of the usual one. No choice changes the bits of a r
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from staticgrad.compiler.emit.microkernel import (
 )
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
+from staticgrad.frozen import frozen
 
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
 READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
@@ -45,7 +46,7 @@ MOST_MEASURED = 5
 SEEMS_TOO_SLOW = 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Orientation:
     """A product as it would be computed: sizes, and strides of (m, k), (k, n), (m, n). ``c`` is None if the raw result
     is not stored: then its layout is free."""

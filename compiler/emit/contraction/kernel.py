@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.emit.contraction.dots import emit_dots
 from staticgrad.compiler.emit.contraction.narrow import interleave
@@ -47,6 +46,7 @@ from staticgrad.compiler.emit.parallel import (
 )
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.modes import took
+from staticgrad.frozen import frozen
 
 
 def emit_contraction(module: IRModule, planned: PlannedContraction, name: str, epilogue: str | None) -> None:
@@ -78,7 +78,7 @@ def emit_packing(module: IRModule, kernel: Contraction, name: str) -> None:
     f.finish()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _OperandBlock:
     """A block of B: column panels ``first`` to ``end``, ``depth`` terms from ``start`` on."""
 

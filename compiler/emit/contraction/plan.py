@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.compiler.kernels.planned import PlannedKernel
+from staticgrad.frozen import frozen
 
 ROW_BLOCK = 96  # rows of A that share the panels of B while those are in the second cache
 PANEL_BYTES = 96 << 10  # of a panel of B in one pass over k: it streams from the second cache; fewer passes over C
@@ -56,7 +57,7 @@ GOOD_ROWS = 64  # in a group: cutting those of more rows costs nothing
 FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwise
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContractionChunks:
     """How the work is cut. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by a
     group of rows, each point of the batch by itself."""
@@ -65,7 +66,7 @@ class ContractionChunks:
     strip: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContractionPlan:
     """What the emitter needs to know; sizes and strides are those of the orientation that is computed."""
 

@@ -15,15 +15,15 @@ The function has the loop over k three times, so it is used where the part that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value
 from staticgrad.compiler.emit.microkernel import MicroTile, TileWriter, Tiling, choose_tile, multiply_add
+from staticgrad.frozen import frozen
 
 _PARAMS = ("ptr", "i64", "i64", "i64", "ptr", "i64", "ptr", *["i64"] * 8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BorderedOperands:
     """Where the operands of one tile lie, in elements, and what is left out."""
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from staticgrad.compiler.emit.convolution.images import (
     Chunks,
@@ -49,6 +48,7 @@ from staticgrad.compiler.emit.microkernel import (
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
 
 IMAGES_BYTES = 1 << 20  # of images that are multiplied into the weights' gradient at a time
 BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger than that
@@ -58,7 +58,7 @@ PART_PIXELS = 512  # of such a chunk at least: its weights are cleared and added
 MOST_PARTS = 16
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WeightGrad(ConvolutionPlan):
     """The transpose by weights."""
 

@@ -15,13 +15,14 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from staticgrad.compiler.emit.nest.reduction import identity
 from staticgrad.compiler.emit.op_costs import op_cost
 from staticgrad.compiler.kernels.nest import Access, Compute, Constant, Instr, Iota, Load, Nest, Reduce, Store
+from staticgrad.frozen import frozen
 from staticgrad.graph import Node
 from staticgrad.ops.randoms import RANDOM_UNIFORM
 from staticgrad.reach import reach
@@ -187,7 +188,7 @@ def split_outer(nest: Nest, dim: int, size: int) -> Nest:
 # -- analyse --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Facts:
     """For each instruction: the dimensions along which its value varies, how many reductions behind each other come
     before it, whether it belongs to the elements, whether a store needs it."""

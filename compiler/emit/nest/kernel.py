@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -70,6 +69,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import Compute, Constant, Iota, Load, Nest, Reduce, ReduceKind, Store
 from staticgrad.compiler.kernels.planned import PlannedKernel
 from staticgrad.compiler.modes import took, took_plan
+from staticgrad.frozen import frozen
 from staticgrad.optable import OPS
 
 SHORTEST_BLOCK = 128
@@ -148,7 +148,7 @@ def _emit_shared(module: IRModule, nest: Nest, name: str) -> None:
     f.finish()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Window:
     """The indices ``[low, high)`` of a chunk."""
 

@@ -18,9 +18,10 @@ from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near,
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.scalars import Lane
 from staticgrad.compiler.kernels.nest import Access
+from staticgrad.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VectorBlock:
     """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside (the
     first ``count``, or all of them if it is larger). The
@@ -38,7 +39,7 @@ class VectorBlock:
 PointerKey = tuple[int, tuple[int, ...], tuple[tuple[int, int], ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pointer:
     """An address as far as it is known: with the dimensions and the indirect terms that are already in it."""
 
@@ -57,7 +58,7 @@ class LoopScope:
     splats: dict[tuple[int, int], Lane] = field(default_factory=dict)  # by instruction and copy
     pointers: dict[PointerKey, _Pointer] = field(default_factory=dict)
     products: dict[tuple[int, int], Index] = field(default_factory=dict)
-    block: VectorBlock = VectorBlock()
+    block: VectorBlock = field(default_factory=VectorBlock)
 
     def nested(self, block: VectorBlock | None = None) -> LoopScope:
         """The scope inside a loop: all that is known here, and what is found there does not come out."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import GraphError
+from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.nn import functional as F
@@ -67,7 +67,7 @@ class Linear(Module):
         return f"{self.in_features}, {self.out_features}, {repr_of(bias=self.bias is not None)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _RowOfZeros:
     """Another initializer, but one row is zero."""
 
