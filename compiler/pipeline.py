@@ -40,7 +40,6 @@ from staticgrad.compiler.steps.inline import inline
 from staticgrad.compiler.steps.invariants import packed_before
 from staticgrad.compiler.steps.loops import PackedFeed, Part
 from staticgrad.compiler.steps.prepare import kept_buffers, prepare, summary
-from staticgrad.compiler.steps.recompute import fit
 from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
@@ -66,6 +65,8 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     first, rest = _ordered(first, options, rest), _ordered(rest, options, first)
     prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
     if options.memory_budget is not None:
+        from staticgrad.compiler.steps.recompute import fit
+
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
     steps, fixed = use_up(steps, held)
     share, seconds = options.memory != "none", options.planning_seconds

@@ -136,7 +136,7 @@ def fifth(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The four entries."""
     monkeypatch.setitem(routines.LONE, "bit_reverse", kernel_of)
     monkeypatch.setitem(reference.REFERENCES, BitReversal, reference.run_lone)
-    monkeypatch.setitem(families.FAMILIES, BitReversal, Family(plan, once(emit)))
+    monkeypatch.setitem(families.FAMILIES, BitReversal, lambda: Family(plan, once(emit)))
     register(BIT_REVERSE)
     yield
     del OPS["bit_reverse"]

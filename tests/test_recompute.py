@@ -393,7 +393,7 @@ def test_any_values_may_be_given_up(memory: str, monkeypatch: pytest.MonkeyPatch
             steps = recompute._repeat(problem, frozenset(temp for value in chosen for temp in value.temps))
         return steps
 
-    monkeypatch.setattr("staticgrad.compiler.pipeline.fit", give_up)
+    monkeypatch.setattr("staticgrad.compiler.steps.recompute.fit", give_up)
     first = {"plan": 100, "poison": 108}[memory]
     for seed in range(first, first + 8):
         made = random_graph(seed, ops=24)

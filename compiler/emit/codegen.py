@@ -13,7 +13,6 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -93,6 +92,8 @@ def _is_export(function: llvm.ValueRef) -> bool:
 def _emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> tuple[bytes, ...]:
     if len(modules) == 1:
         return (bytes(machines[0].emit_object(modules[0])),)
+    from concurrent.futures import ThreadPoolExecutor
+
     threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
     try:
         made = []

@@ -11,17 +11,14 @@ is a value in ``kernels/`` with its reference, and an entry here.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from staticgrad.compiler.emit.contraction import kernel as contraction
-from staticgrad.compiler.emit.contraction import plan as contraction_plan
-from staticgrad.compiler.emit.convolution import kernel as convolution
 from staticgrad.compiler.emit.llvm import IRModule
 from staticgrad.compiler.emit.nest import kernel as nests
 from staticgrad.compiler.emit.nest.facts import literals_of
-from staticgrad.compiler.emit.routines import batch as routines
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.kernel import Kernel
 from staticgrad.compiler.kernels.matrix import Contraction, Convolution, Packing
@@ -43,20 +40,26 @@ class Family:
     pack: Callable[[IRModule, Any, str], None] | None = None
 
 
+@functools.cache
+def family_of(kernel: type) -> Family:
+    """The family of a type of kernels, whose modules are imported when a program has the first one."""
+    return FAMILIES[kernel]()
+
+
 def plan_kernel(kernel: Kernel, target: Target) -> Planned:
     """How a kernel is run on a target."""
-    return FAMILIES[type(kernel)].plan(kernel, target)
+    return family_of(type(kernel)).plan(kernel, target)
 
 
 def packed_kernel(kernel: Kernel, target: Target, number: int) -> Planned | None:
     """The kernel that is given operand ``number`` packed, where that pays; the epilogue has no part in it."""
-    return FAMILIES[type(kernel)].packed(kernel, target, number)
+    return family_of(type(kernel)).packed(kernel, target, number)
 
 
 def emit_kernel(module: IRModule, planned: Planned, name: str) -> str:
     """The name of the function that runs a kernel, emitted when first asked for: equal kernels share it. It takes the
     kernel's operands, scratch memory and, if the kernel ``is_shared``, the pool."""
-    return FAMILIES[type(planned.kernel)].emit(module, planned, name)
+    return family_of(type(planned.kernel)).emit(module, planned, name)
 
 
 def once(write: Write) -> Callable[[IRModule, Planned, str], str]:
@@ -80,20 +83,8 @@ def _literals(kernel: Kernel) -> tuple[str, ...]:
     return () if epilogue is None else literals_of(epilogue)
 
 
-def _emit_nest(module: IRModule, planned: nests.PlannedNest, name: str) -> str:
-    return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
-
-
 def _epilogue(module: IRModule, kernel: Contraction | Convolution) -> str | None:
     return None if kernel.epilogue is None else nests.nest_function(module, kernel.epilogue, ranged=True)
-
-
-def _emit_contraction(module: IRModule, planned: contraction_plan.PlannedContraction, name: str) -> None:
-    contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
-
-
-def _emit_convolution(module: IRModule, planned: convolution.PlannedConvolution, name: str) -> None:
-    convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
 
 
 def _plan_packing(kernel: Packing, target: Target) -> Planned:
@@ -101,9 +92,10 @@ def _plan_packing(kernel: Packing, target: Target) -> Planned:
 
 
 def _emit_packing(module: IRModule, planned: PlannedKernel[Packing, KernelPlan], name: str) -> None:
-    pack = FAMILIES[type(planned.kernel.of)].pack
+    of: Kernel = planned.kernel.of
+    pack = family_of(type(of)).pack
     assert pack is not None
-    pack(module, planned.kernel.of, name)
+    pack(module, of, name)
 
 
 def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Target, int], Planned | None]:
@@ -114,15 +106,42 @@ def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Targ
     return packed
 
 
-FAMILIES: dict[type, Family] = {
-    Nest: Family(nests.planned, _emit_nest),
-    Batch: Family(routines.planned, once(routines.emit_batch)),
-    Packing: Family(_plan_packing, once(_emit_packing)),
-    Contraction: Family(
-        contraction_plan.planned, once(_emit_contraction), _packed_if(contraction_plan.takes_packed),
-        contraction.emit_packing,
-    ),
-    Convolution: Family(
-        convolution.planned, once(_emit_convolution), _packed_if(convolution.takes_packed), convolution.emit_packing
-    ),
-}  # fmt: skip
+def _nests() -> Family:
+    def emit(module: IRModule, planned: nests.PlannedNest, name: str) -> str:
+        return nests.nest_function(module, planned.kernel, form="shared" if planned.is_shared else "whole")
+
+    return Family(nests.planned, emit)
+
+
+def _routines() -> Family:
+    from staticgrad.compiler.emit.routines import batch as routines
+
+    return Family(routines.planned, once(routines.emit_batch))
+
+
+def _contractions() -> Family:
+    from staticgrad.compiler.emit.contraction import kernel as contraction
+    from staticgrad.compiler.emit.contraction import plan
+
+    def emit(module: IRModule, planned: plan.PlannedContraction, name: str) -> None:
+        contraction.emit_contraction(module, planned, name, _epilogue(module, planned.kernel))
+
+    return Family(plan.planned, once(emit), _packed_if(plan.takes_packed), contraction.emit_packing)
+
+
+def _convolutions() -> Family:
+    from staticgrad.compiler.emit.convolution import kernel as convolution
+
+    def emit(module: IRModule, planned: convolution.PlannedConvolution, name: str) -> None:
+        convolution.emit_convolution(module, planned, name, _epilogue(module, planned.kernel))
+
+    return Family(convolution.planned, once(emit), _packed_if(convolution.takes_packed), convolution.emit_packing)
+
+
+FAMILIES: dict[type, Callable[[], Family]] = {
+    Nest: _nests,
+    Batch: _routines,
+    Packing: lambda: Family(_plan_packing, once(_emit_packing)),
+    Contraction: _contractions,
+    Convolution: _convolutions,
+}

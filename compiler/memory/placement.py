@@ -21,7 +21,6 @@ from typing import Protocol
 import numpy as np
 
 from staticgrad.compiler.memory.problems import Interval, PlanError, validate
-from staticgrad.compiler.memory.search import improve
 from staticgrad.frozen import frozen
 
 __all__ = ["Interval", "Placement", "PlanError", "lower_bound", "place"]
@@ -99,6 +98,8 @@ def _best(problem: _PlacedBuffers, target: int, seconds: float, capacity: int | 
             if best_bytes <= enough:
                 return best
     if seconds > 0 and best_bytes is not None:
+        from staticgrad.compiler.memory.search import improve
+
         deadline = time.monotonic() + seconds
         ranges = [(interval.first, interval.last) for interval in problem.intervals]
         return improve(
