@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_reshape, is_view, row_major, source_of
 from staticgrad.compiler.regions.families import is_nest, users_of
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Order, Region
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
@@ -23,8 +23,6 @@ from staticgrad.ops.elementwise.copies import IDENTITY
 from staticgrad.ops.sources import FULL, IOTA
 from staticgrad.ops.windows import FOLD, WINDOW, WindowAttributes
 from staticgrad.types import sizes
-
-Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
 
 IMAGE_RANKS = (4, 6)  # of images and of windows over them
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from staticgrad.compiler.kernels.access import Path, behind_reshapes, broadcast_map, resolve, source_of
-from staticgrad.compiler.kernels.layout import layouts, strides_with
+from staticgrad.compiler.kernels.layout import strides_with
 from staticgrad.compiler.program import ConstantSlot, FeedSlot, FetchSlot, GradSlot, KeySlot, Slot, StateSlot
 from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.steps.step import Memory, Operand, Temp
@@ -25,7 +25,7 @@ class Places:
     """The memories of one program. ``slots`` are the caller's, in the order in which the program takes them."""
 
     def __init__(self, region: Region, users: Mapping[Tensor, Sequence[Node]]) -> None:
-        self.strides_of = strides_with(layouts(region))
+        self.strides_of = strides_with(region.layouts)
         self.slots: list[Slot] = []
         self._known: set[Slot] = set()
         self._users = users

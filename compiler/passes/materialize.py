@@ -1,4 +1,4 @@
-"""Materialize: the last pass before kernels.
+"""Materialize: the last pass before kernels. It chooses the layouts of tensors, once.
 
 It puts a copy (``identity``) wherever a value must have memory of its own in row-major order although nothing computes
 it there: a view or source that is fetched, written to a variable or handed to Python, a view of a view that no affine
@@ -9,6 +9,7 @@ scatter_add) that no nest produces for it alone, or that a control edge names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -50,8 +51,8 @@ def _is_readable(x: Tensor) -> bool:
 @phase("materialize")
 def materialize(region: Region) -> Region:
     region = _own_fetches(region)
-    orders = layouts(region)
-    strides_of = strides_with(orders)
+    region = replace(region, layouts=layouts(region))
+    orders, strides_of = region.layouts, strides_with(region.layouts)
     users = users_of(region)
     fetched = set(map(behind_reshapes, region.fetches))
     awaited = {before for node in region.graph.nodes for before in node.control}

@@ -7,7 +7,8 @@ what is needed. Every pass takes a region and gives one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 
 from staticgrad.errors import at_source
 from staticgrad.frozen import frozen
@@ -15,22 +16,26 @@ from staticgrad.graph import Graph, Node, Tensor, needed_nodes
 from staticgrad.ops.sources import ACCUMULATED_GRAD
 
 Visit = Callable[[Node, tuple[Tensor, ...]], "Sequence[Tensor] | None"]
+Order = tuple[int, ...]  # the axes of a tensor, the one with the largest stride first
 
 
 @frozen
 class Region:
     """``feeds`` are placeholder tensors in the order of the call, ``fetches`` the tensors to hand out, ``effects`` the
-    nodes that run for what they do, in order."""
+    nodes that run for what they do, in order. ``layouts`` has the order of the axes of each tensor that is not
+    row-major, once ``materialize`` has chosen it."""
 
     graph: Graph
     feeds: tuple[Tensor, ...]
     fetches: tuple[Tensor, ...]
     effects: tuple[Node, ...] = ()
+    layouts: Mapping[Tensor, Order] = field(default_factory=dict, compare=False)
 
 
 def rebuild(region: Region, visit: Visit) -> Region:
     """Copy a region node by node. ``visit(node, new_inputs)`` runs with the new graph current and gives the tensors
-    that stand for the node's outputs, or None to copy the node. What nothing needs any more is left behind."""
+    that stand for the node's outputs, or None to copy the node. What nothing needs any more is left behind. What stands
+    for a tensor has its layout."""
     needed = needed_nodes(region.fetches, region.effects)
     needed.update(x.op for x in region.feeds)
     graph = Graph()
@@ -57,7 +62,9 @@ def rebuild(region: Region, visit: Visit) -> Region:
             made = tuple(graph.nodes[start:])
             nodes[node] = made if made else tuple(dict.fromkeys(y.op for y in outputs))
     effects = tuple(dict.fromkeys(new for node in region.effects for new in nodes[node] if new.op.effect))
-    return Region(graph, tuple(tensors[x] for x in region.feeds), tuple(tensors[x] for x in region.fetches), effects)
+    feeds, fetches = (tuple(tensors[x] for x in xs) for xs in (region.feeds, region.fetches))
+    layouts = {tensors[x]: order for x, order in region.layouts.items() if x in tensors}
+    return Region(graph, feeds, fetches, effects, layouts)
 
 
 def gradients_read(region: Region) -> tuple[str, ...]:
