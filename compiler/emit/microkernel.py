@@ -38,6 +38,7 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
 from staticgrad.compiler.emit.llvm import (
     CountedLoop,
     Function,
@@ -70,11 +71,6 @@ def tile_lanes(target: Target, dtype: np.dtype) -> int:
 
 def round_up(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
-
-
-def powers_of_two(count: int) -> list[int]:
-    """Which add up to ``count``, the largest first."""
-    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
 
 
 def aligned_bytes(elements: int, dtype: np.dtype) -> int:
@@ -127,8 +123,7 @@ class TileWriter:
         self.type = vector(self.element, self.lanes)
         self.mask: Value | None = None
         if tile.edge:
-            numbers = f.lane_numbers(vector("i64", self.lanes))
-            self.mask = f.compare("icmp slt", numbers, f.splat(last, self.lanes))
+            self.mask = first_lanes(f, tile.dtype, last, self.lanes).mask
 
     def _at(self, row: Value, j: int) -> Value:
         return self.f.offset(row, j * self.lanes, self.element)
@@ -277,7 +272,6 @@ def _emit_side_by_side(module: IRModule, tile: MicroTile, name: str) -> str:
     c_rows = [f.offset(c, f.mul(i, c_stride), element) for i in range(tile.rows)]
     a_rows = [f.offset(a, f.mul(i, a_row), element) for i in range(tile.rows)]
     writer.prefetch_c(c_rows, accumulate)
-    group = vector(element, terms)
     in_place = terms == lanes
     apart, step = (b_stride, integer(lanes)) if in_place else (integer(lanes), b_stride)  # of vectors and groups of B
     columns = [f.mul(j, apart) for j in range(tile.vectors)]
@@ -287,24 +281,18 @@ def _emit_side_by_side(module: IRModule, tile: MicroTile, name: str) -> str:
         products = [(a_vector, b_vector) for a_vector in repeated for b_vector in b_vectors]
         return [multiply_add(f, tile.dtype, *pair, total) for pair, total in zip(products, sums, strict=True)]
 
-    whole = f.binary("and", count, integer(-terms))
-    sums = [f.const(0, writer.type)] * (tile.rows * tile.vectors)
-    with f.loop(0, whole, terms, carry=[b, *sums]) as main:
-        b_now, *sums = main.carried
-        b_vectors = [f.load(writer.type, f.offset(b_now, column, element)) for column in columns]
-        sums = add(b_vectors, [f.load(group, f.offset(row, main.index, element)) for row in a_rows], sums)
-        main.next(f.offset(b_now, step, element), *sums)
-    with f.loop(whole, count, terms, carry=main.results) as runt:  # none or one: what lies behind A is not read
-        b_now, *sums = runt.carried
-        left = f.splat(f.binary("sub", count, whole), terms)
-        mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-        places = [f.offset(b_now, column, element) for column in columns]
-        b_vectors = [f.masked_load(group, at, mask) if in_place else f.load(writer.type, at) for at in places]
-        sums = add(b_vectors, [f.masked_load(group, f.offset(row, whole, element), mask) for row in a_rows], sums)
-        runt.next(b_now, *sums)
+    carried = [b, *[f.const(0, writer.type)] * (tile.rows * tile.vectors)]
+    for part in vector_parts(f, tile.dtype, count, lanes=terms, masked=True):  # what lies behind A is not read
+        with part.turns(carried) as (loop, some):
+            b_now, *sums = loop.carried
+            b_lanes = some if in_place else Lanes(writer.type)
+            b_vectors = [b_lanes.load(f, f.offset(b_now, column, element)) for column in columns]
+            sums = add(b_vectors, [some.load(f, f.offset(row, loop.index, element)) for row in a_rows], sums)
+            loop.next(f.offset(b_now, step, element), *sums)
+        carried = loop.results
     sums = []
     for i in range(tile.rows):
-        sums += _add_groups(f, runt.results[1 + i * tile.vectors : 1 + (i + 1) * tile.vectors], terms)
+        sums += _add_groups(f, carried[1 + i * tile.vectors : 1 + (i + 1) * tile.vectors], terms)
     writer.store(c_rows, accumulate, sums)
     return f.finish()
 
@@ -685,34 +673,18 @@ def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0)
     stem = f"copy_rows.{dtype.name}{'.far' * (far_lines > 0)}"
     f = module.function(module.unique(stem), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
     to, to_row, source, source_row, rows, columns = f.params
-    element, lanes = memory_type(dtype), f.target.lanes(dtype)
-    type_ = vector(element, lanes)
-    whole = f.binary("and", columns, integer(-lanes))
+    element = memory_type(dtype)
+    parts = vector_parts(f, dtype, columns, rest=rest)
     with f.loop(0, rows, carry=[to, source]) as row:
         to_now, source_now = row.carried
         if far_lines:
             later = f.offset(source_now, f.mul(source_row, f.target.machine.products.ahead), element)
             for line in range(far_lines):
                 prefetch(f, f.offset(later, line * LINE, "i8"), near=False)
-        with f.loop(0, whole, lanes) as main:
-            value = f.load(type_, f.offset(source_now, main.index, element))
-            f.store(value, f.offset(to_now, main.index, element))
-        if f.target.isa.predicated:
-            with f.when(f.compare("icmp slt", whole, columns)):
-                left = f.splat(f.binary("sub", columns, whole), lanes)
-                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                value = f.masked_load(type_, f.offset(source_now, whole, element), mask)
-                f.masked_store(value, f.offset(to_now, whole, element), mask)
-        elif rest is not None:
-            done: Index = whole
-            for size in powers_of_two(rest):
-                piece = vector(element, size) if size > 1 else element
-                f.store(f.load(piece, f.offset(source_now, done, element)), f.offset(to_now, done, element))
-                done = f.add(done, size)
-        else:
-            with f.loop(whole, columns) as last:
-                f.store(f.load(element, f.offset(source_now, last.index, element)),
-                        f.offset(to_now, last.index, element))  # fmt: skip
+        for part in parts:
+            with part.turns() as (loop, some):
+                value = some.load(f, f.offset(source_now, loop.index, element))
+                some.store(f, value, f.offset(to_now, loop.index, element))
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
     return module.share(key, f.finish())
 
@@ -824,13 +796,9 @@ def _zero_fill(module: IRModule, dtype: np.dtype) -> str:
         return name
     f = module.function(module.unique(f"zero.{dtype.name}"), ("ptr", "i64"))
     to, count = f.params
-    element, lanes = memory_type(dtype), f.target.lanes(dtype)
-    type_ = vector(element, lanes)
-    whole = f.binary("and", count, integer(-lanes))
-    with f.loop(0, whole, lanes) as main:
-        f.store(f.const(0, type_), f.offset(to, main.index, element))
-    with f.loop(whole, count) as rest:
-        f.store(f.const(0, element), f.offset(to, rest.index, element))
+    for part in vector_parts(f, dtype, count, masked=False):
+        with part.turns() as (loop, some):
+            some.store(f, f.const(0, some.type), f.offset(to, loop.index, memory_type(dtype)))
     return module.share(key, f.finish())
 
 

@@ -5,12 +5,12 @@ Each element is a sum in an order that depends on the sizes and the vector width
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.lanes import vector_parts
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, multiply_add, tile_lanes
+from staticgrad.compiler.emit.nest.reduction import across_lanes
 
 DOT_ROWS = 8  # at a time
 
@@ -35,41 +35,22 @@ def _dot_kernel(module: IRModule, dtype: np.dtype) -> str:
     f = module.function(module.unique(f"dots.{dtype.name}"), ("ptr", "i64", "ptr", "ptr", "i64", "i64", "i64"))
     a, a_row, x, y, y_row, rows, depth = f.params
     element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
-    type_ = vector(element, lanes)
     last = f.binary("sub", rows, integer(1))
-    whole = f.binary("and", depth, integer(-lanes))
+    parts = vector_parts(f, dtype, depth, lanes=lanes)
     with f.loop(0, rows, DOT_ROWS) as outer:
         numbers = [f.min(f.add(outer.index, i), last) for i in range(DOT_ROWS)]
         lines = [f.offset(a, f.mul(r, a_row), element) for r in numbers]
 
-        def add(sums: Sequence[Value], k: Value, load: Callable[[Value], Value]) -> list[Value]:
-            x_now = load(f.offset(x, k, element))
-            rows = (load(f.offset(line, k, element)) for line in lines)
-            return [multiply_add(f, dtype, row, x_now, total) for row, total in zip(rows, sums, strict=True)]
-
-        with f.loop(0, whole, lanes, carry=[f.const(0, type_)] * DOT_ROWS) as main:
-            main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
-        if f.target.isa.predicated:
-            with f.loop(whole, depth, lanes, carry=main.results) as rest:  # none or one
-                left = f.splat(f.binary("sub", depth, rest.index), lanes)
-                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                rest.next(*add(rest.carried, rest.index, lambda at: f.masked_load(type_, at, mask)))
-            totals = [sum_lanes(f, total) for total in rest.results]
-        else:
-            with f.loop(whole, depth, carry=[sum_lanes(f, total) for total in main.results]) as rest:
-                rest.next(*add(rest.carried, rest.index, lambda at: f.load(element, at)))
-            totals = list(rest.results)
-        for number, total in zip(numbers, totals):
+        sums = [f.const(0, vector(element, lanes))] * DOT_ROWS
+        for part in parts:
+            if part.is_single:
+                sums = [across_lanes(f, "sum", dtype, total) for total in sums]
+            with part.turns(sums) as (loop, some):
+                x_now = some.load(f, f.offset(x, loop.index, element))
+                along = (some.load(f, f.offset(line, loop.index, element)) for line in lines)
+                pairs = zip(along, loop.carried, strict=True)
+                loop.next(*(multiply_add(f, dtype, row, x_now, total) for row, total in pairs))
+            sums = loop.results
+        for number, total in zip(numbers, [across_lanes(f, "sum", dtype, total) for total in sums], strict=True):
             f.store(total, f.offset(y, f.mul(number, y_row), element))
     return module.share(key, f.finish())
-
-
-def sum_lanes(f: Function, value: Value) -> Value:
-    """The sum of a float vector's lanes, halves first."""
-    lanes = lanes_of(value.type)
-    while lanes > 2:
-        lanes //= 2
-        low = f.shuffle(value, None, range(lanes))
-        high = f.shuffle(value, None, range(lanes, 2 * lanes))
-        value = f.binary("fadd", low, high)
-    return f.binary("fadd", f.extract(value, 0), f.extract(value, 1)) if lanes == 2 else value

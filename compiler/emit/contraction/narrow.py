@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import first_lanes
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -170,9 +171,8 @@ def _interleave_rows(module: IRModule, dtype: np.dtype, terms: int) -> str:
         to_now, source_now = group.carried
         lines = [f.offset(source_now, f.mul(source_row, term), element) for term in range(terms)]
         with f.loop(0, columns, part) as column:
-            left = f.splat(f.binary("sub", columns, column.index), part)
-            mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-            parts = [f.masked_load(vector(element, part), f.offset(x, column.index, element), mask) for x in lines]
+            some = first_lanes(f, dtype, f.binary("sub", columns, column.index), part)
+            parts = [some.load(f, f.offset(x, column.index, element)) for x in lines]
             f.store(_zip(f, parts), f.offset(to_now, f.mul(column.index, terms), element))
         group.next(f.offset(to_now, to_row, element), f.offset(source_now, f.mul(source_row, terms), element))
     return module.share(key, f.finish())

@@ -17,7 +17,6 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.images import (
     ByUnits,
     ConvolutionWriter,
@@ -32,6 +31,7 @@ from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, ph
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
+from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -372,7 +372,7 @@ class DepthwisePlanesWeights(ByUnits):
                     i, j = divmod(number, kw)
                     total = f.load(vector(writer.element, lanes), f.offset(own_sums, number * lanes, writer.element))
                     place = writer.at(to, (channel, strides[0]), (i, strides[1]), (j, strides[2]))
-                    f.store(sum_lanes(f, total), place)
+                    f.store(across_lanes(f, "sum", writer.dtype, total), place)
 
     def _planes(
         self,

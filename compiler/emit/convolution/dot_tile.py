@@ -11,10 +11,9 @@ takes r + c loads for r·c multiply-adds. What remains of K is read under masks,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import tile_lanes
 from staticgrad.frozen import frozen
@@ -43,34 +42,27 @@ def dot_tile(module: IRModule, tile: DotTile) -> str:
     zeros = [f.const(0, type_)] * len(places)
     again = f.compare("icmp ne", accumulate, integer(0))
     sums = f.choose(again, lambda: [f.load(type_, place) for place in places], lambda: zeros)
-    whole = f.binary("and", count, integer(-lanes))
+    parts = vector_parts(f, tile.dtype, count, lanes=lanes)
     with f.loop(0, blocks, carry=[a, b, *sums]) as block:
         a_now, b_now, *sums = block.carried
         a_rows = [f.offset(a_now, f.mul(i, a_row), element) for i in range(tile.rows)]
         b_rows = [f.offset(b_now, f.mul(j, b_row), element) for j in range(tile.columns)]
 
-        def add(sums: list[Value], k: Value, load: Callable[[Value], Value]) -> list[Value]:
-            columns = [load(f.offset(row, k, element)) for row in b_rows]
-            rows = (load(f.offset(row, k, element)) for row in a_rows)
-            products = [(row, column) for row in rows for column in columns]
-            return [f.fma(x, y, s) for (x, y), s in zip(products, sums, strict=True)]
-
-        with f.loop(0, whole, lanes, carry=sums) as main:
-            main.next(*add(main.carried, main.index, lambda at: f.load(type_, at)))
-        if f.target.isa.predicated:
-            with f.loop(whole, count, lanes, carry=main.results) as rest:  # none or one
-                left = f.splat(f.binary("sub", count, whole), lanes)
-                mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                rest.next(*add(rest.carried, rest.index, lambda at: f.masked_load(type_, at, mask)))
-        else:
-            with f.loop(whole, count, carry=main.results) as rest:
-                rest.next(*add(rest.carried, rest.index, lambda at: _first_lane(f, type_, f.load(element, at))))
-        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *rest.results)
+        for part in parts:
+            with part.turns(sums) as (loop, some):
+                columns, rows = (
+                    [_first_lane(f, type_, some.load(f, f.offset(line, loop.index, element))) for line in lines]
+                    for lines in (b_rows, a_rows)
+                )
+                products = [(row, column) for row in rows for column in columns]
+                loop.next(*(f.fma(x, y, s) for (x, y), s in zip(products, loop.carried, strict=True)))
+            sums = loop.results
+        block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
     for place, value in zip(places, block.results[2:], strict=True):
         f.store(value, place)
     return module.share(key, f.finish())
 
 
 def _first_lane(f: Function, type_: str, value: Value) -> Value:
-    """``value`` and zeros."""
+    """A vector of type ``type_``: ``value`` if it is one, else that in the first lane and zeros."""
     return value if type_ == value.type else f.insert(f.const(0, type_), value, 0)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
+from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.parallel import ChunkFunction, ChunkTable, chunk_range, divide, open_part, run_chunks
@@ -324,12 +325,8 @@ def add_up(writer: ConvolutionWriter, at: int, nbytes: int, count: int, arrays: 
 def _add_array(writer: ConvolutionWriter, to: Value, source: Value, count: int) -> None:
     """``to[k] += source[k]``."""
     f = writer.f
-    lanes = tile_lanes(f.target, writer.dtype)
-    whole = count - count % lanes
-    for start, stop, step in ((0, whole, lanes), (whole, count, 1)):
-        if start < stop:
-            type_ = f"<{step} x {writer.element}>" if step > 1 else writer.element
-            with f.loop(start, stop, step) as loop:
-                at = f.offset(to, loop.index, writer.element)
-                value = f.load(type_, f.offset(source, loop.index, writer.element))
-                f.store(f.binary("fadd", f.load(type_, at), value), at)
+    for part in vector_parts(f, writer.dtype, count, masked=False):
+        with part.turns() as (loop, some):
+            at = f.offset(to, loop.index, writer.element)
+            value = some.load(f, f.offset(source, loop.index, writer.element))
+            some.store(f, f.binary("fadd", some.load(f, at), value), at)

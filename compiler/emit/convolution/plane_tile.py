@@ -22,8 +22,9 @@ from typing import Literal
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import first_lanes, powers_of_two
 from staticgrad.compiler.emit.llvm import Function, IRModule, Value, element_of, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.microkernel import multiply_add, powers_of_two, prefetch, tile_lanes
+from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
@@ -291,10 +292,8 @@ def frame_rows(module: IRModule, dtype: np.dtype, deals: int) -> str:
             with f.when(f.compare("icmp slt", whole, columns)):
                 values = []
                 for part in range(deals):
-                    left = f.splat(f.binary("sub", f.binary("sub", columns, whole), Value(str(part * lanes), "i64")),
-                                   lanes)  # fmt: skip
-                    mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                    values.append(f.masked_load(type_, f.offset(now, f.add(whole, part * lanes), element), mask))
+                    some = first_lanes(f, dtype, f.sub(f.sub(columns, whole), part * lanes), lanes)
+                    values.append(some.load(f, f.offset(now, f.add(whole, part * lanes), element)))
                 store(values, lines, whole)
         else:
             with f.loop(whole, columns) as rest:

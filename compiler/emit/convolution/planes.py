@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.lanes import first_lanes
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
@@ -262,18 +263,12 @@ def _copy_every_second(module: IRModule, writer: ConvolutionWriter) -> str:
             with f.when(f.compare("icmp slt", whole, columns)):
                 left = f.binary("sub", columns, whole)
                 at = f.offset(source_now, f.mul(whole, 2), element)
-                numbers = f.lane_numbers(vector("i64", lanes))
                 reach = f.binary("sub", f.binary("add", left, left), integer(1))
-                masks = [
-                    f.compare("icmp slt", numbers, f.splat(f.binary("sub", reach, integer(start)), lanes))
-                    for start in (0, lanes)
-                ]
                 low, high = (
-                    f.masked_load(type_, f.offset(at, start, element), mask)
-                    for start, mask in zip((0, lanes), masks, strict=True)
+                    first_lanes(f, dtype, f.binary("sub", reach, integer(start))).load(f, f.offset(at, start, element))
+                    for start in (0, lanes)
                 )
-                mask = f.compare("icmp slt", numbers, f.splat(left, lanes))
-                f.masked_store(f.shuffle(low, high, even), f.offset(to_now, whole, element), mask)
+                first_lanes(f, dtype, left).store(f, f.shuffle(low, high, even), f.offset(to_now, whole, element))
         else:
             with f.loop(whole, columns) as rest:
                 value = f.load(element, f.offset(source_now, f.mul(rest.index, 2), element))

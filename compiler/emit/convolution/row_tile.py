@@ -22,7 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type, vector
+from staticgrad.compiler.emit.lanes import Lanes, vector_parts
+from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, memory_type
 from staticgrad.compiler.emit.microkernel import multiply_add, prefetch, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -96,42 +97,26 @@ class _RowTileWriter:
         self.y, self.y_pixel, self.rows, self.channels = self.f.params[5:]
         self.element = memory_type(tile.dtype)
         self.lanes = tile_lanes(module.target, tile.dtype)
-        self.type = self.element
-        self.mask: Value | None = None
+        self.some = Lanes(self.element)
 
     def write(self) -> str:
-        f, masked = self.f, self.f.target.isa.predicated
-        body = self._forward if self.tile.kind == "forward" else self._weights
-        step = self.lanes * self.tile.vectors
-        whole: Value = f.binary("and", self.channels, Value(str(-step), "i64")) if self.tile.ragged else self.channels
-        self.type = vector(self.element, self.lanes)
-        with f.loop(0, whole, step) as block:
-            body(block.index, self.tile.vectors)
-        if not self.tile.ragged:
-            return f.finish()
-        if masked:  # what is left is less than a vector
-            with f.when(f.compare("icmp slt", whole, self.channels)):
-                left = f.splat(f.binary("sub", self.channels, whole), self.lanes)
-                self.mask = f.compare("icmp slt", f.lane_numbers(left.type), left)
-                body(whole, 1)
-            return f.finish()
-        self.type = self.element
-        with f.loop(whole, self.channels) as rest:
-            body(rest.index, 1)
+        f, tile = self.f, self.tile
+        body = self._forward if tile.kind == "forward" else self._weights
+        rest = None if tile.ragged else 0
+        vectors = tile.vectors
+        for part in vector_parts(f, tile.dtype, self.channels, lanes=self.lanes, at_once=vectors, rest=rest):
+            with part.turns() as (loop, self.some):
+                body(loop.index, vectors)
+            vectors = 1
         return f.finish()
 
     # -- memory -------------------------------------------------------------------------------------------------
 
     def _load(self, base: Value, number: int) -> Value:
-        at = self.f.offset(base, number * self.lanes, self.element)
-        return self.f.load(self.type, at) if self.mask is None else self.f.masked_load(self.type, at, self.mask)
+        return self.some.load(self.f, self.f.offset(base, number * self.lanes, self.element))
 
     def _store(self, value: Value, base: Value, number: int) -> None:
-        at = self.f.offset(base, number * self.lanes, self.element)
-        if self.mask is None:
-            self.f.store(value, at)
-        else:
-            self.f.masked_store(value, at, self.mask)
+        self.some.store(self.f, value, self.f.offset(base, number * self.lanes, self.element))
 
     def _pixels(self, base: Value, pitch: Value, numbers: list[int]) -> dict[int, Value]:
         """The addresses of some pixels, each from the one before."""
@@ -163,7 +148,7 @@ class _RowTileWriter:
         x, w, y = (f.offset(pointer, channel, self.element) for pointer in (self.x, self.w, self.y))
         meet = tile.columns()
         used = {j for pairs in meet.values() for _, j in pairs}
-        zero = f.const(0, self.type)
+        zero = f.const(0, self.some.type)
         with f.loop(0, self.rows, carry=[x, w, *[zero] * (tile.pixels * vectors)]) as loop:
             x_now, w_now, *sums = loop.carried
             taps = self._taps(w_now)

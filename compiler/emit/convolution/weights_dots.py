@@ -17,7 +17,6 @@ import functools
 import math
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.contraction.dots import sum_lanes
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
@@ -26,6 +25,7 @@ from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_wei
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
+from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -342,5 +342,6 @@ def _store_tile(
     type_ = vector(writer.element, plan.lanes)
     with span(f, *filters) as row, span(f, *channels) as channel:
         pair = f.add(f.mul(f.sub(row, filters[0]), wide), f.sub(channel, channels[0]))
-        total = sum_lanes(f, f.load(type_, writer.at(source, (pair, plan.lanes))))
+        vector_sum = f.load(type_, writer.at(source, (pair, plan.lanes)))
+        total = across_lanes(f, "sum", writer.dtype, vector_sum)
         f.store(total, writer.at(to, (row, o), (channel, c)))

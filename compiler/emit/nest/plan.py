@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.microkernel import powers_of_two
+from staticgrad.compiler.emit.lanes import powers_of_two
 from staticgrad.compiler.emit.nest.facts import (
     Facts,
     access_of,

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.emit.nest.reduction import combine, identity
-from staticgrad.compiler.emit.routines.vectors import Lanes, counted, first_lanes, row_strips, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.nest import ReduceKind
 from staticgrad.compiler.kernels.routines import Cumulation

@@ -9,17 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from staticgrad.compiler.emit.lanes import Lanes, counted, row_strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
-from staticgrad.compiler.emit.routines.vectors import (
-    Lanes,
-    MatrixView,
-    blocks_of,
-    counted,
-    load_row,
-    minus_product,
-    row_strips,
-    store_row,
-)
+from staticgrad.compiler.emit.routines.vectors import MatrixView, blocks_of, load_row, minus_product, store_row
 from staticgrad.compiler.kernels.routines import Elimination
 
 COLUMNS = 4  # of a panel

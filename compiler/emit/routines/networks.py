@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.tiles import Tiles
-from staticgrad.compiler.emit.routines.vectors import counted
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.frozen import frozen

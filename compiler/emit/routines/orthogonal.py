@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.routines import rows
-from staticgrad.compiler.emit.routines.vectors import MatrixView, counted
+from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Householder
 

@@ -10,15 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import Lanes, counted, first_lanes, row_strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.routines.vectors import (
-    Lanes,
-    counted,
-    first_lanes,
-    minus_product,
-    row_strips,
-    sum_lanes,
-)
+from staticgrad.compiler.emit.nest.reduction import across_lanes
+from staticgrad.compiler.emit.routines.vectors import minus_product
 
 COPIES = 4  # of a vector that an unrolled loop works on
 Columns = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
@@ -52,7 +47,7 @@ def _dot_function(f: Function, dtype: np.dtype) -> str:
     with counted(g, wide, full, lanes, [total]) as loop:
         piece = first_lanes(g, dtype, g.sub(count, loop.index)) if g.target.isa.predicated else whole
         loop.next(product(loop.index, piece, loop.carried[0]))
-    result = sum_lanes(g, dtype, loop.results[0])
+    result = across_lanes(g, "sum", dtype, loop.results[0])
     if not g.target.isa.predicated:
         with counted(g, full, count, 1, [result]) as loop:
             loop.next(product(loop.index, Lanes(element), loop.carried[0]))

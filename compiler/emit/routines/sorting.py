@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import Lanes, counted, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.routines import networks
-from staticgrad.compiler.emit.routines.vectors import Lanes, counted, strips
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.modes import took

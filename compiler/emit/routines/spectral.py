@@ -14,10 +14,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import counted
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type
 from staticgrad.compiler.emit.routines import rows
 from staticgrad.compiler.emit.routines.orthogonal import orthogonal_rows, reduce_rows
-from staticgrad.compiler.emit.routines.vectors import MatrixView, counted
+from staticgrad.compiler.emit.routines.vectors import MatrixView
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Singular, Symmetric
 from staticgrad.frozen import frozen

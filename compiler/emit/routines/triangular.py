@@ -12,18 +12,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from staticgrad.compiler.emit.lanes import Lanes, counted, row_strips, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type, vector
 from staticgrad.compiler.emit.routines.vectors import (
-    Lanes,
     MatrixView,
     blocks_of,
-    counted,
     load_row,
     minus_product,
     minus_products,
-    row_strips,
     store_row,
-    strips,
 )
 from staticgrad.compiler.kernels.routines import Cholesky, TriangularSolve
 

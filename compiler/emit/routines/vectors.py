@@ -1,89 +1,19 @@
-"""What routines are written with: strips of vectors over rows, and functions over two rows (dot products and updates).
+"""Rows of matrices in memory, as routines read, write and subtract them.
 
-Comes in: a function under construction and a float or integer dtype. Goes out: IR. Tails are masked where the target
-masks, else done one element at a time. The order of summation depends on lengths and the target alone.
+Comes in: a function under construction and a float or integer dtype. Goes out: IR.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import CountedLoop, Function, Index, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.nest.reduction import combine
+from staticgrad.compiler.emit.lanes import Lanes, counted
+from staticgrad.compiler.emit.llvm import Function, Index, Value, lanes_of, memory_type
 from staticgrad.frozen import frozen
 
 Body = Callable[[Function, Sequence[Value], Sequence[Value]], Sequence[Value]]
-
-
-@contextlib.contextmanager
-def counted(
-    f: Function, start: Index, stop: Index, step: int = 1, carry: Sequence[Value] = ()
-) -> Iterator[CountedLoop]:
-    """``Function.loop`` over a range that may be empty though it is constant."""
-    with f.loop(f.index(start), f.index(stop), step, carry) as loop:
-        yield loop
-
-
-@frozen
-class Lanes:
-    """Some neighbouring elements: of type ``type``, those where ``mask`` holds (all without one)."""
-
-    type: str
-    mask: Value | None = None
-
-    def load(self, f: Function, pointer: Value) -> Value:
-        return f.load(self.type, pointer) if self.mask is None else f.masked_load(self.type, pointer, self.mask)
-
-    def store(self, f: Function, value: Value, pointer: Value) -> None:
-        if self.mask is None:
-            f.store(value, pointer)
-        else:
-            f.masked_store(value, pointer, self.mask)
-
-    def splat(self, f: Function, scalar: Value) -> Value:
-        return f.splat(scalar, lanes_of(self.type))
-
-
-def first_lanes(f: Function, dtype: np.dtype, count: Index) -> Lanes:
-    """A masked vector of the first ``count`` elements."""
-    lanes = f.target.lanes(dtype)
-    numbers = f.lane_numbers(vector("i64", lanes))
-    return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(f.index(count), lanes)))
-
-
-def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[[Index, list[Lanes]], None]) -> None:
-    """Call ``write(first, lanes)`` for strips of up to ``most`` neighbouring vectors that cover ``width`` elements."""
-    lanes = f.target.lanes(dtype)
-    whole = Lanes(vector(memory_type(dtype), lanes))
-    full = width // (most * lanes)
-    if full:
-        with counted(f, 0, full * most * lanes, most * lanes) as loop:
-            write(loop.index, [whole] * most)
-    at = full * most * lanes
-    vectors, rest = divmod(width - at, lanes)
-    if rest and f.target.isa.predicated:
-        write(at, [whole] * vectors + [first_lanes(f, dtype, rest)])
-    elif vectors:
-        write(at, [whole] * vectors)
-    if rest and not f.target.isa.predicated:
-        with counted(f, at + vectors * lanes, width) as loop:
-            write(loop.index, [Lanes(memory_type(dtype))])
-
-
-def sum_lanes(f: Function, dtype: np.dtype, value: Value) -> Value:
-    """The sum of a vector's elements: halves first, then halves of those."""
-    lanes = lanes_of(value.type)
-    while lanes > 2:
-        lanes //= 2
-        low, high = (f.shuffle(value, None, range(start, start + lanes)) for start in (0, lanes))
-        value = combine(f, "sum", dtype, low, high)
-    return combine(f, "sum", dtype, f.extract(value, 0), f.extract(value, 1)) if lanes == 2 else value
-
-
-# -- rows of matrices -----------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -132,41 +62,6 @@ def blocks_of(f: Function, n: int, size: int, write: Callable[[Index, int], None
             write(loop.index, size)
     if rest:
         write(whole, rest)
-
-
-def row_strips(
-    f: Function, dtype: np.dtype, start: Index, stop: Index, most: int, write: Callable[[Index, list[Lanes]], None]
-) -> None:
-    """``strips`` over a range known at run time: blocks of ``most`` vectors, then one at a time, then the rest."""
-    lanes = f.target.lanes(dtype)
-    element = memory_type(dtype)
-    whole = Lanes(vector(element, lanes))
-    block = most * lanes
-
-    def end_of(size: int) -> Index:
-        """Up to where blocks of ``size`` fill the range."""
-        return f.add(start, f.mul(_floor(f, f.sub(stop, start), size), size))
-
-    at: Index = start
-    if most > 1:
-        middle = end_of(block)
-        with counted(f, at, middle, block) as loop:
-            write(loop.index, [whole] * most)
-        at = middle
-    if f.target.isa.predicated:
-        with counted(f, at, stop, lanes) as loop:
-            write(loop.index, [first_lanes(f, dtype, f.sub(stop, loop.index))])
-        return
-    last = end_of(lanes)
-    with counted(f, at, last, lanes) as loop:
-        write(loop.index, [whole])
-    with counted(f, last, stop) as loop:
-        write(loop.index, [Lanes(element)])
-
-
-def _floor(f: Function, number: Index, by: int) -> Index:
-    """``number // by`` for a number that is not negative."""
-    return number // by if isinstance(number, int) else f.binary("udiv", number, integer(by))
 
 
 def minus_product(f: Function, total: Value, a: Value, b: Value) -> Value:

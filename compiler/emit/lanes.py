@@ -1,0 +1,182 @@
+"""Loops over neighbouring elements by vectors, with what remains behind whole ones; sums and transposes in registers.
+
+Comes in: a function under construction, a dtype, and how many elements there are. Goes out: the loops. The remainder is
+masked where the target masks; else it is moved in pieces of a power of two, if its length is known beforehand, or one
+element at a time. The order of summation depends on lengths and the target alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import CountedLoop, Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.frozen import frozen
+
+
+@frozen
+class Lanes:
+    """Some neighbouring elements: of type ``type``, those where ``mask`` holds (all without one)."""
+
+    type: str
+    mask: Value | None = None
+
+    def load(self, f: Function, pointer: Value) -> Value:
+        return f.load(self.type, pointer) if self.mask is None else f.masked_load(self.type, pointer, self.mask)
+
+    def store(self, f: Function, value: Value, pointer: Value) -> None:
+        if self.mask is None:
+            f.store(value, pointer)
+        else:
+            f.masked_store(value, pointer, self.mask)
+
+    def splat(self, f: Function, scalar: Value) -> Value:
+        return f.splat(scalar, lanes_of(self.type))
+
+
+def first_lanes(f: Function, dtype: np.dtype, count: Index, lanes: int | None = None) -> Lanes:
+    """A masked vector of the first ``count`` elements, of as many lanes as a register has or as are asked for."""
+    lanes = lanes or f.target.lanes(dtype)
+    numbers = f.lane_numbers(vector("i64", lanes))
+    return Lanes(vector(memory_type(dtype), lanes), f.compare("icmp slt", numbers, f.splat(f.index(count), lanes)))
+
+
+# -- one vector at a time, or a few ---------------------------------------------------------------------------------
+
+
+@frozen
+class VectorPart:
+    """A part of a loop over neighbouring elements, whose turns have lanes of one kind: the whole vectors, or what
+    remains behind them. A ``masked`` remainder has one turn at most, a known one that is ``there`` has one."""
+
+    f: Function
+    dtype: np.dtype
+    start: Index
+    stop: Index
+    step: int
+    type: str
+    masked: bool = False
+    there: bool = False
+
+    @property
+    def is_single(self) -> bool:
+        """Its turns have one element each."""
+        return lanes_of(self.type) == 1
+
+    @contextlib.contextmanager
+    def turns(self, carry: Sequence[Value] = ()) -> Iterator[tuple[CountedLoop, Lanes]]:
+        """The loop over the part, and what each turn loads and stores, from its index on."""
+        f = self.f
+        if self.there:
+            loop = CountedLoop(f.index(self.start), list(carry))
+            yield loop, Lanes(self.type)
+        elif self.masked and not carry:
+            with f.when(f.compare("icmp slt", f.index(self.start), f.index(self.stop))):
+                yield CountedLoop(f.index(self.start), []), self._rest()
+        else:
+            with f.loop(self.start, self.stop, self.step, carry) as loop:
+                yield loop, self._rest() if self.masked else Lanes(self.type)
+
+    def _rest(self) -> Lanes:
+        left = self.f.binary("sub", self.f.index(self.stop), self.f.index(self.start))
+        return first_lanes(self.f, self.dtype, left, lanes_of(self.type))
+
+
+def vector_parts(
+    f: Function, dtype: np.dtype, count: Index, *, lanes: int | None = None, at_once: int = 1, rest: int | None = None,
+    masked: bool | None = None,
+) -> list[VectorPart]:  # fmt: skip
+    """The parts of a loop over ``count`` elements, in order: whole vectors, ``at_once`` of them in a turn, then what
+    remains: less than one vector. ``rest`` is its length where that is known and ``count`` is not; it is ``masked``
+    where the target masks, unless something else is asked for."""
+    lanes, element = lanes or f.target.lanes(dtype), memory_type(dtype)
+    masked = f.target.isa.predicated if masked is None else masked
+    step, type_ = lanes * at_once, vector(element, lanes)
+    if rest == 0:
+        return [VectorPart(f, dtype, 0, count, step, type_)]
+    whole: Index = count - count % step if isinstance(count, int) else f.binary("and", count, integer(-step))
+    parts = [VectorPart(f, dtype, 0, whole, step, type_)] if whole != 0 else []
+    if whole == count:
+        return parts
+    if masked:
+        parts.append(VectorPart(f, dtype, whole, count, lanes, type_, masked=True))
+    elif rest is None:
+        parts.append(VectorPart(f, dtype, whole, count, 1, element))
+    else:
+        for size in powers_of_two(rest):
+            parts.append(VectorPart(f, dtype, whole, count, size, vector(element, size), there=True))
+            whole = f.add(whole, size)
+    return parts
+
+
+def powers_of_two(count: int) -> list[int]:
+    """Which add up to ``count``, the largest first."""
+    return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
+
+
+# -- several vectors at a time --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def counted(
+    f: Function, start: Index, stop: Index, step: int = 1, carry: Sequence[Value] = ()
+) -> Iterator[CountedLoop]:
+    """``Function.loop`` over a range that may be empty though it is constant."""
+    with f.loop(f.index(start), f.index(stop), step, carry) as loop:
+        yield loop
+
+
+def strips(f: Function, dtype: np.dtype, width: int, most: int, write: Callable[[Index, list[Lanes]], None]) -> None:
+    """Call ``write(first, lanes)`` for strips of up to ``most`` neighbouring vectors that cover ``width`` elements."""
+    lanes = f.target.lanes(dtype)
+    whole = Lanes(vector(memory_type(dtype), lanes))
+    full = width // (most * lanes)
+    if full:
+        with counted(f, 0, full * most * lanes, most * lanes) as loop:
+            write(loop.index, [whole] * most)
+    at = full * most * lanes
+    vectors, rest = divmod(width - at, lanes)
+    if rest and f.target.isa.predicated:
+        write(at, [whole] * vectors + [first_lanes(f, dtype, rest)])
+    elif vectors:
+        write(at, [whole] * vectors)
+    if rest and not f.target.isa.predicated:
+        with counted(f, at + vectors * lanes, width) as loop:
+            write(loop.index, [Lanes(memory_type(dtype))])
+
+
+def row_strips(
+    f: Function, dtype: np.dtype, start: Index, stop: Index, most: int, write: Callable[[Index, list[Lanes]], None]
+) -> None:
+    """``strips`` over a range known at run time: blocks of ``most`` vectors, then one at a time, then the rest."""
+    lanes = f.target.lanes(dtype)
+    element = memory_type(dtype)
+    whole = Lanes(vector(element, lanes))
+    block = most * lanes
+
+    def end_of(size: int) -> Index:
+        """Up to where blocks of ``size`` fill the range."""
+        return f.add(start, f.mul(_floor(f, f.sub(stop, start), size), size))
+
+    at: Index = start
+    if most > 1:
+        middle = end_of(block)
+        with counted(f, at, middle, block) as loop:
+            write(loop.index, [whole] * most)
+        at = middle
+    if f.target.isa.predicated:
+        with counted(f, at, stop, lanes) as loop:
+            write(loop.index, [first_lanes(f, dtype, f.sub(stop, loop.index))])
+        return
+    last = end_of(lanes)
+    with counted(f, at, last, lanes) as loop:
+        write(loop.index, [whole])
+    with counted(f, last, stop) as loop:
+        write(loop.index, [Lanes(element)])
+
+
+def _floor(f: Function, number: Index, by: int) -> Index:
+    """``number // by`` for a number that is not negative."""
+    return number // by if isinstance(number, int) else f.binary("udiv", number, integer(by))
