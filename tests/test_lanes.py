@@ -1,4 +1,4 @@
-"""Loops by vectors with their remainders: every element once, none behind the last, on every target."""
+"""Loops by vectors with their remainders: every element once, none behind the last; squares transposed in registers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from support.targets import HERE
 
-from staticgrad.compiler.emit.lanes import vector_parts
-from staticgrad.compiler.emit.llvm import IRModule, memory_type
+from staticgrad.compiler.emit.lanes import transposed, vector_parts
+from staticgrad.compiler.emit.llvm import IRModule, memory_type, vector
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import TARGETS
 
@@ -49,3 +49,26 @@ def test_each_element_is_reached_once_and_none_behind(name: str, way: str) -> No
             x.ctypes.data, y.ctypes.data, count
         )
         np.testing.assert_array_equal(y, [*(2 * x), *[-1] * 9])
+
+
+@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("code", ["float32", "float64", "int16"])
+def test_squares_side_by_side_are_transposed_in_registers(name: str, code: str) -> None:
+    dtype, module = np.dtype(code), IRModule(TARGETS[name])
+    element, lanes = memory_type(dtype), module.target.lanes(dtype)
+    sides = [side for side in (2, 4, 8, 16) if side <= lanes]
+    for side in sides:
+        f = module.function(f"run{side}", ("ptr", "ptr"), internal=False)
+        rows = [f.load(vector(element, lanes), f.offset(f.params[0], i * lanes, element)) for i in range(side)]
+        for i, column in enumerate(transposed(f, rows)):
+            f.store(column, f.offset(f.params[1], i * lanes, element))
+        f.finish()
+    native = NativeModule(module.text(), module.target)
+    for side in sides:
+        x = np.arange(side * lanes, dtype=dtype).reshape(side, lanes)
+        y = np.zeros_like(x)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(native.address(f"run{side}"))(
+            x.ctypes.data, y.ctypes.data
+        )
+        squares = x.reshape(side, -1, side).transpose(2, 1, 0)
+        np.testing.assert_array_equal(y, squares.reshape(side, lanes))

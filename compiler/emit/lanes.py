@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import CountedLoop, Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import (
+    CountedLoop,
+    Function,
+    Index,
+    Value,
+    element_of,
+    integer,
+    lanes_of,
+    memory_type,
+    vector,
+)
 from staticgrad.frozen import frozen
 
 
@@ -180,3 +190,47 @@ def row_strips(
 def _floor(f: Function, number: Index, by: int) -> Index:
     """``number // by`` for a number that is not negative."""
     return number // by if isinstance(number, int) else f.binary("udiv", number, integer(by))
+
+
+# -- within registers -----------------------------------------------------------------------------------------------
+
+
+def joined(f: Function, parts: Sequence[Value]) -> Value:
+    """Vectors of as many lanes, a power of two of them, end to end."""
+    while len(parts) > 1:
+        lanes = range(2 * lanes_of(parts[0].type))
+        parts = [f.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """The columns of squares: row i of each square, side by side, is vector i of as many as a square is wide, a power
+    of two; so is column i. Blocks off the diagonal change places, of half the size, then of a quarter, and so on. Those
+    of 32 bits change within 16 bytes by interleaving neighbours, two rounds at once: one instruction each."""
+    rows, count, size = list(rows), lanes_of(rows[0].type), len(rows) // 2
+    interleaves = element_of(rows[0].type) in ("float", "i32")
+    while size and not (size == 2 and interleaves):
+        low = [i if not i & size else count + i - size for i in range(count)]
+        high = [i + size if not i & size else count + i for i in range(count)]
+        for i in range(len(rows)):
+            if not i & size:
+                a, b = rows[i], rows[i + size]
+                rows[i], rows[i + size] = f.shuffle(a, b, low), f.shuffle(a, b, high)
+        size //= 2
+    if not size:
+        return rows
+    return [column for first in range(0, len(rows), 4) for column in _interleaved(f, rows[first : first + 4])]
+
+
+def _interleaved(f: Function, rows: list[Value]) -> list[Value]:
+    """The columns of squares of four rows."""
+    lanes = lanes_of(rows[0].type)
+
+    def pick(a: Value, b: Value, places: tuple[int, ...]) -> Value:
+        """Places of a row of one square, those of ``b`` numbered from four on, in all squares."""
+        numbers = [p if p < 4 else lanes + p - 4 for p in places]
+        return f.shuffle(a, b, [first + n for first in range(0, lanes, 4) for n in numbers])
+
+    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [pick(a, b, places) for a, b in (low, high) for places in ((0, 1, 4, 5), (2, 3, 6, 7))]

@@ -38,7 +38,7 @@ from typing import Literal
 
 import numpy as np
 
-from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
+from staticgrad.compiler.emit.lanes import Lanes, first_lanes, joined, transposed, vector_parts
 from staticgrad.compiler.emit.llvm import (
     CountedLoop,
     Function,
@@ -743,8 +743,8 @@ def _transpose(module: IRModule, dtype: np.dtype, width: int, along_source: bool
 
     def move(sources: list[Value], r: Index, targets: list[Value], c: Index) -> None:
         pieces = [f.load(vector(element, side), f.offset(line, r, element)) for line in sources]
-        square = [_joined(f, pieces[i::side]) for i in range(side)]
-        for value, line in zip(transpose_squares(f, square), targets, strict=True):
+        square = [joined(f, pieces[i::side]) for i in range(side)]
+        for value, line in zip(transposed(f, square), targets, strict=True):
             f.store(value, f.offset(line, c, element))
 
     if along_source:
@@ -762,30 +762,6 @@ def _transpose(module: IRModule, dtype: np.dtype, width: int, along_source: bool
                 r = f.min(inner.index, last_row)
                 move(sources, r, lines(to, r, to_row, side), c)
     return module.share(key, f.finish())
-
-
-def _joined(f: Function, parts: list[Value]) -> Value:
-    """Vectors of as many lanes, a power of two of them, end to end."""
-    while len(parts) > 1:
-        lanes = range(2 * lanes_of(parts[0].type))
-        parts = [f.shuffle(a, b, lanes) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
-
-
-def transpose_squares(f: Function, rows: list[Value]) -> list[Value]:
-    """The columns of squares of 2 or 4 rows: row i of each square, side by side, is a vector; so is column i."""
-    lanes, side = lanes_of(rows[0].type), len(rows)
-
-    def pick(a: Value, b: Value, places: tuple[int, ...]) -> Value:
-        """Places of a row of one square, those of ``b`` numbered from its side on, in all squares."""
-        numbers = [p if p < side else lanes + p - side for p in places]
-        return f.shuffle(a, b, [first + n for first in range(0, lanes, side) for n in numbers])
-
-    if side == 2:
-        return [pick(rows[0], rows[1], (i, 2 + i)) for i in range(2)]
-    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
-    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [pick(a, b, places) for a, b in (low, high) for places in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def _zero_fill(module: IRModule, dtype: np.dtype) -> str:

@@ -24,7 +24,8 @@ import numpy as np
 
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, below, meetings, store_first
 from staticgrad.compiler.emit.convolution.taps import Taps
-from staticgrad.compiler.emit.llvm import Function, IRModule, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.lanes import joined
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, memory_type, vector
 from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
@@ -110,7 +111,7 @@ class _LoadedRows:
         """A vector with these columns of each of some rows."""
         f, width, rows = self.f, self.size[1], [self.load(number) for number in numbers]
         while len(rows) > 2:
-            rows = [_joined(f, low, high) for low, high in zip(rows[::2], rows[1::2], strict=True)]
+            rows = [joined(f, pair) for pair in zip(rows[::2], rows[1::2], strict=True)]
         inside = [0 <= column < width for column in columns]
         zero = width if width < self.lanes else 0  # a lane behind the pixels of a row, where there are any
         lanes = [column if is_inside else zero for column, is_inside in zip(columns, inside, strict=True)]
@@ -120,10 +121,6 @@ class _LoadedRows:
             return value
         return f.select(below(1, [int(not is_inside) for is_inside in inside] * len(numbers)), value,
                         f.const(0, value.type))  # fmt: skip
-
-
-def _joined(f: Function, low: Value, high: Value) -> Value:
-    return f.shuffle(low, high, range(2 * lanes_of(low.type)))
 
 
 class _SmallPlaneTileWriter:

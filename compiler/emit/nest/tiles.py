@@ -8,28 +8,11 @@ accesses; goes out: IR before and behind the sweeps of a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.lanes import joined, transposed
+from staticgrad.compiler.emit.llvm import Function, Value, memory_type, vector
 from staticgrad.compiler.kernels.nest import Access
-
-
-def turned(f: Function, rows: Sequence[Value], width: int | None = None) -> list[Value]:
-    """A matrix transposed in registers, by exchanging off-diagonal blocks of half its size, then of a quarter, and so
-    on. The matrix is as wide as there are rows; if the vectors are wider they hold several side by side."""
-    rows, count = list(rows), lanes_of(rows[0].type)
-    size = (width or len(rows)) // 2
-    while size:
-        low = [i if not i & size else count + i - size for i in range(count)]
-        high = [i + size if not i & size else count + i for i in range(count)]
-        for i in range(len(rows)):
-            if not i & size:
-                a, b = rows[i], rows[i + size]
-                rows[i], rows[i + size] = f.shuffle(a, b, low), f.shuffle(a, b, high)
-        size //= 2
-    return rows
 
 
 class Tiles:
@@ -54,8 +37,8 @@ class Tiles:
 
     def columns(self, rows: Value, start: int = 0) -> list[Value]:
         """One tile: the columns that begin at ``start``."""
-        tile = [self._joined([self._load(rows, start, r) for r in self._members(i)]) for i in range(self.width)]
-        return turned(self.f, tile, self.width)
+        tile = [joined(self.f, [self._load(rows, start, r) for r in self._members(i)]) for i in range(self.width)]
+        return transposed(self.f, tile)
 
     def give(self, columns: Value, rows: Value) -> None:
         type_ = vector(self.element, self.lanes)
@@ -66,7 +49,7 @@ class Tiles:
                 else Value("poison", type_)
                 for j in range(self.width)
             ]
-            for i, row in enumerate(turned(self.f, tile, self.width)):
+            for i, row in enumerate(transposed(self.f, tile)):
                 for part, r in enumerate(self._members(i)):
                     self._store(self._part(row, part), rows, start, r)
 
@@ -76,12 +59,6 @@ class Tiles:
 
     def _column(self, columns: Value, j: int) -> Value:
         return self.f.offset(columns, j * self.lanes, self.element)
-
-    def _joined(self, parts: list[Value]) -> Value:
-        while len(parts) > 1:
-            count = 2 * lanes_of(parts[0].type)
-            parts = [self.f.shuffle(a, b, range(count)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
 
     def _part(self, row: Value, part: int) -> Value:
         first = part * self.width
