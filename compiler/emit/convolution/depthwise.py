@@ -14,16 +14,10 @@ import functools
 import itertools
 from typing import Literal
 
-from staticgrad.compiler.emit.convolution.images import (
-    ByUnits,
-    ConvolutionWriter,
-    Image,
-    Units,
-    WeightStrides,
-    add_up,
-    seconds_of,
-)
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, Range, SumChunks, SumPlan, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
@@ -201,14 +195,12 @@ class Depthwise(ByUnits):
     direct: bool  # tiles are written into the result
     tile_pixel: int  # elements from pixel to pixel in the scratch block
     units: Units
-    shared_bytes: int  # packed weights
-    image_bytes: int
-    own_bytes: int  # a copy of an image and a scratch block
+    scratch: Scratch
 
     @property
     def text(self) -> str:
         stored = "" if self.direct else "; rows of the result by way of scratch memory"
-        return f"channels as lanes: {len(self.phases)} phases{stored}; {self.units_text()}"
+        return f"channels as lanes: {len(self.phases)} phases{stored}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
@@ -216,11 +208,11 @@ class Depthwise(ByUnits):
 
     def prepare(self, writer: ConvolutionWriter) -> None:
         for phase in self.phases:
-            _pack_weights(writer, phase, writer.f.offset(writer.area(0), phase.packed, writer.element))
+            _pack_weights(writer, phase, writer.f.offset(writer.area("weights"), phase.packed, writer.element))
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
-        f, packed = writer.f, writer.area(0)
-        copy, tile = writer.area(own), writer.area(f.add(own, self.image_bytes))
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
+        f, packed = writer.f, writer.area("weights")
+        copy, tile = writer.area("image"), writer.area("tile")
         with self.units.each(f, chunk) as (number, rows):
             pixels = self.places.bring(writer, writer.first, number, copy)
             for phase in self.phases:
@@ -299,7 +291,6 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
     units = _units(kernel, target, rows, columns, geometry[0][0].spacing, not places.in_place)
     tile_pixel = round_up(channels, tile_lanes(target, kernel.dtype))
     tile = 0 if direct else min(units.rows, rows) * columns * tile_pixel
-    image_bytes = aligned_bytes(places.elements, kernel.dtype)
     return Depthwise(
         image=image,
         places=places,
@@ -309,9 +300,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
         direct=direct,
         tile_pixel=tile_pixel,
         units=units,
-        shared_bytes=aligned_bytes(packed, kernel.dtype),
-        image_bytes=image_bytes,
-        own_bytes=image_bytes + aligned_bytes(tile, kernel.dtype),
+        scratch=Scratch(areas(kernel.dtype, weights=packed), areas(kernel.dtype, image=places.elements, tile=tile)),
     )
 
 
@@ -319,8 +308,8 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
 
 
 @frozen
-class DepthwiseWeights(ByUnits):
-    """By weights."""
+class DepthwiseWeights(SumPlan):
+    """By weights: units of images are segments."""
 
     image: Image
     x_places: _ImageSource
@@ -328,47 +317,36 @@ class DepthwiseWeights(ByUnits):
     phase: _DepthwisePhase
     units: Units
     part: int  # elements of the weights that one chunk adds up
-    part_bytes: int
-    x_bytes: int
-    shared_bytes: int  # the weights of all chunks
-    own_bytes: int  # copies of an image of x and of y
+    sharing: SumChunks
+    scratch: Scratch
 
     @property
     def text(self) -> str:
-        return f"weights, channels as lanes; {self.units_text()}"
+        return f"weights, channels as lanes; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result, ``[i][j][channel]``."""
         return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
 
-    def prepare(self, writer: ConvolutionWriter) -> None:
-        """Images are read as they come."""
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        sums = writer.area("sums")
+        self.add(writer, sums, (0, self.units.count), 0)
+        self.finish(writer, sums)
 
-    def complete(self, writer: ConvolutionWriter) -> None:
-        self._add_parts(writer)
-        self._finish(writer)
-
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
-        f = writer.f
-        weights = writer.area(0 if chunk is None else f.mul(chunk, self.part_bytes))
-        x_copy, y_copy = writer.area(own), writer.area(f.add(own, self.x_bytes))
-        fill_zero(f, writer.dtype, weights, self.part)
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        f, x_copy, y_copy = writer.f, writer.area("x"), writer.area("y")
+        fill_zero(f, writer.dtype, sums, self.part)
         if self.units.count == 0:
             return
-        with self.units.each(f, chunk) as (number, rows):
+        with span(f, *segments) as unit:
+            number, rows = self.units.at(f, unit)
             x = self.x_places.bring(writer, writer.first, number, x_copy)
             y = self.y_places.bring(writer, writer.second, number, y_copy)
-            _write_rows(writer, self.image, self.phase, x, self.x_places, weights, y, self.y_places.row,
+            _write_rows(writer, self.image, self.phase, x, self.x_places, sums, y, self.y_places.row,
                         self.y_places.pixel, rows)  # fmt: skip
 
-    def _add_parts(self, writer: ConvolutionWriter) -> None:
-        """Add what the chunks have found to what the first one has, in their order."""
-        if self.units.chunks > 1:
-            add_up(writer, 0, self.part_bytes, self.part, self.units.chunks)
-
-    def _finish(self, writer: ConvolutionWriter) -> None:
-        """Store the weights where the result wants them, and call the epilogue."""
-        kernel, source = writer.kernel, writer.area(0)
+    def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
+        kernel, source = writer.kernel, sums
         (kh, kw), channels = kernel.kernel, kernel.channels
         if writer.result is not None:
             o, _, i, j = kernel.w_strides
@@ -396,7 +374,8 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     segments = () if empty else _segments(kernel, target, "weights", taps[1], image.size[1], image.offset[1])
     units = Units(0, 1, 1, None) if empty else _units(kernel, target, rows, columns, 1, whole)
     part = kernel.kernel[0] * kernel.kernel[1] * channels
-    part_bytes, x_bytes = aligned_bytes(part, kernel.dtype), aligned_bytes(x_places.elements, kernel.dtype)
+    sharing = SumChunks(units.count, 1, None, units.share or 0)
+    sums = Area("sums", aligned_bytes(part, kernel.dtype), max(1, sharing.parts))
     return DepthwiseWeights(
         image=image,
         x_places=x_places,
@@ -406,8 +385,6 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
         ),
         units=units,
         part=part,
-        part_bytes=part_bytes,
-        x_bytes=x_bytes,
-        shared_bytes=part_bytes * units.chunks,
-        own_bytes=x_bytes + aligned_bytes(y_places.elements, kernel.dtype),
+        sharing=sharing,
+        scratch=Scratch((sums,), areas(kernel.dtype, x=x_places.elements, y=y_places.elements)),
     )

@@ -17,20 +17,15 @@ import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.images import (
-    ByUnits,
-    ConvolutionWriter,
-    Image,
-    Units,
-    is_depthwise,
-    seconds_of,
-)
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_depthwise, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import aligned_bytes, fill_zero, prefetch, round_up, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import fill_zero, prefetch, round_up, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -77,11 +72,6 @@ class _PlaneFrame:
     def lookahead(self) -> int:
         """How far behind a plane lies that which is framed after all of them."""
         return self.together
-
-    @property
-    def bytes(self) -> int:
-        """Of all of them."""
-        return aligned_bytes(self.together * self.elements, self.image.dtype)
 
     def fill(self, writer: ConvolutionWriter, frame: Value, plane: Value, block: Index, ahead: int) -> None:
         """Bring the rows for a block into the frame, whose margins are zero."""
@@ -151,7 +141,6 @@ class _Plain:
     step: int = 0
     row: int = 0
     elements: int = 0
-    bytes: int = 0
 
     @contextlib.contextmanager
     def each(
@@ -279,14 +268,12 @@ class DepthwisePlanes(ByUnits):
     columns: int
     result: tuple[int, int, int, int]
     filter: int  # from channel to channel of the weights
-    frame_bytes: int
-    own_bytes: int
-    shared_bytes: int = 0
+    scratch: Scratch
 
     @property
     def text(self) -> str:
         return (
-            f"planes: {self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles; {self.units_text('channels')}"
+            f"planes: {self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles; {self.units.text('channels')}"
         )
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
@@ -296,9 +283,9 @@ class DepthwisePlanes(ByUnits):
     def prepare(self, writer: ConvolutionWriter) -> None:
         """Weights are read where they lie."""
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
-        frame, scratch = writer.area(own), writer.area(f.add(own, self.frame_bytes))
+        frame, scratch = writer.area("frames"), writer.area("tile")
         fill_zero(f, writer.dtype, frame, self.frame.together * self.frame.elements)
         with self.units.each(f, chunk) as (number, channels), span(f, 0, self.blocks) as block:
             first = f.mul(block, self.block)
@@ -337,14 +324,12 @@ class DepthwisePlanesWeights(ByUnits):
     taps: tuple[int, int]
     result: tuple[int, int, int]  # strides o, i, j
     sums: int  # elements of the sums of a channel, a vector for each tap
-    frame_bytes: int
-    own_bytes: int
-    shared_bytes: int
+    scratch: Scratch
 
     @property
     def text(self) -> str:
         blocks = f"{self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles"
-        return f"weights by planes: {blocks}; {self.units_text('channels')}"
+        return f"weights by planes: {blocks}; {self.units.text('channels')}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
@@ -353,12 +338,12 @@ class DepthwisePlanesWeights(ByUnits):
     def prepare(self, writer: ConvolutionWriter) -> None:
         """There is nothing to prepare."""
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f, (kh, kw) = writer.f, self.taps
         lanes = tile_lanes(f.target, writer.dtype)
-        frame, sums = writer.area(own), writer.area(f.add(own, self.frame_bytes))
+        frame, sums = writer.area("frames"), writer.area("sums")
         fill_zero(f, writer.dtype, frame, self.frame.together * self.frame.elements)
-        to, strides = writer.area(0), (kh * kw, kw, 1)
+        to, strides = writer.area("raw"), (kh * kw, kw, 1)
         if writer.result is not None:
             to, strides = writer.result, self.result
         with self.units.each(f, chunk) as (_, channels):
@@ -402,7 +387,7 @@ class DepthwisePlanesWeights(ByUnits):
 
     def complete(self, writer: ConvolutionWriter) -> None:
         kh, kw = self.taps
-        raw = writer.area(0) if writer.result is None else writer.result
+        raw = writer.area("raw") if writer.result is None else writer.result
         writer.finish(raw, [(0, writer.kernel.channels), (0, 1), (0, kh), (0, kw)])
 
 
@@ -431,7 +416,7 @@ def planes_plan(kernel: Convolution, target: Target) -> DepthwisePlanes:
         if block < rows
         else max(1, min(channels, target.sized(UNIT_BYTES) // (rows * columns * kernel.dtype.itemsize)))
     )
-    scratch = 0 if kernel.store_raw else aligned_bytes(some * block * columns, kernel.dtype)
+    tile = 0 if kernel.store_raw else some * block * columns
     return DepthwisePlanes(
         units=_in_chunks(kernel, target, Units(kernel.batch, some, channels, None)),
         frame=frame,
@@ -441,8 +426,7 @@ def planes_plan(kernel: Convolution, target: Target) -> DepthwisePlanes:
         columns=columns,
         result=result,
         filter=kernel.w_strides[0],
-        frame_bytes=frame.bytes,
-        own_bytes=frame.bytes + scratch,
+        scratch=Scratch(own=areas(kernel.dtype, frames=frame.together * frame.elements, tile=tile)),
     )
 
 
@@ -468,9 +452,10 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
         taps=kernel.kernel,
         result=(o, i, j),
         sums=taps * lanes,
-        frame_bytes=frame.bytes,
-        own_bytes=frame.bytes + aligned_bytes(some * taps * lanes, kernel.dtype),
-        shared_bytes=0 if kernel.store_raw else aligned_bytes(channels * taps, kernel.dtype),
+        scratch=Scratch(
+            areas(kernel.dtype, raw=0 if kernel.store_raw else channels * taps),
+            areas(kernel.dtype, frames=frame.together * frame.elements, sums=some * taps * lanes),
+        ),
     )
 
 

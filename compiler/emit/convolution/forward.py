@@ -27,17 +27,10 @@ import math
 from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.bordered_tile import BorderedOperands, call_bordered_tile
-from staticgrad.compiler.emit.convolution.images import (
-    ALIAS,
-    ByUnits,
-    Chunks,
-    ConvolutionWriter,
-    Image,
-    Units,
-    is_run,
-    seconds_of,
-)
+from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
 from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
 from staticgrad.compiler.emit.convolution.strips import Ahead, PrefetchLines, Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
@@ -81,9 +74,7 @@ class ForwardPlan(ByUnits):
     packed_bytes: int
     weight_bytes: int  # of packed weights, with the buffer through which they are packed
     packs: bool  # whether the kernel itself packs its weights
-    shared_bytes: int  # of weights that the kernel packs
-    strip_bytes: int
-    own_bytes: int  # of the strip and the scratch block, and no less than of a buffer for packing
+    scratch: Scratch
 
     @property
     def text(self) -> str:
@@ -92,7 +83,7 @@ class ForwardPlan(ByUnits):
         weights = "weights packed" if self.packs else "weights given packed"
         stored = "" if self.direct else "; rows of the result by way of scratch memory"
         return (
-            f"rows of pixels: {tiles}{flat}; {weights}, strips of {self.strip.rows} rows{stored}; {self.units_text()}"
+            f"rows of pixels: {tiles}{flat}; {weights}, strips of {self.strip.rows} rows{stored}; {self.units.text()}"
         )
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
@@ -108,17 +99,17 @@ class ForwardPlan(ByUnits):
 
     def prepare(self, writer: ConvolutionWriter) -> None:
         if self.packs:
-            self.packing.pack_all(writer, writer.area(0), writer.area(self.packed_bytes))
+            self.packing.pack_all(writer, writer.area("weights"), writer.area("buffer"))
 
     def prepare_shared(self, chunks: Chunks) -> None:
         if self.packs and self.packing.worth_sharing(chunks.kernel, chunks.f.target):
-            self.packing.share(chunks, self.shared_bytes, self.own_bytes)
+            self.packing.share(chunks)
         else:
             self.prepare(chunks.own)
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
-        strip, tile = writer.area(own), writer.area(f.add(own, self.strip_bytes))
+        strip, tile = writer.area("strip"), writer.area("tile")
         self.strip.clear(writer, strip)
         with self.units.numbers(f, chunk) as unit:
             number, rows = self.units.at(f, unit)
@@ -194,7 +185,7 @@ class ForwardPlan(ByUnits):
         c_stride = horizontal.spacing * c_pixel
         a_base = writer.at(pixels, (group, self.strip.group)) if image.groups > 1 else pixels
         a_base = f.offset(a_base, vertical.origin * image.row + horizontal.origin * image.pixel, writer.element)
-        weights = f.offset(writer.area(0) if self.packs else writer.second, phase.packed, writer.element)
+        weights = f.offset(writer.area("weights") if self.packs else writer.second, phase.packed, writer.element)
         b_base = writer.at(weights, (group, tiling.column_panels * phase.panel_elements))
         a_stride = horizontal.step * image.pixel
         _, passes, height, length = self._counts(phase)
@@ -290,9 +281,12 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), spacing))
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
     count = kernel.batch * -(-rows // block)
-    weight_bytes = aligned_bytes(packed, kernel.dtype) + packing.buffer_bytes(kernel)
     strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
-    own_bytes = strip_bytes + aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype)
+    tile_bytes = aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype)
+    buffer = packing.buffer_bytes(kernel)  # workers that pack weights have theirs where the strip is later
+    own = Area("strip", strip_bytes), Area("tile", max(tile_bytes, buffer - strip_bytes))
+    packs = kernel.packed is None
+    packed_bytes = aligned_bytes(packed, kernel.dtype)
     return ForwardPlan(
         image=image,
         strip=strip,
@@ -304,10 +298,8 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         result=result,
         direct=direct,
         tile_pixel=tile_pixel,
-        packed_bytes=aligned_bytes(packed, kernel.dtype),
-        weight_bytes=weight_bytes,
-        packs=kernel.packed is None,
-        shared_bytes=0 if kernel.packed is not None else weight_bytes,
-        strip_bytes=strip_bytes,
-        own_bytes=max(own_bytes, packing.buffer_bytes(kernel)),
+        packed_bytes=packed_bytes,
+        weight_bytes=packed_bytes + buffer,
+        packs=packs,
+        scratch=Scratch((Area("weights", packed_bytes), Area("buffer", buffer)) if packs else (), own),
     )

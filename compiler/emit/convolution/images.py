@@ -7,17 +7,13 @@ form and needs no frame.
 
 from __future__ import annotations
 
-import abc
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan
-from staticgrad.compiler.emit.lanes import vector_parts
+from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Scratch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
-from staticgrad.compiler.emit.parallel import ChunkFunction, ChunkTable, chunk_range, divide, open_part, run_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -132,7 +128,10 @@ def seconds_of(kernel: Convolution, target: Target) -> float:
 class ConvolutionWriter:
     """The function under construction and what all directions share."""
 
-    def __init__(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: Sequence[Value]) -> None:
+    def __init__(
+        self, f: Function, kernel: Convolution, epilogue: str | None, pointers: Sequence[Value],
+        scratch: Scratch = NO_SCRATCH, worker: Index = 0,
+    ) -> None:  # fmt: skip
         self.f = f
         self.kernel = kernel
         self.dtype = kernel.dtype
@@ -142,6 +141,8 @@ class ConvolutionWriter:
         self.result = pointers[2] if kernel.store_raw else None
         self.extra = pointers[3 if kernel.store_raw else 2 : -1]
         self.scratch = pointers[-1]
+        self._areas = scratch
+        self._own = f.add(scratch.shared_bytes, f.mul(worker, scratch.own_bytes))  # where the worker's areas begin
 
     @property
     def result_pointer(self) -> Value:
@@ -157,9 +158,14 @@ class ConvolutionWriter:
             total = self.f.add(total, self.f.mul(index, stride))
         return self.f.offset(base, total, self.element)
 
-    def area(self, offset: Index) -> Value:
-        """The scratch area that starts ``offset`` bytes in."""
-        return self.f.offset(self.scratch, offset, "i8")
+    def area(self, name: str, number: Index = 0) -> Value:
+        """Where the scratch area of this name begins, the worker's own if it is one of those; of an area with several
+        parts the part with this ``number``."""
+        return self.f.offset(self.scratch, self._areas.place(self.f, name, self._own, number), "i8")
+
+    def bytes_of(self, name: str) -> int:
+        """The bytes of a scratch area, or of each of its copies."""
+        return self._areas.find(name).nbytes
 
     def copy(
         self, to: Matrix, source: Matrix, rows: Index, columns: Index, least: int = 0, along_source: bool = True
@@ -194,139 +200,3 @@ class ConvolutionWriter:
             else:
                 self.copy(Matrix(at, image.pixel, 1), Matrix(origin, s_w, s_c), rows, columns)
         return to
-
-
-class Chunks:
-    """A function that has chunks run, and the functions of the chunks. The table has ``words`` words."""
-
-    def __init__(
-        self,
-        f: Function,
-        kernel: Convolution,
-        epilogue: str | None,
-        pointers: Sequence[Value],
-        pool: Value,
-        words: int,
-    ) -> None:
-        self.f = f
-        self.kernel = kernel
-        self.epilogue = epilogue
-        self.pool = pool
-        self.table = ChunkTable.fill(f, pointers, words)
-        self.own = ConvolutionWriter(f, kernel, epilogue, pointers)
-
-    def open(self, suffix: str) -> tuple[ChunkFunction, ConvolutionWriter]:
-        part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
-        return part, ConvolutionWriter(part.f, self.kernel, self.epilogue, part.table.pointers)
-
-    def run(self, part: str, chunks: Index) -> None:
-        run_chunks(self.f, self.pool, part, self.table, chunks)
-
-
-@frozen
-class Units:
-    """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
-
-    images: int
-    rows: int
-    total_rows: int
-    share: int | None  # None if the work is not cut
-
-    @property
-    def blocks(self) -> int:
-        """Units of one image."""
-        return -(-self.total_rows // self.rows)
-
-    @property
-    def count(self) -> int:
-        return self.images * self.blocks
-
-    @property
-    def chunks(self) -> int:
-        return 1 if self.share is None else -(-self.count // self.share)
-
-    @contextlib.contextmanager
-    def each(self, f: Function, chunk: Value | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
-        """The units of a chunk, or all: the image and its rows."""
-        with self.numbers(f, chunk) as unit:
-            yield self.at(f, unit)
-
-    @contextlib.contextmanager
-    def numbers(self, f: Function, chunk: Value | None) -> Iterator[Index]:
-        """The numbers of the units of a chunk, or of all."""
-        units = (0, self.count) if chunk is None else chunk_range(f, chunk, self.share or 1, self.count)
-        with span(f, *units) as unit:
-            yield unit
-
-    def at(self, f: Function, unit: Index) -> tuple[Index, tuple[Index, Index]]:
-        """The image and the rows of a unit."""
-        number, block = divide(f, unit, self.blocks)
-        low = f.mul(block, self.rows)
-        return number, (low, f.min(f.add(low, self.rows), self.total_rows))
-
-
-class ByUnits(ConvolutionPlan):
-    """A plan that does its units one by one, in chunks where the kernel is worth it: what all units share is prepared
-    first, then each chunk works in scratch memory of its worker, and the first thread completes the result."""
-
-    __slots__ = ()
-    units: Units
-
-    @abc.abstractmethod
-    def prepare(self, writer: ConvolutionWriter) -> None:
-        """Write what comes before the units."""
-
-    @abc.abstractmethod
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
-        """Write the units of a chunk, or all; the worker's scratch memory begins at byte ``own``."""
-
-    def prepare_shared(self, chunks: Chunks) -> None:
-        """Write what comes before them where they are in chunks: threads may do a part of it."""
-        self.prepare(chunks.own)
-
-    def complete(self, writer: ConvolutionWriter) -> None:
-        """Write what comes after them: nothing, unless a plan says otherwise."""
-        return
-
-    def units_text(self, of: str = "rows") -> str:
-        """The units, what each has several of, and how many are a chunk."""
-        units = self.units
-        text = f"{units.count} units of {units.rows} {of}"
-        return text if units.share is None else f"{text}, {units.share} a chunk"
-
-    @property
-    def is_shared(self) -> bool:
-        return self.units.share is not None
-
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if not self.is_shared:
-            writer = ConvolutionWriter(f, kernel, epilogue, pointers)
-            self.prepare(writer)
-            self.work(writer, None, self.shared_bytes)
-            self.complete(writer)
-            return
-        chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-        self.prepare_shared(chunks)
-        part, writer = chunks.open("units")
-        self.work(writer, part.chunk, part.f.add(self.shared_bytes, part.f.mul(part.worker, self.own_bytes)))
-        chunks.run(part.f.finish(), self.units.chunks)
-        self.complete(chunks.own)
-
-
-def add_up(writer: ConvolutionWriter, at: int, nbytes: int, count: int, arrays: int) -> Value:
-    """Add arrays of ``count`` floats in scratch memory, ``nbytes`` apart, to the first of them, in their order; that
-    lies at byte ``at``."""
-    f, first = writer.f, writer.area(at)
-    with span(f, 1, arrays) as number:
-        _add_array(writer, first, writer.area(f.add(at, f.mul(number, nbytes))), count)
-    return first
-
-
-def _add_array(writer: ConvolutionWriter, to: Value, source: Value, count: int) -> None:
-    """``to[k] += source[k]``."""
-    f = writer.f
-    for part in vector_parts(f, writer.dtype, count, masked=False):
-        with part.turns() as (loop, some):
-            at = f.offset(to, loop.index, writer.element)
-            value = some.load(f, f.offset(source, loop.index, writer.element))
-            some.store(f, f.binary("fadd", some.load(f, at), value), at)

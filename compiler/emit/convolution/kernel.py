@@ -65,8 +65,8 @@ def planned(kernel: Convolution, target: Target) -> PlannedConvolution:
         kernel,
         plan,
         is_shared=plan.is_shared and is_all_divisible(kernel.epilogue),
-        shared_bytes=plan.shared_bytes,
-        worker_bytes=plan.own_bytes,
+        shared_bytes=plan.scratch.shared_bytes,
+        worker_bytes=plan.scratch.own_bytes,
         raw_strides=kernel.result_strides if kernel.store_raw else plan.raw_strides(kernel),
         packed_bytes=plan.weight_bytes if kernel.packed is not None and isinstance(plan, ForwardPlan) else 0,
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, WeightStrides
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides
+from staticgrad.compiler.emit.convolution.schedule import Chunks
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, Tiling, aligned_bytes, fill_zero, span
@@ -87,12 +88,11 @@ class WeightPacking:
         together = (len(self.phases) == 1 or self.buffer > 0) and self.groups * self.panels > 1
         return together and elements * kernel.dtype.itemsize >= target.sized(SHARED_BYTES)
 
-    def share(self, chunks: Chunks, own: int, own_bytes: int) -> None:
-        """All panels, each of them a chunk. Workers have ``own_bytes`` of scratch memory each, from byte ``own`` on:
-        enough for a buffer."""
+    def share(self, chunks: Chunks) -> None:
+        """All panels, each of them a chunk. Workers have their buffer where they will have their strips."""
         part, writer = chunks.open("pack")
-        f, to, width = part.f, writer.area(0), self.phases[0].tiling.width
-        buffer, whole = writer.area(f.add(own, f.mul(part.worker, own_bytes))), self.outputs // width
+        f, to, width = part.f, writer.area("weights"), self.phases[0].tiling.width
+        buffer, whole = writer.area("strip"), self.outputs // width
         group, panel = divide(f, part.chunk, self.panels)
         if whole:
             with span(f, panel, f.min(f.add(panel, 1), whole)) as number:

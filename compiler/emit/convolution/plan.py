@@ -1,11 +1,68 @@
-"""What the plans of all convolution kernels have in common."""
+"""Plans of convolution kernels: what they have in common, and how their scratch memory is divided.
+
+A plan names the areas of its scratch memory and says how many bytes each has; sizes and addresses follow from that.
+"""
 
 from __future__ import annotations
 
 import abc
 
-from staticgrad.compiler.emit.llvm import Function, Value
+import numpy as np
+
+from staticgrad.compiler.emit.llvm import Function, Index, Value
+from staticgrad.compiler.emit.microkernel import aligned_bytes
 from staticgrad.compiler.kernels.matrix import Convolution
+from staticgrad.frozen import frozen
+
+
+@frozen
+class Area:
+    """A piece of scratch memory: ``nbytes``, a multiple of 64, or several copies of as many."""
+
+    name: str
+    nbytes: int
+    copies: int = 1
+
+
+@frozen
+class Scratch:
+    """The scratch memory of a kernel: the areas that all workers use, one behind the other, then those of each
+    worker."""
+
+    shared: tuple[Area, ...] = ()
+    own: tuple[Area, ...] = ()
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of the areas that all workers use."""
+        return sum(area.nbytes * area.copies for area in self.shared)
+
+    @property
+    def own_bytes(self) -> int:
+        """The bytes of the areas that each worker has for itself."""
+        return sum(area.nbytes * area.copies for area in self.own)
+
+    def find(self, name: str) -> Area:
+        """The area of this name."""
+        return next(area for area in (*self.shared, *self.own) if area.name == name)
+
+    def place(self, f: Function, name: str, own: Index, number: Index) -> Index:
+        """Where an area begins, or one of its copies, in bytes; the worker's areas begin at ``own``."""
+        for first, areas in ((0, self.shared), (own, self.own)):
+            at = 0
+            for area in areas:
+                if area.name == name:
+                    return f.add(first, f.add(at, f.mul(number, area.nbytes)))
+                at += area.nbytes * area.copies
+        raise KeyError(f"no scratch area is called {name}")
+
+
+NO_SCRATCH = Scratch()
+
+
+def areas(dtype: np.dtype, **elements: int) -> tuple[Area, ...]:
+    """Areas of so many elements each, by their names."""
+    return tuple(Area(name, aligned_bytes(count, dtype)) for name, count in elements.items())
 
 
 class ConvolutionPlan(abc.ABC):
@@ -13,21 +70,12 @@ class ConvolutionPlan(abc.ABC):
     strides are elements unless said otherwise."""
 
     __slots__ = ()
+    scratch: Scratch
 
     @property
     @abc.abstractmethod
     def is_shared(self) -> bool:
         """The kernel is worth the threads of a pool."""
-
-    @property
-    @abc.abstractmethod
-    def shared_bytes(self) -> int:
-        """Scratch memory that all workers use, a multiple of 64 bytes."""
-
-    @property
-    @abc.abstractmethod
-    def own_bytes(self) -> int:
-        """Scratch memory that each worker has for itself, a multiple of 64 bytes."""
 
     @property
     @abc.abstractmethod
@@ -41,10 +89,3 @@ class ConvolutionPlan(abc.ABC):
     @abc.abstractmethod
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
         """Write the body of the function."""
-
-
-def chunks_text(share: int | None, part: int) -> str:
-    """How the work of a transpose by weights is cut: in units, or in parts of the sums."""
-    if part:
-        return f"; chunks of {part} with sums of their own"
-    return f"; chunks of {share}" if share is not None else ""

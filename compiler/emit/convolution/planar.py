@@ -20,22 +20,16 @@ import functools
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.images import (
-    ByUnits,
-    ConvolutionWriter,
-    Image,
-    Units,
-    WeightStrides,
-    seconds_of,
-)
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
     Tiling,
-    aligned_bytes,
     call_tile,
     choose_tiling,
     fill_zero,
@@ -73,10 +67,7 @@ class Planar(ByUnits):
     result: tuple[int, int, int, int]  # strides n, o, p, q
     tile_pixel: int  # from pixel to pixel in the scratch block that an epilogue reads
     units: Units
-    shared_bytes: int  # packed weights
-    strip_bytes: int
-    line_bytes: int
-    own_bytes: int  # a strip, a line and a scratch block
+    scratch: Scratch
 
     @property
     def terms(self) -> int:
@@ -103,7 +94,7 @@ class Planar(ByUnits):
     @property
     def text(self) -> str:
         copies = f", {self.copies} copies of each" if self.dealt else ""
-        return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units_text()}"
+        return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result: in planes as the result would be, or channels
@@ -118,15 +109,13 @@ class Planar(ByUnits):
         base = f.offset(writer.second, source.offset, writer.element)
         with span(f, 0, self.groups) as group, span(f, 0, self.outputs) as o, span(f, 0, kh) as i:
             number = f.add(f.mul(group, self.outputs), o)
-            to = writer.at(writer.area(0), (number, self.terms), (i, self.channels * kw))
+            to = writer.at(writer.area("weights"), (number, self.terms), (i, self.channels * kw))
             origin = writer.at(base, (group, source.group), (o, source.out), (i, source.i))
             writer.copy(Matrix(to, kw, 1), Matrix(origin, source.input, source.j), self.channels, kw)
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
-        strip = writer.area(own)
-        line = writer.area(f.add(own, self.strip_bytes))
-        tile = writer.area(f.add(own, self.strip_bytes + self.line_bytes))
+        strip, line, tile = (writer.area(name) for name in ("strip", "line", "tile"))
         fill_zero(f, writer.dtype, strip, self.groups * self.strip_group)
         with self.units.each(f, chunk) as (number, rows):
             self._fill_strip(writer, strip, number, rows)
@@ -235,7 +224,7 @@ class Planar(ByUnits):
         self, writer: ConvolutionWriter, x: Value, to: Matrix, group: Index, row_panel: Index, panel: Index
     ) -> None:
         f, tiling, (vertical, horizontal) = writer.f, self.tiling, self.taps
-        w = writer.at(writer.area(0), (group, self.outputs * self.terms))
+        w = writer.at(writer.area("weights"), (group, self.outputs * self.terms))
         # Rows i that lie below each other are blocks of one sum; dilated ones are sums of their own.
         runs = 1 if vertical.dilation == 1 else vertical.number
         blocks, kw = vertical.number // runs * self.channels, horizontal.number
@@ -305,8 +294,8 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     strip_rows = (block - 1) * vertical.step + reach
     tile = 0 if kernel.store_raw else block * columns * (total if result[3] == 1 else tile_pixel)
     line = 0 if result[3] == 1 else outputs * round_up(columns, lanes)
-    strip_bytes = aligned_bytes((strip_rows + dealt) * lines * pitch, kernel.dtype)
-    line_bytes = aligned_bytes(line, kernel.dtype)
+    weights = groups * outputs * vertical.number * horizontal.number * channels
+    own = areas(kernel.dtype, strip=(strip_rows + dealt) * lines * pitch, line=line, tile=tile)
     return Planar(
         image=image,
         taps=taps,
@@ -322,8 +311,5 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
         result=result,
         tile_pixel=tile_pixel,
         units=Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None),
-        shared_bytes=aligned_bytes(groups * outputs * vertical.number * horizontal.number * channels, kernel.dtype),
-        strip_bytes=strip_bytes,
-        line_bytes=line_bytes,
-        own_bytes=strip_bytes + line_bytes + aligned_bytes(tile, kernel.dtype),
+        scratch=Scratch(areas(kernel.dtype, weights=weights), own),
     )

@@ -22,8 +22,10 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution.images import ByUnits, ConvolutionWriter, Units, WeightStrides, seconds_of
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE
@@ -32,7 +34,6 @@ from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
     Tiling,
-    aligned_bytes,
     call_tile,
     choose_below,
     choose_tiling,
@@ -84,10 +85,7 @@ class Products(ByUnits):
     strip: int  # panels that are packed at a time
     depth: int  # terms of one pass
     copied: bool  # panels are packed, else read in place
-    shared_bytes: int
-    plane_bytes: int
-    panel_bytes: int
-    own_bytes: int
+    scratch: Scratch
 
     @property
     def text(self) -> str:
@@ -95,7 +93,7 @@ class Products(ByUnits):
             f"{self.strip} panels of {self.depth} terms packed at a time" if self.copied else "planes read in place"
         )
         weights = "; weights packed" if self.packed else ""
-        return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {self.units_text()}"
+        return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
@@ -142,34 +140,32 @@ class Products(ByUnits):
             return
         f, w = writer.f, self.weights
         with span(f, 0, self.groups) as group:
-            to = writer.at(writer.area(0), (group, self.outputs * self.packed_row))
+            to = writer.at(writer.area("weights"), (group, self.outputs * self.packed_row))
             source = writer.at(f.offset(writer.second, w.offset, writer.element), (group, w.group))
             writer.copy(Matrix(to, self.packed_row, 1), Matrix(source, w.out, w.input), self.outputs, self.terms)
 
-    def work(self, writer: ConvolutionWriter, chunk: Value | None, own: Index) -> None:
+    def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
         with self.units.each(f, chunk) as (number, (unit, _)):
             rest, part = divide(f, unit, self.parts)
             group, block = divide(f, rest, self.blocks)
-            self._unit(writer, own, number, group, block, part)
+            self._unit(writer, number, group, block, part)
 
-    def _unit(
-        self, writer: ConvolutionWriter, own: Index, image: Index, group: Index, block: Index, part: Index
-    ) -> None:
+    def _unit(self, writer: ConvolutionWriter, image: Index, group: Index, block: Index, part: Index) -> None:
         """A block of an image, for a part of the outputs of a group."""
         f, tiling = writer.f, self.tiling
         first = f.mul(block, self.pixels)
         panels = f.mul(part, self.part_panels), f.min(f.mul(f.add(part, 1), self.part_panels), tiling.row_panels)
         low, high = (tiling.row_start(f, p) for p in panels)
-        x, following = self._pixels(writer, writer.area(own), image, group, block)
+        x, following = self._pixels(writer, writer.area("planes"), image, group, block)
         if writer.result is not None:
             raw, c_row = writer.result, self.result[1]
             c = writer.at(raw, (image, self.result[0]), (group, self.outputs * c_row), (first, 1))
         else:
             c_row = self.pixels
-            c = writer.at(writer.area(f.add(own, self.plane_bytes + self.panel_bytes)), (low, -c_row))
+            c = writer.at(writer.area("tile"), (low, -c_row))
             raw = writer.at(c, (group, -self.outputs * c_row), (first, -1))
-        strips = _Strips(self, writer, writer.area(f.add(own, self.plane_bytes)), x, following, c, c_row, group, panels)
+        strips = _Strips(self, writer, writer.area("panels"), x, following, c, c_row, group, panels)
         with span(f, 0, tiling.column_panels, self.strip) as column, span(f, 0, self.terms, self.depth) as start:
             strips.emit(column, start)
         o, rows = f.mul(group, self.outputs), f.mul(block, self.rows)
@@ -196,7 +192,7 @@ class Products(ByUnits):
     def operand(self, writer: ConvolutionWriter, group: Index) -> tuple[Value, int, int]:
         """The weights of a group, and their strides."""
         if self.packed:
-            return writer.at(writer.area(0), (group, self.outputs * self.packed_row)), self.packed_row, 1
+            return writer.at(writer.area("weights"), (group, self.outputs * self.packed_row)), self.packed_row, 1
         base = writer.f.offset(writer.second, self.weights.offset, writer.element)
         return writer.at(base, (group, self.weights.group)), self.weights.out, self.weights.input
 
@@ -321,11 +317,14 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
     depth = -(-terms // -(-terms * tiling.width * size // target.sized(PANEL_BYTES))) if copied else terms
     strip = min(tiling.column_panels, target.sized(STRIP_BYTES) // (depth * tiling.width * size))
     strip = -(-tiling.column_panels // -(-tiling.column_panels // max(1, strip)))
-    plane_bytes = 0 if planes is None else aligned_bytes(terms * planes.pitch, kernel.dtype)
-    panel_bytes = aligned_bytes(strip * depth * copied * tiling.width, kernel.dtype)
-    scratch = 0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels
     line = max(1, LINE // size)
-    weight_bytes = groups * outputs * (-(-terms // line) | 1) * line
+    packed_weights = groups * outputs * (-(-terms // line) | 1) * line if packed else 0
+    own = areas(
+        kernel.dtype,
+        planes=0 if planes is None else terms * planes.pitch,
+        panels=strip * depth * copied * tiling.width,
+        tile=0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels,
+    )
     units = apart * parts
     return Products(
         units=Units(kernel.batch, 1, groups * blocks * parts,
@@ -349,10 +348,7 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         strip=strip,
         depth=depth,
         copied=copied,
-        shared_bytes=aligned_bytes(weight_bytes, kernel.dtype) if packed else 0,
-        plane_bytes=plane_bytes,
-        panel_bytes=panel_bytes,
-        own_bytes=plane_bytes + panel_bytes + aligned_bytes(scratch, kernel.dtype),
+        scratch=Scratch(areas(kernel.dtype, weights=packed_weights), own),
     )  # fmt: skip
 
 

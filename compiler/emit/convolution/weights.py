@@ -19,19 +19,12 @@ import functools
 import math
 from collections.abc import Sequence
 
-from staticgrad.compiler.emit.convolution.images import (
-    Chunks,
-    ConvolutionWriter,
-    Image,
-    add_up,
-    is_run,
-    seconds_of,
-    x_image,
-)
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_run, seconds_of, x_image
 from staticgrad.compiler.emit.convolution.panels import pack_pixels
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.schedule import MOST_PARTS, Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -55,11 +48,10 @@ BLOCK_BYTES = 256 << 10  # of a block of rows of one image, where one is larger 
 BLOCK_PIXELS = 256  # at least: the result is read and written for each block
 PART_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 PART_PIXELS = 512  # of such a chunk at least: its weights are cleared and added in the end
-MOST_PARTS = 16
 
 
 @frozen
-class WeightGrad(ConvolutionPlan):
+class WeightGrad(SumPlan):
     """The transpose by weights."""
 
     image: Image
@@ -77,12 +69,8 @@ class WeightGrad(ConvolutionPlan):
     y_pitch: int
     out_width: int
     rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
-    share: int | None  # tiles of a chunk, None if the work is not cut
-    part: int  # images of a chunk that adds up weights of its own; 0 where tiles are chunks
-    parts: int  # how many such chunks there are
-    image_bytes: int
-    y_bytes: int
-    result_bytes: int
+    sharing: SumChunks  # units are tiles, segments images
+    scratch: Scratch
 
     @property
     def packed_image(self) -> int:
@@ -95,39 +83,45 @@ class WeightGrad(ConvolutionPlan):
         return self.together * self.packed_image
 
     @property
-    def is_shared(self) -> bool:
-        return self.part > 0 or self.share is not None
-
-    @property
-    def shared_bytes(self) -> int:
-        """Of partial sums, or of the result and of copies that all threads read."""
-        if self.part:
-            return self.parts * self.result_bytes
-        return self.image_bytes + self.y_bytes + self.result_bytes
-
-    @property
-    def own_bytes(self) -> int:
-        """Of the copies of a worker that has images of its own."""
-        return self.image_bytes + self.y_bytes if self.part else 0
-
-    @property
     def text(self) -> str:
         images = f"{self.together} images at a time, {self.rows} rows"
         copies = "" if self.y_in_place else ", y copied"
-        return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{chunks_text(self.share, self.part)}"
+        return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
         row, channels = self.result_row, self.channels
         return 1, row, kernel.kernel[1] * channels * row, channels * row
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if self.part:
-            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
-        elif self.share is None:
-            _emit_weight_grad(ConvolutionWriter(f, kernel, epilogue, pointers), self)
+    @property
+    def words(self) -> int:
+        """The images that are worked on, from and to, and their first row."""
+        return 3
+
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        kernel, (sums, strides) = writer.kernel, _weights_result(writer, self)
+        if 0 in (kernel.batch, kernel.out_height, kernel.out_width):
+            _zero_weights(writer, self, sums, strides[1:])
         else:
-            _share_weight_grad(Chunks(f, kernel, epilogue, pointers, pool, WEIGHT_WORDS), self, self.share)
+            self.add(writer, sums, (0, kernel.batch), 0)
+        _finish_weights(writer, self)
+
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        f, (low, high) = writer.f, segments
+        frame, y_copy = writer.area("frames"), writer.area("y")
+        writer.clear_frame(self.image, frame, self.together)
+        if not self.y_in_place:
+            fill_zero(f, writer.dtype, y_copy, self.together * self.y_pitch)
+        with span(f, low, high, self.together) as start:
+            images = (start, f.min(f.add(start, self.together), high))
+            _copy_image(writer, self, frame, y_copy, start, images)
+            _add_blocks(writer, self, sums, frame, y_copy, images, low)
+
+    def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
+        _finish_weights(writer, self)
+
+    def emit_units(self, chunks: Chunks, share: int) -> None:
+        _share_weight_grad(chunks, self, share)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -169,6 +163,8 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
     wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch), target)
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
+    copies = areas(kernel.dtype, frames=copy, y=0 if y_in_place else together * y)
+    sums = Area("sums", aligned_bytes(result, kernel.dtype), -(-kernel.batch // part) if part else 1)
     return WeightGrad(
         image=image,
         packed=packed,
@@ -185,12 +181,8 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         y_pitch=y_pitch,
         out_width=kernel.out_width,
         rows=rows,
-        share=cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None,
-        part=part,
-        parts=-(-kernel.batch // part) if part else 0,
-        image_bytes=aligned_bytes(copy, kernel.dtype),
-        y_bytes=aligned_bytes(0 if y_in_place else together * y, kernel.dtype),
-        result_bytes=aligned_bytes(result, kernel.dtype),
+        sharing=SumChunks(kernel.batch, tiles, cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None, part),
+        scratch=Scratch((sums,), copies) if part else Scratch((*copies, sums)),
     )
 
 
@@ -214,7 +206,6 @@ def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> i
     return cut(kernel.batch, wanted)[0] if wanted > 1 else 0
 
 
-WEIGHT_WORDS = 3  # the images that are worked on, from and to, and their first row
 WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
 
 
@@ -224,32 +215,7 @@ def _weights_result(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[Value,
         return writer.result, writer.kernel.w_strides
     row, channels = plan.result_row, plan.channels
     strides = (1, row, writer.kernel.kernel[1] * channels * row, channels * row)
-    return writer.area(0 if plan.part else plan.image_bytes + plan.y_bytes), strides
-
-
-def _sum_parts(chunks: Chunks, plan: WeightGrad) -> None:
-    """Some images are a chunk, with weights of its own; these are added in their order."""
-    part, writer = chunks.open("images")
-    f, sums = part.f, plan.parts * plan.result_bytes
-    own = f.add(sums, f.mul(part.worker, plan.image_bytes + plan.y_bytes))
-    frame, y_copy = writer.area(own), writer.area(f.add(own, plan.image_bytes))
-    result = writer.area(f.mul(part.chunk, plan.result_bytes))
-    low, high = chunk_range(f, part.chunk, plan.part, chunks.kernel.batch)
-    _clear_copies(writer, plan, frame, y_copy)
-    with span(f, low, high, plan.together) as start:
-        images = (start, f.min(f.add(start, plan.together), high))
-        _copy_image(writer, plan, frame, y_copy, start, images)
-        _add_blocks(writer, plan, result, frame, y_copy, images, low)
-    chunks.run(f.finish(), plan.parts)
-    add_up(chunks.own, 0, plan.result_bytes, plan.result_bytes // writer.dtype.itemsize, plan.parts)
-    _finish_weights(chunks.own, plan)
-
-
-def _clear_copies(writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value) -> None:
-    """Zero the frames, and what the copy of y has besides."""
-    writer.clear_frame(plan.image, frame, plan.together)
-    if not plan.y_in_place:
-        fill_zero(writer.f, writer.dtype, y_copy, plan.together * plan.y_pitch)
+    return writer.area("sums"), strides
 
 
 def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
@@ -290,7 +256,7 @@ def _copy_part(chunks: Chunks, plan: WeightGrad) -> str:
     """A chunk: one image of x and y, brought into the form that is read."""
     part, writer = chunks.open("copy")
     f, start = part.f, part.table.word(0)
-    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
+    frame, y_copy = writer.area("frames"), writer.area("y")
     with f.when(f.compare("icmp eq", start, integer(0))):
         writer.clear_frame(plan.image, writer.at(frame, (part.chunk, plan.x_pitch)))
         if not plan.y_in_place:
@@ -304,8 +270,8 @@ def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]
     """A chunk: some tiles of the result. Returns the part and how many chunks there are."""
     part, writer = chunks.open("tiles")
     f, start, end = part.f, part.table.word(0), part.table.word(1)
-    height, frame = writer.kernel.out_height, writer.area(0)
-    pixels, y = _image_places(writer, plan, frame, writer.area(plan.image_bytes), start)
+    height, frame = writer.kernel.out_height, writer.area("frames")
+    pixels, y = _image_places(writer, plan, frame, writer.area("y"), start)
     count = math.prod(_tile_grid(writer.kernel, plan))
     result, _ = _weights_result(writer, plan)
     share_of_tiles = chunk_range(f, part.chunk, share, count)
@@ -319,7 +285,7 @@ def _pack_part(chunks: Chunks, plan: WeightGrad) -> str:
     part, writer = chunks.open("pack")
     f, start, block = part.f, part.table.word(0), part.table.word(2)
     image, local = divide(f, part.chunk, plan.rows)
-    to = writer.at(writer.area(0), (image, plan.packed_image), (local, plan.out_width * plan.tiling.rows))
+    to = writer.at(writer.area("frames"), (image, plan.packed_image), (local, plan.out_width * plan.tiling.rows))
     _pack_rows(writer, plan, to, f.add(start, image), f.add(block, local), 1)
     return f.finish()
 
@@ -411,22 +377,6 @@ def _finish_weights(writer: ConvolutionWriter, plan: WeightGrad) -> None:
     ranges: list[tuple[Index, Index]] = [(0, writer.kernel.filters), (0, plan.channels)]
     ranges += [(0, size) for size in writer.kernel.kernel]
     writer.finish(source if writer.result is None else writer.result, ranges)
-
-
-def _emit_weight_grad(writer: ConvolutionWriter, plan: WeightGrad) -> None:
-    f, kernel = writer.f, writer.kernel
-    frame, y_copy = writer.area(0), writer.area(plan.image_bytes)
-    if kernel.batch == 0 or kernel.out_height == 0 or kernel.out_width == 0:
-        result, strides = _weights_result(writer, plan)
-        _zero_weights(writer, plan, result, strides[1:])
-    else:
-        _clear_copies(writer, plan, frame, y_copy)
-        with span(f, 0, kernel.batch, plan.together) as start:
-            end = f.min(f.add(start, plan.together), kernel.batch)
-            _copy_image(writer, plan, frame, y_copy, start, (start, end))
-            result, _ = _weights_result(writer, plan)
-            _add_blocks(writer, plan, result, frame, y_copy, (start, end), 0)
-    _finish_weights(writer, plan)
 
 
 def _zero_weights(writer: ConvolutionWriter, plan: WeightGrad, result: Value, strides: tuple[int, int, int]) -> None:

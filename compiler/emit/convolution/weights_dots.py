@@ -18,9 +18,10 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
-from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
-from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.machine import LINE
@@ -77,7 +78,7 @@ class Panels:
 
 
 @frozen
-class DotWeights(ConvolutionPlan):
+class DotWeights(SumPlan):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     planes: Planes
@@ -85,21 +86,12 @@ class DotWeights(ConvolutionPlan):
     lanes: int
     channels: Panels  # of a group
     filters: Panels
-    share: int | None  # panels of channels of a chunk, where it has all segments
-    part: int  # segments of a chunk, where it has some of them; else 0
-    parts: int
-    x_bytes: int  # of the planes of a panel
-    vector_bytes: int  # of the sums of a panel, lane by lane
-    sum_bytes: int  # of all sums
+    sharing: SumChunks  # units are panels of channels of all groups, with all segments, or each with runs of them
+    scratch: Scratch
 
     @property
-    def is_shared(self) -> bool:
-        return self.part > 0 or self.share is not None
-
-    @property
-    def units(self) -> int:
-        """Panels of channels of all groups."""
-        return self.planes.kernel.groups * self.channels.number
+    def apart(self) -> int:
+        return self.sharing.units
 
     @property
     def tile(self) -> int:
@@ -107,35 +99,36 @@ class DotWeights(ConvolutionPlan):
         return self.filters.size * self.channels.size * self.lanes
 
     @property
-    def shared_bytes(self) -> int:
-        """Of the sums of all chunks, or of a result that is not stored."""
-        sums = self.parts if self.part else 0 if self.planes.kernel.store_raw else 1
-        return sums * self.sum_bytes
-
-    @property
-    def own_bytes(self) -> int:
-        return self.x_bytes + self.vector_bytes
-
-    @property
     def text(self) -> str:
         tile = f"tiles {self.filters.size}x{self.channels.size}"
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
-        return f"weights by dot products of planes: {tile}; {segments}{chunks_text(self.share, self.part)}"
+        return f"weights by dot products of planes: {tile}; {segments}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
         return row_major_weights(kernel)
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if self.part:
-            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
-        elif self.share is not None:
-            chunks = Chunks(f, kernel, epilogue, pointers, pool, 0)
-            part, writer = chunks.open("panels")
-            _add_units(writer, self, chunk_range(part.f, part.chunk, self.share, self.units), part.worker)
-            chunks.run(part.f.finish(), -(-self.units // self.share))
-        else:
-            _add_units(ConvolutionWriter(f, kernel, epilogue, pointers), self, (0, self.units), 0)
+    @property
+    def words(self) -> int:
+        return 0
+
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        _add_units(writer, self, (0, self.sharing.units))
+
+    def emit_units(self, chunks: Chunks, share: int) -> None:
+        part, writer = chunks.open("panels")
+        _add_units(writer, self, chunk_range(part.f, part.chunk, share, self.sharing.units))
+        chunks.run(part.f.finish(), -(-self.sharing.units // share))
+
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        _add_unit(writer, self, unit, segments, (sums, row_major_weights(writer.kernel)))
+
+    def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
+        kernel = writer.kernel
+        if writer.result is not None:
+            copy_weights(writer, (writer.result, kernel.w_strides), (sums, row_major_weights(kernel)))
+        ranges: list[Range] = [(0, kernel.filters), (0, self.channels.count), *((0, taps) for taps in kernel.kernel)]
+        writer.finish(sums if writer.result is None else writer.result, ranges)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -150,18 +143,21 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     parts = min(MOST_PARTS, wanted, segments.number) if units < ENOUGH_UNITS else 1
     part = cut(segments.number, parts)[0] if parts > 1 else 0
+    share = cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None
+    sharing = SumChunks(segments.number, units, share, part)
+    sum_bytes = aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype)
+    vectors = filters.number * filters.size * channels.size * taps * lanes  # sums of a panel, lane by lane
     return DotWeights(
         planes=planes,
         segments=segments,
         lanes=lanes,
         channels=channels,
         filters=filters,
-        share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
-        part=part,
-        parts=-(-segments.number // part) if part else 0,
-        x_bytes=aligned_bytes(channels.size * each * planes.pitch, kernel.dtype),
-        vector_bytes=aligned_bytes(filters.number * filters.size * channels.size * taps * lanes, kernel.dtype),
-        sum_bytes=aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype),
+        sharing=sharing,
+        scratch=Scratch(
+            (Area("sums", sum_bytes, sharing.parts), Area("raw", 0 if sharing.part or kernel.store_raw else sum_bytes)),
+            areas(kernel.dtype, planes=channels.size * each * planes.pitch, vectors=vectors),
+        ),
     )
 
 
@@ -195,55 +191,27 @@ def _dot_cycles(kernel: Convolution, target: Target) -> float:
     return cycles * kernel.kernel[0] * kernel.kernel[1]
 
 
-# -- the work in chunks -----------------------------------------------------------------------------------------
-
-
-def _sum_parts(chunks: Chunks, plan: DotWeights) -> None:
-    """Chunks are a panel of channels and a run of segments, with sums of their own; these are added in their order."""
-    part, writer = chunks.open("segments")
-    f = part.f
-    unit, number = divide(f, part.chunk, plan.parts)
-    sums = writer.area(f.mul(number, plan.sum_bytes))
-    segments = chunk_range(f, f.index(number), plan.part, plan.segments.number)
-    _add_unit(writer, plan, unit, segments, (sums, row_major_weights(writer.kernel)), _own(writer, plan, part.worker))
-    chunks.run(f.finish(), plan.units * plan.parts)
-    own, kernel = chunks.own, chunks.kernel
-    first = add_up(own, 0, plan.sum_bytes, plan.sum_bytes // own.dtype.itemsize, plan.parts)
-    if own.result is not None:
-        copy_weights(own, (own.result, kernel.w_strides), (first, row_major_weights(kernel)))
-    ranges: list[Range] = [(0, kernel.filters), (0, plan.channels.count), *((0, taps) for taps in kernel.kernel)]
-    own.finish(first if own.result is None else own.result, ranges)
-
-
-def _add_units(writer: ConvolutionWriter, plan: DotWeights, units: Range, worker: Index) -> None:
+def _add_units(writer: ConvolutionWriter, plan: DotWeights, units: Range) -> None:
     """Some panels of channels, with all segments."""
     f, kernel = writer.f, writer.kernel
     raw = weights_of(writer)
     with span(f, *units) as unit:
-        _add_unit(writer, plan, unit, (0, plan.segments.number), raw, _own(writer, plan, worker))
+        _add_unit(writer, plan, unit, (0, plan.segments.number), raw)
         group, panel = divide(f, unit, plan.channels.number)
         first, channels = f.mul(group, plan.filters.count), plan.channels.range(f, panel)
         taps: list[Range] = [(0, size) for size in kernel.kernel]
         writer.finish(raw[0], [(first, f.add(first, plan.filters.count)), channels, *taps])
 
 
-def _own(writer: ConvolutionWriter, plan: DotWeights, worker: Index) -> tuple[Value, Value]:
-    """Where a worker has its planes and its vectors of sums."""
-    f = writer.f
-    shared = plan.shared_bytes
-    at = f.add(shared, f.mul(worker, plan.x_bytes + plan.vector_bytes))
-    return writer.area(at), writer.area(f.add(at, plan.x_bytes))
-
-
 # -- a panel of channels ----------------------------------------------------------------------------------------
 
 
 def _add_unit(
-    writer: ConvolutionWriter, plan: DotWeights, unit: Index, segments: Range, result: tuple[Value, Strides],
-    own: tuple[Value, Value],
-) -> None:  # fmt: skip
+    writer: ConvolutionWriter, plan: DotWeights, unit: Index, segments: Range, result: tuple[Value, Strides]
+) -> None:
     """The sums over some segments of a panel of channels, stored to ``result``."""
     f, planes, taps = writer.f, plan.planes, writer.kernel.kernel[0] * writer.kernel.kernel[1]
+    own = writer.area("planes"), writer.area("vectors")
     group, panel = divide(f, unit, plan.channels.number)
     channels = plan.channels.range(f, panel)
     with span(f, *segments) as number:

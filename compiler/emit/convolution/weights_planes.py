@@ -19,9 +19,10 @@ from __future__ import annotations
 import functools
 import math
 
-from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
-from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE
@@ -41,22 +42,20 @@ from staticgrad.compiler.emit.microkernel import (
     tile_lanes,
     tiling_cost,
 )
-from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the second cache
 Y_BYTES = 4 << 20  # of all panels of y
-SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
-MOST_PARTS = 16  # sums that are added in the end
 MANY_WEIGHTS = 3 << 19  # bytes of all weights: of so many planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
-SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
+PACK_CYCLES = 0.25  # for an element of y
 
 
 @frozen
-class PlaneWeights(ConvolutionPlan):
+class PlaneWeights(SumPlan):
     """The plan of a kernel; sizes are elements unless said otherwise, of one group."""
 
     planes: Planes
@@ -66,17 +65,8 @@ class PlaneWeights(ConvolutionPlan):
     tiling: Tiling
     y_in_place: bool
     segments: Segments
-    share: int | None  # panels of channels of a chunk; None where they are no chunks
-    part: int  # segments of a chunk with sums of its own; 0 where there are none
-    parts: int
-    x_bytes: int  # of the planes of one panel
-    y_bytes: int
-    sum_bytes: int
-    raw_bytes: int
-
-    @property
-    def is_shared(self) -> bool:
-        return self.part > 0 or self.share is not None
+    sharing: SumChunks  # units are panels of channels of all groups
+    scratch: Scratch
 
     @property
     def pixels(self) -> int:
@@ -99,44 +89,55 @@ class PlaneWeights(ConvolutionPlan):
         return self.tiling.m * self.taps * self.tiling.width
 
     @property
-    def units(self) -> int:
-        """Panels of channels of all groups."""
-        return self.planes.kernel.groups * self.tiling.row_panels
-
-    @property
     def kept(self) -> bool:
         """Whether the sums of all tiles are kept, because a tile is added to more than once."""
         return self.segments.number > 1 or self.unfolded
 
     @property
-    def shared_bytes(self) -> int:
-        if self.part:
-            return self.raw_bytes + self.parts * self.sum_bytes
-        return self.raw_bytes + self.y_bytes + (self.sum_bytes if self.kept else 0)
-
-    @property
-    def own_bytes(self) -> int:
-        if self.part:
-            return self.x_bytes + self.y_bytes
-        return self.x_bytes + (0 if self.kept else self.sum_bytes)
-
-    @property
     def text(self) -> str:
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
         y = "y in place" if self.y_in_place else "y packed"
-        return f"weights by planes: {self.tiling.text}; {segments}, {y}{chunks_text(self.share, self.part)}"
+        return f"weights by planes: {self.tiling.text}; {segments}, {y}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
         return row_major_weights(kernel)
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if self.part:
-            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
-        elif self.share is not None:
-            _share_panels(Chunks(f, kernel, epilogue, pointers, pool, SEGMENT_WORDS), self, self.share)
-        else:
-            _one_chunk(ConvolutionWriter(f, kernel, epilogue, pointers), self)
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        f = writer.f
+        x, y, sums = _areas(writer)
+        with span(f, 0, self.segments.number) as number:
+            segment = self.segments.at(f, number)
+            _pack(writer, self, y, segment, (0, _filter_panels(self)))
+            _add_panels(writer, self, x, y, sums, number, segment, (0, self.sharing.units))
+        self.complete(writer)
+
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        f, x, y = writer.f, writer.area("planes"), writer.area("y")
+        with span(f, *segments) as number:
+            segment = self.segments.at(f, number)
+            _pack(writer, self, y, segment, (0, _filter_panels(self)))
+            _add_tiles(writer, self, x, y, sums, f.sub(number, segments[0]), segment, (0, self.sharing.units))
+
+    def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
+        _finish(writer, self, sums)
+
+    def bring(self, chunks: Chunks) -> tuple[str, int] | None:
+        """Panels of filters are packed, each as a chunk."""
+        if self.y_in_place:
+            return None
+        part, writer = chunks.open("pack")
+        f = part.f
+        segment = self.segments.at(f, part.table.word(0))
+        _pack(writer, self, writer.area("y"), segment, (part.chunk, f.add(part.chunk, 1)))
+        return f.finish(), _filter_panels(self)
+
+    def add_units(self, writer: ConvolutionWriter, number: Index, units: Range) -> None:
+        _add_panels(writer, self, *_areas(writer), number, self.segments.at(writer.f, number), units)
+
+    def complete(self, writer: ConvolutionWriter) -> None:
+        if self.unfolded:
+            _finish(writer, self, writer.area("sums"))
 
 
 def reads_planes(kernel: Convolution, target: Target) -> bool:
@@ -174,16 +175,22 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     planes = Planes.of(kernel, segments, unfolded)
     taps = 1 if unfolded else kh * kw
     all_sums = kernel.groups * tiling.column_panels * tiling.width * m * taps
-    wanted = wanted_chunks(seconds_of(kernel, target), target)
-    part = 0
-    if kernel.dtype.kind == "f" and wanted > 1 and number > 1 and all_sums * size <= target.sized(SUM_BYTES):
-        part = cut(number, min(MOST_PARTS, wanted))[0]
-    units = kernel.groups * tiling.row_panels
-    wanted = wanted_chunks(seconds_of(kernel, target) / number, target)
+    sharing = SumChunks.choose(kernel, target, number, kernel.groups * tiling.row_panels, all_sums * size)
     kept = number > 1 or unfolded
     weights = kernel.filters * channels * kh * kw
     padded = 0 if y_in_place else kernel.groups * tiling.column_panels * tiling.width  # filters
-    y = padded * segments.together * segments.rows * width
+    x, y, raw = areas(
+        kernel.dtype,
+        planes=tiling.rows * each * planes.pitch,
+        y=padded * segments.together * segments.rows * width,
+        raw=0 if kernel.store_raw else weights,
+    )
+    sum_bytes = aligned_bytes(all_sums if kept else tiling.rows * taps * tiling.width, kernel.dtype)
+    sums = Area("sums", sum_bytes, max(1, sharing.parts))
+    if sharing.part:
+        scratch = Scratch((raw, sums), (x, y))
+    else:
+        scratch = Scratch((raw, y, sums), (x,)) if kept else Scratch((raw, y), (x, sums))
     return PlaneWeights(
         planes=planes,
         channels=channels,
@@ -192,13 +199,8 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
         tiling=tiling,
         y_in_place=y_in_place,
         segments=segments,
-        share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
-        part=part,
-        parts=-(-number // part) if part else 0,
-        x_bytes=aligned_bytes(tiling.rows * each * planes.pitch, kernel.dtype),
-        y_bytes=aligned_bytes(y, kernel.dtype),
-        sum_bytes=aligned_bytes(all_sums if kept else tiling.rows * taps * tiling.width, kernel.dtype),
-        raw_bytes=0 if kernel.store_raw else aligned_bytes(weights, kernel.dtype),
+        sharing=sharing,
+        scratch=scratch,
     )
 
 
@@ -209,74 +211,9 @@ def tile_cycles(kernel: Convolution, target: Target) -> float:
     return products + (0.0 if plan.y_in_place else target.machine.packed_y * plan.filters)
 
 
-# -- the work in chunks -----------------------------------------------------------------------------------------
-
-
-def _one_chunk(writer: ConvolutionWriter, plan: PlaneWeights) -> None:
-    f = writer.f
-    x, y, sums = (writer.area(at) for at in _areas(f, plan, 0, 1))
-    with span(f, 0, plan.segments.number) as number:
-        segment = plan.segments.at(f, number)
-        _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
-        _add_panels(writer, plan, x, y, sums, number, segment, (0, plan.units))
-    if plan.unfolded:
-        _finish(writer, plan, sums)
-
-
-def _sum_parts(chunks: Chunks, plan: PlaneWeights) -> None:
-    """Some segments are a chunk, with sums of its own; these are added in their order."""
-    part, writer = chunks.open("segments")
-    f, all_sums = part.f, plan.parts * plan.sum_bytes
-    own = f.add(plan.raw_bytes + all_sums, f.mul(part.worker, plan.x_bytes + plan.y_bytes))
-    x, y = writer.area(own), writer.area(f.add(own, plan.x_bytes))
-    sums = writer.area(f.add(plan.raw_bytes, f.mul(part.chunk, plan.sum_bytes)))
-    low, high = chunk_range(f, part.chunk, plan.part, plan.segments.number)
-    with span(f, low, high) as number:
-        segment = plan.segments.at(f, number)
-        _pack(writer, plan, y, segment, (0, _filter_panels(plan)))
-        _add_tiles(writer, plan, x, y, sums, f.sub(number, low), segment, (0, plan.units))
-    chunks.run(f.finish(), plan.parts)
-    count = plan.sum_bytes // writer.dtype.itemsize
-    _finish(chunks.own, plan, add_up(chunks.own, plan.raw_bytes, plan.sum_bytes, count, plan.parts))
-
-
-def _share_panels(chunks: Chunks, plan: PlaneWeights, share: int) -> None:
-    """The panels of filters of a segment are packed in parallel, then panels of channels are chunks."""
-    pack = None if plan.y_in_place else _pack_part(chunks, plan)
-    part, writer = chunks.open("panels")
-    f, number = part.f, part.table.word(0)
-    x, y, sums = (writer.area(at) for at in _areas(f, plan, part.worker, None))
-    panels = chunk_range(f, part.chunk, share, plan.units)
-    _add_panels(writer, plan, x, y, sums, number, plan.segments.at(f, number), panels)
-    add = f.finish()
-    with span(chunks.f, 0, plan.segments.number) as segment:
-        chunks.table.set_word(0, segment)
-        if pack is not None:
-            chunks.run(pack, _filter_panels(plan))
-        chunks.run(add, -(-plan.units // share))
-    if plan.unfolded:
-        _finish(chunks.own, plan, chunks.own.area(_areas(chunks.f, plan, 0, None)[2]))
-
-
-def _pack_part(chunks: Chunks, plan: PlaneWeights) -> str:
-    """A chunk: one panel of filters."""
-    part, writer = chunks.open("pack")
-    f = part.f
-    y = writer.area(_areas(f, plan, 0, None)[1])
-    _pack(writer, plan, y, plan.segments.at(f, part.table.word(0)), (part.chunk, f.add(part.chunk, 1)))
-    return f.finish()
-
-
-def _areas(f: Function, plan: PlaneWeights, worker: Index, workers: int | None) -> tuple[Index, Index, Index]:
-    """Where the planes, the packed y and the sums of a worker lie, in bytes; one worker or any number."""
-    y = plan.raw_bytes
-    if plan.kept:
-        sums: Index = y + plan.y_bytes
-        own = f.add(y + plan.y_bytes + plan.sum_bytes, f.mul(worker, plan.x_bytes))
-    else:
-        own = f.add(y + plan.y_bytes, f.mul(worker, plan.x_bytes + plan.sum_bytes))
-        sums = f.add(own, plan.x_bytes)
-    return own, y, sums
+def _areas(writer: ConvolutionWriter) -> tuple[Value, Value, Value]:
+    """Where the planes, the packed y and the sums lie."""
+    return writer.area("planes"), writer.area("y"), writer.area("sums")
 
 
 # -- one segment ------------------------------------------------------------------------------------------------

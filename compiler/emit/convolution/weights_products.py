@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import functools
 
-from staticgrad.compiler.emit.convolution.images import Chunks, ConvolutionWriter, add_up, seconds_of
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, chunks_text
-from staticgrad.compiler.emit.convolution.planes import Planes, Range, Segment, Segments
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.schedule import Range, SumChunks, SumPlan
+from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
@@ -35,18 +36,17 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tiling_cost,
 )
-from staticgrad.compiler.emit.parallel import chunk_range, cut, unravel, wanted_chunks
+from staticgrad.compiler.emit.parallel import unravel, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about
-SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
-MOST_PARTS = 16  # sums that are added in the end
+PACK_CYCLES = 0.4  # for a pixel of a plane of columns
+TURNED_CYCLES = 0.4  # for a weight that is not added up in place
 ENOUGH_UNITS = 8  # of a segment, so that threads have work of their own
 FEWEST_ROWS = 128  # filters of a part: each part packs the pixels again
-SEGMENT_WORDS = 1  # of the table: the number of the segment that is worked on
 
 
 @frozen
@@ -66,7 +66,7 @@ class Side:
 
 
 @frozen
-class WeightProducts(ConvolutionPlan):
+class WeightProducts(SumPlan):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     kernel: Convolution
@@ -78,21 +78,9 @@ class WeightProducts(ConvolutionPlan):
     tiling: Tiling  # of a group
     row_parts: int
     part_panels: int  # row panels of a part
-    share: int | None  # units of a chunk; None where they are no chunks
-    part: int  # segments of a chunk with sums of its own; 0 where there are none
-    parts: int
-    plane_bytes: int
-    panel_bytes: int
-    sum_bytes: int  # where the result is not added up in place
-
-    @property
-    def is_shared(self) -> bool:
-        return self.part > 0 or self.share is not None
-
-    @property
-    def units(self) -> int:
-        """Parts of the rows of the panels of columns of all groups."""
-        return self.kernel.groups * self.tiling.column_panels * self.row_parts
+    in_place: bool  # tiles add up in the result
+    sharing: SumChunks  # units are parts of the rows of the panels of columns of all groups
+    scratch: Scratch
 
     @property
     def outputs(self) -> int:
@@ -115,31 +103,35 @@ class WeightProducts(ConvolutionPlan):
         return self.segments.rows * self.kernel.out_width
 
     @property
-    def own_bytes(self) -> int:
-        return self.plane_bytes + self.panel_bytes
-
-    @property
-    def shared_bytes(self) -> int:
-        return max(1, self.parts) * self.sum_bytes
-
-    @property
     def text(self) -> str:
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
         turned = " of the transpose" * self.swapped
-        chunks = chunks_text(self.share, self.part)
-        return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{chunks}"
+        return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch result."""
         return *self.sum_strides, 1, 1
 
-    def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:
-        if self.part:
-            _sum_parts(Chunks(f, kernel, epilogue, pointers, pool, 0), self)
-        elif self.share is not None:
-            _share_units(Chunks(f, kernel, epilogue, pointers, pool, SEGMENT_WORDS), self, self.share)
-        else:
-            _one_chunk(ConvolutionWriter(f, kernel, epilogue, pointers), self)
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        sums = _sums(writer, self)
+        with span(writer.f, 0, self.segments.number) as number:
+            _SegmentSums(writer, self, sums, number, number).add((0, self.sharing.units))
+        self.finish(writer, sums[0])
+
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        with span(writer.f, *segments) as number:
+            later = writer.f.sub(number, segments[0])
+            _SegmentSums(writer, self, (sums, self.sum_strides), number, later).add((0, self.sharing.units))
+
+    def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
+        _finish(writer, self, sums, (0, writer.kernel.filters), (0, self.channels))
+
+    def add_units(self, writer: ConvolutionWriter, number: Index, units: Range) -> None:
+        f, sums = writer.f, _sums(writer, self)
+        _SegmentSums(writer, self, sums, number, number).add(units)
+        last = f.compare("icmp eq", f.index(number), integer(self.segments.number - 1))
+        with f.when(last), span(f, *units) as unit:
+            _finish_unit(writer, self, sums[0], unit)
 
 
 def is_weight_product(kernel: Convolution) -> bool:
@@ -176,16 +168,15 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     pixels = segments.together * segments.rows * kernel.out_width
     planes = None if whole else Planes.of(kernel, segments, False)
     sum_bytes = aligned_bytes(kernel.filters * channels, kernel.dtype)
-    wanted, part = wanted_chunks(seconds_of(kernel, target), target), 0
-    if kernel.dtype.kind == "f" and wanted > 1 and segments.number > 1 and sum_bytes <= target.sized(SUM_BYTES):
-        part = cut(segments.number, min(MOST_PARTS, wanted))[0]
     wanted = wanted_chunks(seconds_of(kernel, target) / segments.number, target)
     panels = kernel.groups * tiling.column_panels
     row_parts = max(1, min(-(-min(wanted, ENOUGH_UNITS) // panels), rows.count // target.sized(FEWEST_ROWS)))
     part_panels = -(-tiling.row_panels // row_parts)
     row_parts = -(-tiling.row_panels // part_panels)
-    units = panels * row_parts
-    in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not part
+    sharing = SumChunks.choose(kernel, target, segments.number, panels * row_parts, sum_bytes)
+    in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not sharing.part
+    plane = 0 if planes is None else planes.pitch
+    own = areas(kernel.dtype, planes=tiling.width * plane, panel=pixels * tiling.width)
     return WeightProducts(
         kernel=kernel,
         swapped=swapped,
@@ -196,59 +187,20 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
         tiling=tiling,
         row_parts=row_parts,
         part_panels=part_panels,
-        share=cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None,
-        part=part,
-        parts=-(-segments.number // part) if part else 0,
-        plane_bytes=0 if planes is None else aligned_bytes(tiling.width * planes.pitch, kernel.dtype),
-        panel_bytes=aligned_bytes(pixels * tiling.width, kernel.dtype),
-        sum_bytes=0 if in_place else sum_bytes,
+        in_place=in_place,
+        sharing=sharing,
+        scratch=Scratch((Area("sums", 0 if in_place else sum_bytes, max(1, sharing.parts)),), own),
     )
 
 
-# -- the work in chunks -----------------------------------------------------------------------------------------
-
-
-def _one_chunk(writer: ConvolutionWriter, plan: WeightProducts) -> None:
-    sums = _sums(writer, plan)
-    with span(writer.f, 0, plan.segments.number) as number:
-        _SegmentSums(writer, plan, writer.area(plan.sum_bytes), sums, number, number).add((0, plan.units))
-    _finish(writer, plan, sums[0], (0, writer.kernel.filters), (0, plan.channels))
-
-
-def _sum_parts(chunks: Chunks, plan: WeightProducts) -> None:
-    """Some segments are a chunk, with sums of its own; these are added in their order."""
-    part, writer = chunks.open("segments")
-    f, all_sums = part.f, plan.parts * plan.sum_bytes
-    own = writer.area(f.add(all_sums, f.mul(part.worker, plan.own_bytes)))
-    sums = writer.area(f.mul(part.chunk, plan.sum_bytes)), plan.sum_strides
-    low, high = chunk_range(f, part.chunk, plan.part, plan.segments.number)
-    with span(f, low, high) as number:
-        _SegmentSums(writer, plan, own, sums, number, f.sub(number, low)).add((0, plan.units))
-    chunks.run(f.finish(), plan.parts)
-    first = add_up(chunks.own, 0, plan.sum_bytes, plan.sum_bytes // writer.dtype.itemsize, plan.parts)
-    _finish(chunks.own, plan, first, (0, chunks.kernel.filters), (0, plan.channels))
-
-
-def _share_units(chunks: Chunks, plan: WeightProducts, share: int) -> None:
-    """Segment after segment; panels of columns, or parts of the rows in one, are chunks."""
-    part, writer = chunks.open("panels")
-    f, number, sums = part.f, part.table.word(0), _sums(writer, plan)
-    own = writer.area(f.add(plan.sum_bytes, f.mul(part.worker, plan.own_bytes)))
-    units = chunk_range(f, part.chunk, share, plan.units)
-    _SegmentSums(writer, plan, own, sums, number, number).add(units)
-    with f.when(f.compare("icmp eq", number, integer(plan.segments.number - 1))), span(f, *units) as unit:
-        _finish_unit(writer, plan, sums[0], unit)
-    add = f.finish()
-    with span(chunks.f, 0, plan.segments.number) as segment:
-        chunks.table.set_word(0, segment)
-        chunks.run(add, -(-plan.units // share))
+# -- the weights -------------------------------------------------------------------------------------------------------
 
 
 def _sums(writer: ConvolutionWriter, plan: WeightProducts) -> tuple[Value, tuple[int, int]]:
     """Where tiles add up, and its strides of filters and channels."""
-    if writer.result is not None and plan.sum_bytes == 0:
+    if writer.result is not None and plan.in_place:
         return writer.result, (writer.kernel.w_strides[0], writer.kernel.w_strides[1])
-    return writer.area(0), plan.sum_strides
+    return writer.area("sums"), plan.sum_strides
 
 
 def _finish_unit(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, unit: Index) -> None:
@@ -267,7 +219,7 @@ def _finish_unit(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, u
 def _finish(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, filters: Range, channels: Range) -> None:
     """Bring some weights into their place and hand them on."""
     f, result = writer.f, writer.result
-    if result is not None and plan.sum_bytes:
+    if result is not None and not plan.in_place:
         (o, c), (sum_o, sum_c) = writer.kernel.w_strides[:2], plan.sum_strides
         to = Matrix(writer.at(result, (filters[0], o), (channels[0], c)), o, c)
         source = Matrix(writer.at(sums, (filters[0], sum_o), (channels[0], sum_c)), sum_o, sum_c)
@@ -285,7 +237,6 @@ class _SegmentSums:
 
     writer: ConvolutionWriter
     plan: WeightProducts
-    own: Value  # scratch memory of a worker: planes, then a panel
     sums: tuple[Value, tuple[int, int]]
     number: Index
     later: Index
@@ -293,7 +244,7 @@ class _SegmentSums:
     def add(self, units: Range) -> None:
         """Add to some units."""
         f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
-        panel = f.offset(self.own, plan.plane_bytes, "i8")
+        panel = self.writer.area("panel")
         with span(f, *units) as unit:
             group, column, part = unravel(f, unit, (0, tiling.column_panels, plan.row_parts))
             self._pack(panel, group, column)
@@ -321,8 +272,8 @@ class _SegmentSums:
         if plan.planes is None:
             source, image, plane = side.at(writer, segment, f.add(of_group, first)), side.image, side.plane
         else:
-            plan.planes.bring(writer, self.own, (first, f.add(first, count)), of_group, segment)
-            source, image, plane = self.own, plan.planes.image, plan.planes.pitch
+            source, image, plane = writer.area("planes"), plan.planes.image, plan.planes.pitch
+            plan.planes.bring(writer, source, (first, f.add(first, count)), of_group, segment)
         height, block = plan.kernel.out_height, plan.segments.rows
         least = plan.kernel.out_width * min(block, height % block or block)
         with span(f, 0, segment.count(f)) as number:

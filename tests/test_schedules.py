@@ -1,0 +1,57 @@
+"""Schedules of convolutions: scratch memory divided without overlaps, and sums over segments cut in chunks."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from support.targets import HERE
+
+from staticgrad.compiler.emit.convolution.kernel import plan_convolution
+from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
+from staticgrad.compiler.emit.llvm import IRModule, integer
+from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
+from staticgrad.compiler.kernels.matrix import Convolution, Direction
+
+
+def test_areas_lie_behind_each_other_and_those_of_workers_behind_all() -> None:
+    scratch = Scratch((Area("sums", 128, copies=3), Area("weights", 64)), areas(np.dtype("float32"), strip=17, tile=1))
+    f = IRModule(TARGETS["generic"]).function("f", ())
+    pieces = [(scratch.place(f, "sums", 0, number), 128) for number in range(3)]
+    pieces.append((scratch.place(f, "weights", 0, 0), 64))
+    for worker in range(2):
+        own = scratch.shared_bytes + worker * scratch.own_bytes
+        pieces += [(scratch.place(f, name, own, 0), scratch.find(name).nbytes) for name in ("strip", "tile")]
+    end = 0
+    for start, nbytes in pieces:
+        assert start == end
+        end += nbytes
+    assert end == scratch.shared_bytes + 2 * scratch.own_bytes
+    with pytest.raises(KeyError, match="line"):
+        scratch.place(f, "line", integer(0), 0)
+
+
+def layer(direction: Direction, channels: int, size: int, filters: int, taps: int, groups: int = 1) -> Convolution:
+    of_group = channels // groups
+    return Convolution(
+        direction, np.dtype("float32"), 16, channels, size, size, filters, (taps, taps), size, size, (1, 1),
+        (taps // 2, taps // 2), (1, 1), groups, (channels * size * size, size * size, size, 1),
+        (of_group * taps * taps, taps * taps, taps, 1), (filters * size * size, size * size, size, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*HERE, *SMALL_TARGETS])
+def test_chunks_of_sums_have_every_segment_once_and_sums_of_their_own(name: str) -> None:
+    target, seen = (TARGETS | SMALL_TARGETS)[name], set()
+    for channels, size, filters, taps in itertools.product((3, 64), (14, 56), (16, 128), (1, 3)):
+        plan = plan_convolution(layer("weight_grad", channels, size, filters, taps), target)
+        assert isinstance(plan, SumPlan)
+        cuts: SumChunks = plan.sharing
+        seen.add((cuts.part > 0, cuts.share is not None))
+        if cuts.part:
+            assert cuts.share is None
+            assert (cuts.parts - 1) * cuts.part < cuts.segments <= cuts.parts * cuts.part
+            assert plan.scratch.find("sums").copies == cuts.parts
+    assert {(True, False), (False, True)} <= seen
