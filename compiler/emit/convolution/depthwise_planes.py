@@ -20,12 +20,12 @@ from dataclasses import replace
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_depthwise, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.small_plane_tile import SmallPlaneTile, is_small, small_plane_tile
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
-from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import fill_zero, prefetch, round_up, span, tile_lanes
+from staticgrad.compiler.emit.microkernel import fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -124,11 +124,8 @@ def _clamped(f: Function, index: Index, limit: int) -> Index:
 
 
 def _ask_for(writer: ConvolutionWriter, at: Value, rows: int, row: int) -> None:
-    """Ask for some rows of a plane, into the second cache."""
-    f = writer.f
-    lines = max(1, -(-abs(rows * row) * writer.dtype.itemsize // LINE))  # rows of a broadcast image are the same ones
-    with span(f, 0, lines) as line:
-        prefetch(f, f.offset(at, f.mul(line, LINE), "i8"), near=False)
+    """Ask for some rows of a plane, into the second cache; rows of a broadcast image are the same ones."""
+    PrefetchRuns(at, max(1, abs(rows * row) * writer.dtype.itemsize), near=False).ask(writer)
 
 
 @frozen

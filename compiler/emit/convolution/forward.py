@@ -30,8 +30,9 @@ from staticgrad.compiler.emit.convolution.bordered_tile import BorderedOperands,
 from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
 from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch
+from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
-from staticgrad.compiler.emit.convolution.strips import Ahead, PrefetchLines, Strip, all_inside, reached
+from staticgrad.compiler.emit.convolution.strips import Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import PAGE

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.lanes import first_lanes
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, round_up, span
+from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -157,16 +158,12 @@ class Planes:
 
     def _fetch(self, writer: ConvolutionWriter, channel: Index, part: Index, segment: Segment) -> None:
         """Ask for a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
-        f, kernel = writer.f, self.kernel
+        kernel = self.kernel
         s_n, s_c, s_h, _ = kernel.x_strides
         far = abs(self.rows * kernel.stride[0] * s_h) * writer.dtype.itemsize
-        lines = max(1, -(-far // (LINE * self.each)))  # rows of a broadcast image are the same ones
         start = writer.at(writer.first, (channel, s_c), (segment.rows[0], kernel.stride[0] * s_h))
-        start = f.offset(start, f.mul(part, lines * LINE), "i8")
-        with span(f, *segment.images) as image:
-            at = writer.at(start, (image, s_n))
-            with span(f, 0, lines) as line:
-                prefetch(f, f.offset(at, f.mul(line, LINE), "i8"))
+        # Rows of a broadcast image are the same ones.
+        PrefetchRuns(start, max(1, far), ((segment.images, s_n),)).ask(writer, part, self.each)
 
     def _columns(self, f: Function, j: Index) -> Range:
         """The columns of a plane that tap column j finds in the image."""

@@ -14,14 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.machine import LINE
-from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, prefetch, span
+from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, span
 from staticgrad.compiler.emit.parallel import divide
 from staticgrad.frozen import frozen
-
-TOGETHER = 4  # lines whose address is computed once
 
 
 @frozen
@@ -131,60 +129,3 @@ def reached(f: Function, taps: Taps, image: Image, t: Index) -> tuple[Index, Ind
         return divide(f, f.add(before, taps.dilation - 1), taps.dilation)[0]
 
     return number(0), f.min(number(image.size[0]), taps.number)
-
-
-@frozen
-class PrefetchLines:
-    """Memory that will be used: ``count`` pieces, ``stride`` elements apart, of ``lines`` cache lines each."""
-
-    base: Value
-    count: int
-    stride: int
-    lines: int
-
-    @staticmethod
-    def of_rows(
-        writer: ConvolutionWriter, base: Value, channels: int, rows: int, columns: int, strides: tuple[int, int, int]
-    ) -> list[PrefetchLines]:
-        """Whole rows of an image (strides c, h, w) that lie behind each other, in all channels."""
-        s_c, s_h, s_w = strides
-        if channels * rows == 0:
-            return []
-        if s_w == 1 and s_h == columns:
-            pieces = (1, 0, channels * rows * s_h) if s_c == rows * s_h else (channels, s_c, rows * s_h)
-        elif s_c == 1 and s_w == channels and s_h == columns * s_w:
-            pieces = (1, 0, rows * s_h)
-        else:
-            return []
-        count, stride, run = pieces
-        return [PrefetchLines(base, count, stride, -(-run * writer.dtype.itemsize // LINE))]
-
-    def ask(self, f: Function, element: str, part: Index, parts: int) -> None:
-        """Ask for one of ``parts`` parts of all lines."""
-        together = min(self.lines, TOGETHER)
-        groups = -(-self.lines // together)
-        total = self.count * groups
-        share = -(-total // parts)
-        low = f.mul(part, share)
-        if isinstance(low, int) and low >= total:
-            return  # shares are rounded up, so that the last parts may be empty
-        with f.loop(low, f.min(f.add(low, share), total)) as loop:
-            piece, group = divide(f, loop.index, groups)
-            at = f.offset(self.base, f.mul(piece, self.stride), element)
-            at = f.offset(at, f.mul(group, together * LINE), "i8")
-            for line in range(together):
-                prefetch(f, f.offset(at, line * LINE, "i8"))
-
-
-@frozen
-class Ahead:
-    """Lines that are asked for a part at a time: the parts from number ``first`` on, of ``parts``."""
-
-    lines: Sequence[PrefetchLines]
-    first: Index
-    parts: int
-
-    def ask(self, writer: ConvolutionWriter, number: Index) -> None:
-        """Ask for part ``number`` of these."""
-        for lines in self.lines:
-            lines.ask(writer.f, writer.element, writer.f.add(self.first, number), self.parts)

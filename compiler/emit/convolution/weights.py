@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_run, seconds_of, x_image
 from staticgrad.compiler.emit.convolution.panels import pack_pixels
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import MOST_PARTS, Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -34,7 +34,6 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     fill_zero,
-    prefetch,
     round_up,
     span,
 )
@@ -343,15 +342,9 @@ def _fetch_ahead(
 ) -> None:
     """Ask for some of what follows the block that starts at ``place``: tiles read it column by column, in steps that
     no prefetcher of the machine foresees. All tiles together ask for as much as a block is."""
-    f = writer.f
-    block = image * plan.together if plan.together > 1 else row * plan.rows
-    lines = -(-block * writer.dtype.itemsize // LINE // math.prod(_tile_grid(writer.kernel, plan)))
-    if lines == 0:  # a single row has no row after it
-        return
-    start = writer.at(place, (1, block))
-    start = f.offset(start, f.mul(number, lines * LINE), "i8")
-    with span(f, 0, lines) as line:
-        prefetch(f, f.offset(start, f.mul(line, LINE), "i8"))
+    block = image * plan.together if plan.together > 1 else row * plan.rows  # 0: a single row has no row after it
+    following = PrefetchRuns(writer.at(place, (1, block)), block * writer.dtype.itemsize)
+    following.ask(writer, number, math.prod(_tile_grid(writer.kernel, plan)))
 
 
 def _tile_grid(kernel: Convolution, plan: WeightGrad) -> tuple[int, ...]:

@@ -21,10 +21,10 @@ from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 from staticgrad.compiler.emit.parallel import chunk_range, cut, divide, unravel, wanted_chunks
@@ -34,7 +34,6 @@ from staticgrad.frozen import frozen
 
 TILE_BYTES = 36 << 10  # of the planes of a tile in a segment, which stay in the first cache
 ENOUGH_UNITS = 8  # panels of channels, so that threads have work of their own
-SECOND_CACHE = 2  # where what is asked for shall be kept
 MOST_PARTS = 8  # sums that are added in the end
 
 
@@ -248,25 +247,20 @@ def _fetch(writer: ConvolutionWriter, plan: DotWeights, upcoming: tuple[Index, I
     segment = plan.segments.at(f, upcoming[1])
     image, row = segment.images[0], segment.rows[0]
 
-    def some(base: Value, count: int, stride: int, run: int, part: Index, parts: int) -> None:
-        """Part number ``part`` of ``count`` runs of so many elements."""
-        lines = -(-run * size // (LINE * parts))
-        first = f.offset(base, f.mul(part, lines * LINE), "i8")
-        with span(f, 0, count) as number:
-            start = writer.at(first, (number, stride))
-            for line in range(lines):
-                at = f.offset(start, line * LINE, "i8")
-                f.intrinsic("llvm.prefetch.p0", "void", at, *(integer(kind, "i32") for kind in (0, SECOND_CACHE, 1)))
-
     s_n, s_o, s_p, _ = kernel.y_strides
     filters = f.add(f.mul(group, plan.filters.count), plan.filters.start(f, rows))
     y = writer.at(writer.second, (image, s_n), (filters, s_o), (row, s_p))
-    some(y, plan.filters.size, s_o, plan.segments.rows * kernel.out_width, tap, taps)
+    of_y = ((0, plan.filters.size), s_o)
+    PrefetchRuns(y, plan.segments.rows * kernel.out_width * size, (of_y,), near=False, unrolled=True).ask(
+        writer, tap, taps
+    )
     s_n, s_c, s_h, _ = kernel.x_strides
     channels = f.add(f.mul(group, plan.channels.count), plan.channels.start(f, panel))
     x = writer.at(writer.first, (image, s_n), (channels, s_c), (row, kernel.stride[0] * s_h))
-    run = plan.segments.rows * kernel.stride[0] * s_h
-    some(x, plan.channels.size, s_c, run, f.add(f.mul(rows, taps), tap), plan.filters.number * taps)
+    of_x = ((0, plan.channels.size), s_c)
+    PrefetchRuns(x, plan.segments.rows * kernel.stride[0] * s_h * size, (of_x,), near=False, unrolled=True).ask(
+        writer, f.add(f.mul(rows, taps), tap), plan.filters.number * taps
+    )
 
 
 def _add_tile(

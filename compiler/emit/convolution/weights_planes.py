@@ -22,6 +22,7 @@ import math
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
@@ -36,7 +37,6 @@ from staticgrad.compiler.emit.microkernel import (
     call_tile,
     choose_tiling,
     fill_zero,
-    prefetch,
     round_up,
     span,
     tile_lanes,
@@ -387,13 +387,10 @@ def _fetch_weights(
     f, size = writer.f, writer.dtype.itemsize
     result, (o, c, _, _) = weights_of(writer)
     share = -(-plan.tiling.width // plan.taps)
-    lines = -(-plan.tiling.rows * plan.taps * size // LINE) + 1
     first = f.add(f.mul(panel, plan.tiling.width), f.mul(tap, share))
     start = writer.at(result, (f.add(f.mul(group, plan.filters), first), o), (rows[0], c))
-    with span(f, 0, share) as number:
-        at = writer.at(start, (number, o))
-        for line in range(lines):
-            prefetch(f, f.offset(at, line * LINE, "i8"))
+    nbytes = plan.tiling.rows * plan.taps * size + LINE  # which begin anywhere in a line
+    PrefetchRuns(start, nbytes, (((0, share), o),), unrolled=True).ask(writer)
 
 
 def _store_panel(

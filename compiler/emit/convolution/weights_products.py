@@ -21,9 +21,9 @@ import functools
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import Range, SumChunks, SumPlan
 from staticgrad.compiler.emit.llvm import Index, Value, integer
-from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -32,7 +32,6 @@ from staticgrad.compiler.emit.microkernel import (
     by_width,
     call_tile,
     choose_tiling,
-    prefetch,
     span,
     tiling_cost,
 )
@@ -306,10 +305,7 @@ class _SegmentSums:
 
     def _ask(self, side: Side, segment: Segment, plane: Index, planes: int, part: Index, parts: int) -> None:
         """Ask for a part of the pixels of some planes."""
-        f, writer, segments = self.writer.f, self.writer, self.plan.segments
-        lines = max(1, -(-segments.rows * abs(side.row) * writer.dtype.itemsize // (LINE * parts)))
-        base = f.offset(side.at(writer, segment, plane), f.mul(part, lines * LINE), "i8")
-        with span(f, 0, segments.together) as image, span(f, 0, planes) as number:
-            start = writer.at(base, (image, side.image), (number, side.plane))
-            with span(f, 0, lines) as line:
-                prefetch(f, f.offset(start, f.mul(line, LINE), "i8"), near=False)
+        writer, segments = self.writer, self.plan.segments
+        nbytes = max(1, segments.rows * abs(side.row) * writer.dtype.itemsize)
+        pieces = ((0, segments.together), side.image), ((0, planes), side.plane)
+        PrefetchRuns(side.at(writer, segment, plane), nbytes, pieces, near=False).ask(writer, part, parts)
