@@ -50,44 +50,6 @@ class _DepthwisePhase:
     block: int  # channels at a time
 
 
-@frozen
-class _ImageSource:
-    """How an image is read: in place, or from a copy with all channels of a pixel beside each other."""
-
-    strides: tuple[int, int, int, int]  # n, c, h, w
-    channels: int
-    height: int
-    width: int
-
-    @property
-    def in_place(self) -> bool:
-        return self.strides[1] == 1
-
-    @property
-    def row(self) -> int:
-        return self.strides[2] if self.in_place else self.width * self.channels
-
-    @property
-    def pixel(self) -> int:
-        return self.strides[3] if self.in_place else self.channels
-
-    @property
-    def elements(self) -> int:
-        """Of a copy of one image."""
-        return 0 if self.in_place else self.height * self.row
-
-    def bring(self, writer: ConvolutionWriter, source: Value, number: Index, to: Value) -> Value:
-        """Image ``number`` as it is read; ``to`` is where a copy goes."""
-        base = writer.at(source, (number, self.strides[0]))
-        if self.in_place:
-            return base
-        with span(writer.f, 0, self.height) as h:
-            line = Matrix(writer.at(to, (h, self.row)), self.channels, 1)
-            origin = Matrix(writer.at(base, (h, self.strides[2])), self.strides[3], self.strides[1])
-            writer.copy(line, origin, self.width, self.channels)
-        return to
-
-
 def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing: int, whole: bool) -> Units:
     """``whole`` images are one unit each, as they are copied by who works on them."""
     row_bytes = columns * kernel.channels * kernel.dtype.itemsize
@@ -129,7 +91,7 @@ def _segments(
 
 
 def _write_rows(
-    writer: ConvolutionWriter, image: Image, phase: _DepthwisePhase, pixels: Value, places: _ImageSource,
+    writer: ConvolutionWriter, image: Image, phase: _DepthwisePhase, pixels: Value, places: Image,
     weights: Value, y: Value,
     y_row: int, y_pixel: int, rows: tuple[Index, Index],
 ) -> None:  # fmt: skip
@@ -188,7 +150,7 @@ class Depthwise(ByUnits):
     """Forward or by data."""
 
     image: Image
-    places: _ImageSource
+    places: Image
     phases: tuple[_DepthwisePhase, ...]
     columns: int
     result: tuple[int, int, int, int]  # strides n, o, p, q
@@ -214,7 +176,7 @@ class Depthwise(ByUnits):
         f, packed = writer.f, writer.area("weights")
         copy, tile = writer.area("image"), writer.area("tile")
         with self.units.each(f, chunk) as (number, rows):
-            pixels = self.places.bring(writer, writer.first, number, copy)
+            pixels = writer.frame(self.places, writer.first, number, copy)
             for phase in self.phases:
                 weights = f.offset(packed, phase.packed, writer.element)
                 self._phase(writer, phase, pixels, weights, tile, number, rows)
@@ -279,7 +241,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
     back, channels = kernel.direction == "input_grad", kernel.channels
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
     result = kernel.x_strides if back else kernel.y_strides
-    places = _ImageSource(image.strides, channels, *image.size)
+    places = Image.unframed(kernel.dtype, channels, image.size, image.strides)
     direct = kernel.store_raw and result[1] == 1
     phases, packed = [], 0
     for vertical, horizontal in geometry:
@@ -312,8 +274,8 @@ class DepthwiseWeights(SumPlan):
     """By weights: units of images are segments."""
 
     image: Image
-    x_places: _ImageSource
-    y_places: _ImageSource
+    x_places: Image
+    y_places: Image
     phase: _DepthwisePhase
     units: Units
     part: int  # elements of the weights that one chunk adds up
@@ -340,8 +302,8 @@ class DepthwiseWeights(SumPlan):
             return
         with span(f, *segments) as unit:
             number, rows = self.units.at(f, unit)
-            x = self.x_places.bring(writer, writer.first, number, x_copy)
-            y = self.y_places.bring(writer, writer.second, number, y_copy)
+            x = writer.frame(self.x_places, writer.first, number, x_copy)
+            y = writer.frame(self.y_places, writer.second, number, y_copy)
             _write_rows(writer, self.image, self.phase, x, self.x_places, sums, y, self.y_places.row,
                         self.y_places.pixel, rows)  # fmt: skip
 
@@ -366,8 +328,8 @@ def depthwise_weights_plan(kernel: Convolution, target: Target) -> DepthwiseWeig
     """The plan of a kernel without epilogue, which has no part in it."""
     image, (taps,) = forward_geometry(kernel)
     channels = kernel.channels
-    x_places = _ImageSource(kernel.x_strides, channels, kernel.height, kernel.width)
-    y_places = _ImageSource(kernel.y_strides, channels, kernel.out_height, kernel.out_width)
+    x_places = Image.unframed(kernel.dtype, channels, image.size, kernel.x_strides)
+    y_places = Image.unframed(kernel.dtype, channels, (kernel.out_height, kernel.out_width), kernel.y_strides)
     whole = not (x_places.in_place and y_places.in_place)
     rows, columns = kernel.out_height, kernel.out_width
     empty = rows == 0 or columns == 0

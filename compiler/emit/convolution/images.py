@@ -13,6 +13,7 @@ import numpy as np
 
 from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Scratch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
@@ -36,20 +37,27 @@ class Image:
     offset: tuple[int, int]
     height: int
     width: int
-    pad_pixel: bool  # keep pixels apart from equal sets of the cache
+    apart: int  # elements from one pixel of the copy to the next, as many as channels or more
+    padded: bool = False  # more channels of a pixel are read than there are: so it is always copied
+
+    @staticmethod
+    def unframed(
+        dtype: np.dtype, channels: int, size: tuple[int, int], strides: tuple[int, int, int, int], apart: int = 0,
+        padded: bool = False,
+    ) -> Image:  # fmt: skip
+        """An image that no tap leaves, all channels one group."""
+        return Image(dtype, 1, channels, size, strides, (0, 0), *size, apart or channels, padded)
 
     @property
     def in_place(self) -> bool:
         inside = self.height <= self.size[0] and self.width <= self.size[1]
-        plain = inside and self.offset == (0, 0) and self.groups == 1
+        plain = inside and self.offset == (0, 0) and self.groups == 1 and not self.padded
         return plain and (self.strides[1] == 1 or self.channels == 1)
 
     @property
     def pixel(self) -> int:
         """Elements from one pixel to the next in a row."""
-        if self.in_place:
-            return self.strides[3]
-        return self.channels + (64 // self.dtype.itemsize if self.pad_pixel else 0)
+        return self.strides[3] if self.in_place else self.apart
 
     @property
     def row(self) -> int:
@@ -63,6 +71,11 @@ class Image:
     def elements(self) -> int:
         """Elements of the copy of one image."""
         return 0 if self.in_place else self.groups * self.group
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one image to the next, as they are read."""
+        return self.strides[0] if self.in_place else self.elements
 
     def inside(self, axis: int) -> tuple[int, int]:
         """The range of source pixels along ``axis`` that fall into the frame."""
@@ -108,9 +121,14 @@ def x_image(kernel: Convolution) -> Image:
     )
     groups = 1 if is_depthwise(kernel) else kernel.groups
     channels = kernel.channels // groups
-    aliased = channels * kernel.stride[1] * kernel.dtype.itemsize % ALIAS == 0
     return Image(kernel.dtype, groups, channels, (kernel.height, kernel.width), kernel.x_strides,
-                  kernel.padding, height, width, aliased)  # fmt: skip
+                 kernel.padding, height, width, unaliased(kernel.dtype, channels, kernel.stride[1]))  # fmt: skip
+
+
+def unaliased(dtype: np.dtype, channels: int, stride: int = 1) -> int:
+    """Elements from one pixel of a copy to the next, of which a tile reads every so many: a line more than its channels
+    where those would fall into few sets of the cache."""
+    return channels + (LINE // dtype.itemsize if channels * stride * dtype.itemsize % ALIAS == 0 else 0)
 
 
 def is_run(image: Image, taps: int, dilation: int) -> bool:
@@ -186,17 +204,20 @@ class ConvolutionWriter:
         base = self.at(source, (number, image.strides[0]))
         if image.in_place:
             return base
-        (h0, h1), (w0, w1) = image.inside(0), image.inside(1)
-        if h0 >= h1 or w0 >= w1 or image.channels == 0:
-            return to
-        _, s_c, s_h, s_w = image.strides
-        rows, columns = w1 - w0, image.channels
-        with span(self.f, 0, image.groups) as group, span(self.f, h0, h1) as h:
-            row, start = self.f.add(h, image.offset[0]), (w0 + image.offset[1]) * image.pixel
-            at = self.f.offset(self.at(to, (group, image.group), (row, image.row)), start, self.element)
-            origin = self.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
-            if s_c == 1 and s_w == columns == image.pixel:  # pixels are adjacent on both sides: one run
-                self.copy(Matrix(at, 0, 1), Matrix(origin, 0, 1), 1, rows * columns)
-            else:
-                self.copy(Matrix(at, image.pixel, 1), Matrix(origin, s_w, s_c), rows, columns)
+        self.frame_rows(image, base, to, image.group, image.inside(0))
         return to
+
+    def frame_rows(self, image: Image, base: Value, to: Value, apart: int, rows: tuple[Index, Index]) -> None:
+        """Bring some rows of the image at ``base`` into a frame whose row 0 would be at ``to``, and whose groups lie
+        ``apart`` elements from each other."""
+        (w0, w1), (low, high), (_, s_c, s_h, s_w) = image.inside(1), rows, image.strides
+        if w0 >= w1 or image.channels == 0 or (isinstance(low, int) and isinstance(high, int) and low >= high):
+            return
+        pixel, left = image.pixel, w0 + image.offset[1]
+        with span(self.f, 0, image.groups) as group, span(self.f, low, high) as h:
+            at = self.at(to, (group, apart), (self.f.add(h, image.offset[0]), image.row), (left, pixel))
+            source = self.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
+            if s_c == 1 and s_w == image.channels == pixel:  # pixels are adjacent on both sides: one run
+                self.copy(Matrix(at, 0, 1), Matrix(source, 0, 1), 1, (w1 - w0) * pixel)
+            else:
+                self.copy(Matrix(at, pixel, 1), Matrix(source, s_w, s_c), w1 - w0, image.channels)

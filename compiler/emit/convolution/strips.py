@@ -17,7 +17,7 @@ from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, span
+from staticgrad.compiler.emit.microkernel import fill_zero, span
 from staticgrad.compiler.emit.parallel import divide
 from staticgrad.frozen import frozen
 
@@ -81,19 +81,9 @@ class Strip:
             return base
         low, high = self.frame_rows(f, block)
         origin = writer.at(to, (low, -image.row))
-        (w0, w1), offset = image.inside(1), image.offset[0]
-        start, stop = f.max(f.sub(low, offset), 0), f.min(f.sub(high, offset), image.size[0])
-        if w0 >= w1 or image.channels == 0 or (isinstance(start, int) and isinstance(stop, int) and start >= stop):
-            return origin
-        _, s_c, s_h, s_w = image.strides
-        columns, pixel = w1 - w0, image.pixel
-        with span(f, 0, image.groups) as group, span(f, start, stop) as h:
-            at = writer.at(origin, (group, self.group), (f.add(h, offset), image.row), (w0 + image.offset[1], pixel))
-            source = writer.at(base, (group, image.channels * s_c), (h, s_h), (w0, s_w))
-            if s_c == 1 and s_w == image.channels == pixel:  # pixels are adjacent on both sides: one run
-                writer.copy(Matrix(at, 0, 1), Matrix(source, 0, 1), 1, columns * pixel)
-            else:
-                writer.copy(Matrix(at, pixel, 1), Matrix(source, s_w, s_c), columns, image.channels)
+        offset = image.offset[0]
+        rows = f.max(f.sub(low, offset), 0), f.min(f.sub(high, offset), image.size[0])
+        writer.frame_rows(image, base, origin, self.group, rows)
         return origin
 
     def ahead(self, writer: ConvolutionWriter, number: Index, block: tuple[Index, Index]) -> list[PrefetchLines]:

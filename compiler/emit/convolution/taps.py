@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from staticgrad.compiler.emit.convolution.images import ALIAS, Image, WeightStrides, is_depthwise, x_image
+from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, unaliased, x_image
 from staticgrad.compiler.emit.llvm import Function, Index, integer
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -73,9 +73,8 @@ def forward_geometry(kernel: Convolution) -> tuple[Image, list[tuple[Taps, Taps]
     horizontal, left, width = _backward_taps(kernel, 1)
     groups = 1 if is_depthwise(kernel) else kernel.groups
     channels = kernel.filters // groups
-    aliased = channels * kernel.dtype.itemsize % ALIAS == 0
     image = Image(kernel.dtype, groups, channels, (kernel.out_height, kernel.out_width), kernel.y_strides,
-                   (-top, -left), height, width, aliased)  # fmt: skip
+                   (-top, -left), height, width, unaliased(kernel.dtype, channels))  # fmt: skip
     return image, [(v, h) for v in vertical for h in horizontal]
 
 

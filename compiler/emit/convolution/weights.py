@@ -27,7 +27,6 @@ from staticgrad.compiler.emit.convolution.schedule import MOST_PARTS, Chunks, Ra
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
-    Matrix,
     TileOperands,
     Tiling,
     aligned_bytes,
@@ -58,14 +57,10 @@ class WeightGrad(SumPlan):
     channels: int  # of w
     run: bool
     tiling: Tiling
-    y_in_place: bool
-    y_row: int  # strides of y as it is read
-    y_pixel: int
+    y: Image
     direct: bool
     result_row: int  # elements from one (i, j, c) to the next in the scratch result
     together: int  # images at a time
-    x_pitch: int  # elements from one image to the next as they are read
-    y_pitch: int
     out_width: int
     rows: int  # of y at a time, so that images larger than the second cache are taken in blocks
     sharing: SumChunks  # units are tiles, segments images
@@ -84,7 +79,7 @@ class WeightGrad(SumPlan):
     @property
     def text(self) -> str:
         images = f"{self.together} images at a time, {self.rows} rows"
-        copies = "" if self.y_in_place else ", y copied"
+        copies = "" if self.y.in_place else ", y copied"
         return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
@@ -107,14 +102,11 @@ class WeightGrad(SumPlan):
 
     def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
         f, (low, high) = writer.f, segments
-        frame, y_copy = writer.area("frames"), writer.area("y")
-        writer.clear_frame(self.image, frame, self.together)
-        if not self.y_in_place:
-            fill_zero(f, writer.dtype, y_copy, self.together * self.y_pitch)
+        _clear(writer, self, 0, self.together)
         with span(f, low, high, self.together) as start:
             images = (start, f.min(f.add(start, self.together), high))
-            _copy_image(writer, self, frame, y_copy, start, images)
-            _add_blocks(writer, self, sums, frame, y_copy, images, low)
+            _copy_images(writer, self, start, images)
+            _add_blocks(writer, self, sums, images, low)
 
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
         _finish_weights(writer, self)
@@ -133,16 +125,19 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
     m = channels * (kernel.kernel[1] if run else 1)
     depth = max(1, kernel.out_height * kernel.out_width)
     tiling = choose_tiling(target, kernel.dtype, m, outputs, depth)
-    y_in_place = (kernel.y_strides[1] == 1 or kernel.filters == 1) and (target.isa.predicated or not tiling.edge)
     # Whole vectors of a last panel may be read: the rows of a copy have room for one more vector.
-    y_pixel = kernel.y_strides[3] if y_in_place else round_up(kernel.filters + tiling.lanes - 1, tiling.lanes)
-    y_row = kernel.y_strides[2] if y_in_place else kernel.out_width * y_pixel
+    y = Image.unframed(
+        kernel.dtype, kernel.filters, (kernel.out_height, kernel.out_width), kernel.y_strides,
+        apart=round_up(kernel.filters + tiling.lanes - 1, tiling.lanes),
+        padded=tiling.edge and not target.isa.predicated,
+    )  # fmt: skip
     o, c, _, j = kernel.w_strides
     regular = not run or kernel.kernel[1] == 1 or j == channels * c  # rows of tiles have one stride
     direct = kernel.store_raw and (o == 1 or kernel.filters == 1) and regular
     result_row = round_up(kernel.filters, tiling.lanes)
-    y = kernel.out_height * kernel.out_width * kernel.filters if y_in_place else kernel.out_height * y_row
-    pair = max(1, (image.groups * image.height * image.width * image.channels + y) * size)
+    y_pixels = y.height * y.width
+    y_elements = y_pixels * (y.channels if y.in_place else y.pixel)
+    pair = max(1, (image.groups * image.height * image.width * image.channels + y_elements) * size)
     together = max(1, min(kernel.batch, target.sized(IMAGES_BYTES) // pair))
     part = _images_of_part(kernel, target, kernel.kernel[0] * kernel.kernel[1] * channels * result_row * size)
     if part:
@@ -154,15 +149,13 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         )
     rows = -(-height // -(-height // most))
     result = 0 if direct else kernel.kernel[0] * kernel.kernel[1] * channels * result_row
-    x_pitch = image.strides[0] if image.in_place else image.elements
-    y_pitch = kernel.y_strides[0] if y_in_place else y
     taps = kernel.kernel[0] * (1 if run else kernel.kernel[1])
     tiles = image.groups * taps * tiling.column_panels * tiling.row_panels
     packed = _is_packed(kernel, image, rows < kernel.out_height)
     at_once = together * (rows / max(1, kernel.out_height) if packed else 1)  # images between two waits
     wanted = wanted_chunks(seconds_of(kernel, target) * at_once / max(1, kernel.batch), target)
     copy = tiling.row_panels * together * rows * kernel.out_width * tiling.rows if packed else together * image.elements
-    copies = areas(kernel.dtype, frames=copy, y=0 if y_in_place else together * y)
+    copies = areas(kernel.dtype, frames=copy, y=together * y.elements)
     sums = Area("sums", aligned_bytes(result, kernel.dtype), -(-kernel.batch // part) if part else 1)
     return WeightGrad(
         image=image,
@@ -170,14 +163,10 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         channels=channels,
         run=run,
         tiling=tiling,
-        y_in_place=y_in_place,
-        y_row=y_row,
-        y_pixel=y_pixel,
+        y=y,
         direct=direct,
         result_row=result_row,
         together=together,
-        x_pitch=x_pitch,
-        y_pitch=y_pitch,
         out_width=kernel.out_width,
         rows=rows,
         sharing=SumChunks(kernel.batch, tiles, cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None, part),
@@ -220,7 +209,7 @@ def _weights_result(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[Value,
 def _share_weight_grad(chunks: Chunks, plan: WeightGrad, share: int) -> None:
     """The images that are taken together are copied in parallel, then the tiles of the result are added to."""
     f, kernel, table = chunks.f, chunks.kernel, chunks.table
-    copies = not (plan.image.in_place and plan.y_in_place)
+    copies = not (plan.image.in_place and plan.y.in_place)
     copy, pack = _copy_part(chunks, plan) if copies else None, _pack_part(chunks, plan) if plan.packed else None
     tiles, count = _tiles_part(chunks, plan, share)
     with span(f, 0, kernel.batch, plan.together) as start:
@@ -255,13 +244,10 @@ def _copy_part(chunks: Chunks, plan: WeightGrad) -> str:
     """A chunk: one image of x and y, brought into the form that is read."""
     part, writer = chunks.open("copy")
     f, start = part.f, part.table.word(0)
-    frame, y_copy = writer.area("frames"), writer.area("y")
     with f.when(f.compare("icmp eq", start, integer(0))):
-        writer.clear_frame(plan.image, writer.at(frame, (part.chunk, plan.x_pitch)))
-        if not plan.y_in_place:
-            fill_zero(f, writer.dtype, writer.at(y_copy, (part.chunk, plan.y_pitch)), plan.y_pitch)
+        _clear(writer, plan, part.chunk, 1)
     number = f.add(start, part.chunk)
-    _copy_image(writer, plan, frame, y_copy, start, (number, f.add(number, 1)))
+    _copy_images(writer, plan, start, (number, f.add(number, 1)))
     return f.finish()
 
 
@@ -269,13 +255,13 @@ def _tiles_part(chunks: Chunks, plan: WeightGrad, share: int) -> tuple[str, int]
     """A chunk: some tiles of the result. Returns the part and how many chunks there are."""
     part, writer = chunks.open("tiles")
     f, start, end = part.f, part.table.word(0), part.table.word(1)
-    height, frame = writer.kernel.out_height, writer.area("frames")
-    pixels, y = _image_places(writer, plan, frame, writer.area("y"), start)
+    height = writer.kernel.out_height
+    pixels, y = _image_places(writer, plan, start)
     count = math.prod(_tile_grid(writer.kernel, plan))
     result, _ = _weights_result(writer, plan)
     share_of_tiles = chunk_range(f, part.chunk, share, count)
     with span(f, part.table.word(2), height, height if plan.packed else plan.rows) as row:
-        _add_tiles(writer, plan, result, frame, pixels, y, share_of_tiles, (start, end), row, 0)
+        _add_tiles(writer, plan, result, pixels, y, share_of_tiles, (start, end), row, 0)
     return f.finish(), -(-count // share)
 
 
@@ -303,25 +289,21 @@ def _pack_rows(writer: ConvolutionWriter, plan: WeightGrad, to: Value, number: I
         pack_pixels(f, plan.tiling, at, plan.packed_panel, line, pixel, width)
 
 
-def _add_blocks(
-    writer: ConvolutionWriter, plan: WeightGrad, result: Value, frame: Value, y_copy: Value, images: tuple[Index,
-    Index],
-    first: Index,
-) -> None:  # fmt: skip
+def _add_blocks(writer: ConvolutionWriter, plan: WeightGrad, result: Value, images: Range, first: Index) -> None:
     """Add what some images give to all tiles of the result, block of rows after block of rows."""
     f, height = writer.f, writer.kernel.out_height
-    pixels, y = _image_places(writer, plan, frame, y_copy, images[0])
+    pixels, y = _image_places(writer, plan, images[0])
     tiles = (0, math.prod(_tile_grid(writer.kernel, plan)))
     with span(f, 0, height, plan.rows) as row:
         if plan.packed:
             with span(f, *images) as number:
-                to = writer.at(frame, (f.sub(number, images[0]), plan.packed_image))
+                to = writer.at(writer.area("frames"), (f.sub(number, images[0]), plan.packed_image))
                 _pack_rows(writer, plan, to, number, row, f.min(plan.rows, f.sub(height, row)))
-        _add_tiles(writer, plan, result, frame, pixels, y, tiles, images, row, first)
+        _add_tiles(writer, plan, result, pixels, y, tiles, images, row, first)
 
 
 def _add_tiles(
-    writer: ConvolutionWriter, plan: WeightGrad, result: Value, frame: Value, pixels: Value, y: Value,
+    writer: ConvolutionWriter, plan: WeightGrad, result: Value, pixels: Value, y: Value,
     tiles: tuple[Index, Index], images: tuple[Index, Index], row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of some images gives to some tiles of the result. The sum begins with image
@@ -330,10 +312,10 @@ def _add_tiles(
     x_row = kernel.stride[0] * plan.image.row
     with span(f, *tiles) as number:
         if plan.image.in_place and kernel.stride == (1, 1):
-            _fetch_ahead(writer, plan, writer.at(pixels, (row, x_row)), x_row, plan.x_pitch, number)
-        if plan.y_in_place:
-            _fetch_ahead(writer, plan, writer.at(y, (row, plan.y_row)), plan.y_row, plan.y_pitch, number)
-        source = frame if plan.packed else pixels
+            _fetch_ahead(writer, plan, writer.at(pixels, (row, x_row)), x_row, plan.image.pitch, number)
+        if plan.y.in_place:
+            _fetch_ahead(writer, plan, writer.at(y, (row, plan.y.row)), plan.y.row, plan.y.pitch, number)
+        source = writer.area("frames") if plan.packed else pixels
         _weight_tile(writer, plan, result, source, y, unravel(f, number, grid), images, row, first)
 
 
@@ -381,32 +363,33 @@ def _zero_weights(writer: ConvolutionWriter, plan: WeightGrad, result: Value, st
         fill_zero(f, writer.dtype, row, writer.kernel.filters)
 
 
-def _image_places(
-    writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value, start: Index
-) -> tuple[Value, Value]:
+def _sides(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[tuple[Image, Value, Value], ...]:
+    """For x and y how they are read, where they lie, and where copies go."""
+    return (plan.image, writer.first, writer.area("frames")), (plan.y, writer.second, writer.area("y"))
+
+
+def _image_places(writer: ConvolutionWriter, plan: WeightGrad, start: Index) -> tuple[Value, Value]:
     """Where image ``start`` of x and y is read, the first of those that are taken together."""
-    image = plan.image
-    pixels = writer.at(writer.first, (start, image.strides[0])) if image.in_place else frame
-    y = writer.at(writer.second, (start, writer.kernel.y_strides[0])) if plan.y_in_place else y_copy
+    pixels, y = (
+        writer.at(source, (start, image.strides[0])) if image.in_place else to
+        for image, source, to in _sides(writer, plan)
+    )
     return pixels, y
 
 
-def _copy_image(
-    writer: ConvolutionWriter, plan: WeightGrad, frame: Value, y_copy: Value, start: Index, images: tuple[Index, Index]
-) -> None:
+def _clear(writer: ConvolutionWriter, plan: WeightGrad, first: Index, count: int) -> None:
+    """Zero what copies of some images have besides these."""
+    for image, _, to in _sides(writer, plan):
+        writer.clear_frame(image, writer.at(to, (first, image.pitch)), count)
+
+
+def _copy_images(writer: ConvolutionWriter, plan: WeightGrad, start: Index, images: Range) -> None:
     """Bring some images of x and y into the form that is read, ``start`` being the first of those taken together."""
-    f, kernel, image = writer.f, writer.kernel, plan.image
-    s_n, s_o, s_p, s_q = kernel.y_strides
-    if not image.in_place:
-        with span(f, *images) as number:
-            to = writer.at(frame, (f.sub(number, start), plan.x_pitch))
-            writer.frame(image, writer.first, number, to)
-    if plan.y_in_place:
-        return
-    with span(f, *images) as number, span(f, 0, kernel.out_height) as p:
-        to = writer.at(y_copy, (f.sub(number, start), plan.y_pitch), (p, plan.y_row))
-        base = writer.at(writer.second, (number, s_n), (p, s_p))
-        writer.copy(Matrix(to, plan.y_pixel, 1), Matrix(base, s_q, s_o), kernel.out_width, kernel.filters)
+    f = writer.f
+    for image, source, to in _sides(writer, plan):
+        if not image.in_place:
+            with span(f, *images) as number:
+                writer.frame(image, source, number, writer.at(to, (f.sub(number, start), image.pitch)))
 
 
 def _weight_tile(
@@ -431,12 +414,12 @@ def _weight_tile(
     with span(f, *images) as number:
         local = f.sub(number, images[0])
         rows = f.min(plan.rows, f.sub(kernel.out_height, row))
-        a = writer.at(a_tap, (m, 1), (local, plan.x_pitch), (row, x_row))
+        a = writer.at(a_tap, (m, 1), (local, plan.image.pitch), (row, x_row))
         if plan.packed:
             a = writer.at(pixels, (row_panel, plan.packed_panel), (local, plan.packed_image))
         at = TileOperands(
             a, 1, x_pixel,
-            writer.at(b, (local, plan.y_pitch), (row, plan.y_row)), plan.y_pixel,
-            writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(f.sub(number, first), row), rows, x_row, plan.y_row,
+            writer.at(b, (local, plan.y.pitch), (row, plan.y.row)), plan.y.pixel,
+            writer.at(c_panel, (m, c)), c, kernel.out_width, f.add(f.sub(number, first), row), rows, x_row, plan.y.row,
         )  # fmt: skip
         call_tile(f, tiling, "columns", row_panel, panel, at)
