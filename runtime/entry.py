@@ -32,7 +32,8 @@ from staticgrad.compiler.emit.target import Target, current_target
 from staticgrad.frozen import frozen
 from staticgrad.runtime import results
 from staticgrad.runtime.locks import addresses
-from staticgrad.runtime.vectorcall import MethodDef, interpreter_address, is_known
+from staticgrad.runtime.machinery import once
+from staticgrad.runtime.vectorcall import MethodDef, function_of, interpreter_address, is_known
 from staticgrad.types import TensorType, sizes
 
 # -- the descriptor -------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def _text(target: Target) -> str:
     return entry_text.text(target)
 
 
-@functools.cache
+@once
 def _machinery() -> _EntryRuntime | None:
     if not layout_is_known():
         return None
@@ -276,10 +277,7 @@ def make_entry(spec: EntrySpec) -> tuple[Callable[..., Any], Descriptor] | None:
     words[EntryWord.FIRST_API :] = machinery.api
     words.marks = marks
     words.kept = (spec, feeds, feed_dims, leaves, leaf_dims, versions, machinery)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    entry: Callable[..., Any] = new(ctypes.addressof(machinery.definition), words, None)
-    return entry, words
+    return function_of(machinery.definition, words, None), words
 
 
 _Words = np.ndarray[Any, np.dtype[np.int64]]

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 
 class ObjectWord:
@@ -68,6 +69,15 @@ class MethodDef(ctypes.Structure):
         ("flags", ctypes.c_int),
         ("doc", ctypes.c_char_p),
     )
+
+
+def function_of(definition: MethodDef, owner: object, kept: object) -> Callable[..., Any]:
+    """A function of Python that is one of machine code: ``owner`` is its first argument, ``kept`` lives as long as it
+    does, in the place of a module's name."""
+    new = ctypes.pythonapi["PyCFunction_NewEx"]
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]
+    made: Callable[..., Any] = new(ctypes.addressof(definition), owner, kept)
+    return made
 
 
 def interpreter_address(name: str) -> int:

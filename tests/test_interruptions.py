@@ -30,6 +30,7 @@ from staticgrad.compiler.emit.machine import RATES
 from staticgrad.compiler.steps import step
 from staticgrad.runtime import executable, interrupts, locks, native, recent, reference, results, session, state, tape
 from staticgrad.runtime.locks import Lock, LockWord
+from staticgrad.runtime.machinery import once
 
 FILES = frozenset(
     m.__file__ or "" for m in (executable, locks, native, recent, reference, results, session, state, tape)
@@ -320,7 +321,7 @@ def test_readers_that_come_again_and_again_let_a_writer_in_that_waits() -> None:
 def test_a_thread_that_is_woken_often_has_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is reported are whole slices, of which none ends here, however often the thread has looked."""
     monkeypatch.setattr(locks, "SLICE", 10**15)
-    monkeypatch.setattr(locks, "_made", [])
+    monkeypatch.setattr(locks, "_machinery", once(locks._LockRuntime))
     lock, reports, inside = Lock(), [], threading.Event()
 
     def report(owner: int, slices: int) -> None:
@@ -966,7 +967,7 @@ made, first = [], threading.Event()
 build = locks._LockRuntime.__init__
 def waits():
     frame = sys._current_frames()[second.ident]
-    return "with _making" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return "with making" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
 def slowly(self):
     made.append(1)
     first.set()

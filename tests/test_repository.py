@@ -84,6 +84,13 @@ def test_types_are_shipped() -> None:
     assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad"] == ["py.typed"]
 
 
+def test_texts_of_native_parts_are_shipped_and_used() -> None:
+    assert PROJECT["tool"]["setuptools"]["package-data"]["staticgrad.runtime"] == ["*.ll"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "runtime").glob("*.py"))
+    texts = {path.stem for path in (ROOT / "runtime").rglob("*.ll")}
+    assert texts == set(re.findall(r'(?:native_part|_filled)\(\s*"(\w+)"', sources))
+
+
 def test_version_is_said_once() -> None:
     assert version("staticgrad") == PROJECT["project"]["version"] == staticgrad.__version__
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -10,7 +10,6 @@ Making it takes LLVM (``emit.codegen``); loading an image does not, so LLVM is i
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
@@ -58,29 +57,6 @@ def machine_code(text: Text, target: Target, *, optimize: bool = False) -> Code:
 
 def _modules(text: Text) -> tuple[str, ...]:
     return (text,) if isinstance(text, str) else text
-
-
-def named_words(words: type, base: str) -> str:
-    """LLVM text that names the places of a record's words in memory: of each constant of ``words`` in capitals, which
-    says how many words it lies behind the pointer ``base``."""
-    places = {name: at for name, at in vars(words).items() if name.isupper()}
-    return "\n".join(f"  %{name} = getelementptr i64, ptr {base}, i64 {at}" for name, at in places.items())
-
-
-def clock() -> str:
-    """LLVM text of ``i64 now()``: nanoseconds of a clock that never goes back."""
-    return f"""declare i32 @clock_gettime(i32, ptr)
-
-define internal i64 @now() {{
-  %place = alloca [2 x i64], align 8
-  %fine_place = getelementptr i64, ptr %place, i64 1
-  call i32 @clock_gettime(i32 {time.CLOCK_MONOTONIC}, ptr %place)
-  %seconds = load i64, ptr %place
-  %fine = load i64, ptr %fine_place
-  %coarse = mul i64 %seconds, 1000000000
-  %sum = add i64 %coarse, %fine
-  ret i64 %sum
-}}"""
 
 
 @phase("load")
