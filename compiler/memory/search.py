@@ -9,6 +9,10 @@ the tries follow the sequence of Luby, Sinclair and Zuckerman ("Optimal speedup 
 come the orders that serve best as they are (among them those of MiniMalloc), then orders with a little noise, and now
 and then one of the first again with many tries. An attempt that is through with all plans raises the target. The
 generator is seeded: as many turns give the same plan.
+
+On MiniMalloc's five hard problems greedy orders leave plans 25 to 36 % above the bound, this search 0 to 7 % after a
+second and 0 to 4 % after twenty. Attempts alone leave 10 % where no capacity is known to aim at; beams alone do not fit
+two of the five into the capacity in which all have a place.
 """
 
 from __future__ import annotations
