@@ -15,10 +15,12 @@ import itertools
 from typing import Literal
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
+from staticgrad.compiler.emit.convolution.packing import pack_taps
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Range, SumChunks, SumPlan, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.convolution.unstage import ResultRows
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
@@ -152,21 +154,17 @@ class Depthwise(ByUnits):
     image: Image
     places: Image
     phases: tuple[_DepthwisePhase, ...]
-    columns: int
-    result: tuple[int, int, int, int]  # strides n, o, p, q
-    direct: bool  # tiles are written into the result
-    tile_pixel: int  # elements from pixel to pixel in the scratch block
+    result: ResultRows
     units: Units
     scratch: Scratch
 
     @property
     def text(self) -> str:
-        stored = "" if self.direct else "; rows of the result by way of scratch memory"
-        return f"channels as lanes: {len(self.phases)} phases{stored}; {self.units.text()}"
+        return f"channels as lanes: {len(self.phases)} phases{self.result.text}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
-        return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
+        return self.result.raw_strides
 
     def prepare(self, writer: ConvolutionWriter) -> None:
         for phase in self.phases:
@@ -180,7 +178,7 @@ class Depthwise(ByUnits):
             for phase in self.phases:
                 weights = f.offset(packed, phase.packed, writer.element)
                 self._phase(writer, phase, pixels, weights, tile, number, rows)
-            self._finish(writer, tile, number, rows)
+            self.result.finish(writer, tile, number, rows)
 
     def _phase(
         self, writer: ConvolutionWriter, phase: _DepthwisePhase, pixels: Value, weights: Value, tile: Value,
@@ -188,31 +186,11 @@ class Depthwise(ByUnits):
         block: tuple[Index, Index],
     ) -> None:  # fmt: skip
         f, (vertical, horizontal) = writer.f, phase.taps
-        if self.direct and writer.result is not None:
-            y_row, y_pixel = self.result[2:]
-            y = writer.at(writer.result, (number, self.result[0]))
-        else:
-            y_row, y_pixel = self.columns * self.tile_pixel, self.tile_pixel
-            y = writer.at(tile, (block[0], -y_row))
+        y, y_row, y_pixel = self.result.place(writer, tile, number, block[0])
         y = f.offset(y, vertical.first * y_row + horizontal.first * y_pixel, writer.element)
         rows = phase_rows(f, vertical, block)
         _write_rows(writer, self.image, phase, pixels, self.places, weights, y, vertical.spacing * y_row,
                     horizontal.spacing * y_pixel, rows)  # fmt: skip
-
-    def _finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
-        """Store a block of rows where the result wants it, and call the epilogue."""
-        f, channels = writer.f, writer.kernel.channels
-        line = self.columns * self.tile_pixel
-        raw = writer.result
-        if raw is None:
-            raw = writer.at(tile, (rows[0], -line))
-        elif not self.direct:
-            r_n, r_o, r_p, r_q = self.result
-            with span(f, *rows) as p:
-                to = Matrix(writer.at(raw, (number, r_n), (p, r_p)), r_o, r_q)
-                source = Matrix(writer.at(tile, (f.sub(p, rows[0]), line)), 1, self.tile_pixel)
-                writer.copy(to, source, channels, self.columns)
-        writer.finish(raw, [(number, f.add(number, 1)), (0, channels), rows, (0, self.columns)])
 
 
 def _pack_weights(writer: ConvolutionWriter, phase: _DepthwisePhase, to: Value) -> None:
@@ -223,10 +201,8 @@ def _pack_weights(writer: ConvolutionWriter, phase: _DepthwisePhase, to: Value) 
         return
     source = f.offset(writer.second, weights.offset, writer.element)
     taps = weights.taps((kh, kw))
-    if taps is not None:  # flipped taps: read forwards, write backwards
-        last = kh * kw - 1 if taps < 0 else 0
-        target = Matrix(writer.at(to, (last, channels)), -channels if taps < 0 else channels, 1)
-        writer.copy(target, Matrix(writer.at(source, (last, taps)), abs(taps), weights.out), kh * kw, channels)
+    if taps is not None:
+        pack_taps(writer, to, channels, source, taps, weights.out, kh * kw, channels)
         return
     with span(f, 0, kh) as i, span(f, 0, kw) as j:
         target = Matrix(writer.at(to, (f.add(f.mul(i, kw), j), channels)), channels, 1)
@@ -242,7 +218,6 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
     rows, columns = (kernel.height, kernel.width) if back else (kernel.out_height, kernel.out_width)
     result = kernel.x_strides if back else kernel.y_strides
     places = Image.unframed(kernel.dtype, channels, image.size, image.strides)
-    direct = kernel.store_raw and result[1] == 1
     phases, packed = [], 0
     for vertical, horizontal in geometry:
         segments = _segments(kernel, target, "forward", horizontal, image.size[1], image.offset[1])
@@ -252,15 +227,13 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
         packed += vertical.number * horizontal.number * channels
     units = _units(kernel, target, rows, columns, geometry[0][0].spacing, not places.in_place)
     tile_pixel = round_up(channels, tile_lanes(target, kernel.dtype))
-    tile = 0 if direct else min(units.rows, rows) * columns * tile_pixel
+    block_rows = ResultRows(result, channels, columns, kernel.store_raw, tile_pixel, together=False)
+    tile = block_rows.elements(min(units.rows, rows))
     return Depthwise(
         image=image,
         places=places,
         phases=tuple(phases),
-        columns=columns,
-        result=result,
-        direct=direct,
-        tile_pixel=tile_pixel,
+        result=block_rows,
         units=units,
         scratch=Scratch(areas(kernel.dtype, weights=packed), areas(kernel.dtype, image=places.elements, tile=tile)),
     )

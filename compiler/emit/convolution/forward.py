@@ -34,10 +34,9 @@ from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
 from staticgrad.compiler.emit.convolution.strips import Strip, all_inside, reached
 from staticgrad.compiler.emit.convolution.taps import Taps, beside, forward_geometry, phase_rows, phase_weights
+from staticgrad.compiler.emit.convolution.unstage import ResultRows
 from staticgrad.compiler.emit.llvm import Function, Index, Value
-from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.emit.microkernel import (
-    Matrix,
     TileOperands,
     Tiling,
     aligned_bytes,
@@ -45,6 +44,7 @@ from staticgrad.compiler.emit.microkernel import (
     choose_tiling,
     round_up,
     span,
+    tile_lanes,
 )
 from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
@@ -67,11 +67,8 @@ class ForwardPlan(ByUnits):
     packing: WeightPacking
     units: Units  # blocks of rows, a multiple of the phases' spacing
     outputs: int  # channels of the result, of one group
-    columns: int
     flat: bool  # rows are one run of pixels: a single row to the tiles
-    result: tuple[int, int, int, int]  # strides n, o, p, q
-    direct: bool  # tiles are written into the result
-    tile_pixel: int  # elements from pixel to pixel in the scratch block
+    result: ResultRows
     packed_bytes: int
     weight_bytes: int  # of packed weights, with the buffer through which they are packed
     packs: bool  # whether the kernel itself packs its weights
@@ -82,14 +79,12 @@ class ForwardPlan(ByUnits):
         tiles = " + ".join(phase.tiling.text for phase in self.packing.phases)
         flat = ", rows as one run" if self.flat else ""
         weights = "weights packed" if self.packs else "weights given packed"
-        stored = "" if self.direct else "; rows of the result by way of scratch memory"
-        return (
-            f"rows of pixels: {tiles}{flat}; {weights}, strips of {self.strip.rows} rows{stored}; {self.units.text()}"
-        )
+        strips = f"strips of {self.strip.rows} rows{self.result.text}"
+        return f"rows of pixels: {tiles}{flat}; {weights}, {strips}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""
-        return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
+        return self.result.raw_strides
 
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
         """Write the packing of weights, into memory of ``weight_bytes``."""
@@ -122,7 +117,7 @@ class ForwardPlan(ByUnits):
                     ahead = Ahead(lines, first, self.image.groups * self._tiles)
                     self._rows(writer, phase, pixels, tile, number, group, rows, ahead)
                     before += math.prod(self._counts(phase))
-            self._finish(writer, tile, number, rows)
+            self.result.finish(writer, tile, number, rows)
 
     def _next_lines(self, writer: ConvolutionWriter, unit: Index) -> list[PrefetchLines]:
         """The memory that the next unit reads and writes."""
@@ -130,33 +125,11 @@ class ForwardPlan(ByUnits):
             return []
         number, rows = self.units.at(writer.f, unit)
         lines = self.strip.ahead(writer, number, rows)
-        if writer.result is not None and not self.direct:
-            r_n, _, r_p, _ = self.result
-            base = writer.at(writer.result, (number, r_n), (rows[0], r_p))
-            channels = self.outputs * self.image.groups
-            lines += PrefetchLines.of_rows(writer, base, channels, self.units.rows, self.columns, self.result[1:])
+        if writer.result is not None and not self.result.direct:
+            strides, columns = self.result.strides, self.result.columns
+            base = writer.at(writer.result, (number, strides[0]), (rows[0], strides[2]))
+            lines += PrefetchLines.of_rows(writer, base, self.result.outputs, self.units.rows, columns, strides[1:])
         return lines
-
-    def _finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
-        """Bring a block of rows of the result where it belongs, and call the epilogue."""
-        f, raw, outputs = writer.f, writer.result, self.outputs * self.image.groups
-        if raw is None:
-            raw = writer.at(tile, (rows[0], -self.columns * self.tile_pixel))
-        elif not self.direct:
-            r_n, r_o, r_p, r_q = self.result
-            to = writer.at(raw, (number, r_n), (rows[0], r_p))
-            count = f.sub(rows[1], rows[0])
-            crowded = outputs > _lines_kept(r_o * writer.dtype.itemsize)
-            if r_p == self.columns * r_q:  # rows behind each other on both sides: one run of pixels
-                pixels = Matrix(tile, 1, self.tile_pixel)
-                run = f.mul(count, self.columns)
-                writer.copy(Matrix(to, r_o, r_q), pixels, outputs, run, self.columns, along_source=not crowded)
-            else:
-                with span(f, 0, count) as p:
-                    line = writer.at(tile, (p, self.columns * self.tile_pixel))
-                    target = Matrix(writer.at(to, (p, r_p)), r_o, r_q)
-                    writer.copy(target, Matrix(line, 1, self.tile_pixel), outputs, self.columns)
-        writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), rows, (0, self.columns)])
 
     def _counts(self, phase: Phase) -> tuple[int, int, int, int]:
         """How many panels, passes over their taps, rows of a unit and tiles of a row a phase has, for one group."""
@@ -176,12 +149,8 @@ class ForwardPlan(ByUnits):
         f, image, tiling = writer.f, self.image, phase.tiling
         (kh, kw), channels, (vertical, horizontal) = phase.kernel, phase.channels, phase.taps
         rows = (0, 1) if self.flat else phase_rows(f, vertical, block)
-        if self.direct and writer.result is not None:
-            r_n, r_o, c_row, c_pixel = self.result
-            c_base = writer.at(writer.result, (number, r_n), (group, self.outputs * r_o))
-        else:
-            c_row, c_pixel = self.columns * self.tile_pixel, self.tile_pixel
-            c_base = writer.at(tile, (group, self.outputs), (0 if self.flat else block[0], -c_row))
+        c_base, c_row, c_pixel = self.result.place(writer, tile, number, 0 if self.flat else block[0])
+        c_base = writer.at(c_base, (group, self.outputs))
         c_base = f.offset(c_base, vertical.first * c_row + horizontal.first * c_pixel, writer.element)
         c_stride = horizontal.spacing * c_pixel
         a_base = writer.at(pixels, (group, self.strip.group)) if image.groups > 1 else pixels
@@ -230,11 +199,6 @@ class ForwardPlan(ByUnits):
             call_tile(f, tiling, "rows", q_panel, panel, at)
 
 
-def _lines_kept(stride: int) -> int:
-    """How many lines, so many bytes apart, the first cache keeps: eight in a set, in as many sets as they reach."""
-    return 8 * min(64, PAGE // math.gcd(stride, PAGE))
-
-
 def _left_out(horizontal: Taps, image: Image, tiling: Tiling) -> tuple[int, int]:
     """The taps that the first and the last pixel of a row leave out: none where that is not worth larger tiles."""
     left, right = beside(horizontal, image)
@@ -253,8 +217,13 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     total, size = kernel.channels if back else kernel.filters, kernel.dtype.itemsize
     outputs = total // image.groups
     result = kernel.x_strides if back else kernel.y_strides
-    direct = kernel.store_raw and (result[1] == 1 or total == 1)
-    flat = kernel.kernel == (1, 1) and len(geometry) == 1 and (not direct or result[2] == columns * result[3])
+    # A line more than its channels where those of pixels would fall into few sets of the cache.
+    lanes = tile_lanes(target, kernel.dtype)
+    tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
+    block_rows = ResultRows(result, total, columns, kernel.store_raw, tile_pixel, together=True)
+    flat = (
+        kernel.kernel == (1, 1) and len(geometry) == 1 and (not block_rows.direct or result[2] == columns * result[3])
+    )
     flat = flat and geometry[0][0].step * image.row == columns * geometry[0][1].step * image.pixel
     flat = flat and all_inside(geometry[0][0], image)
     phases: list[Phase] = []
@@ -273,8 +242,7 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         phases.append(phase)
         packed += image.groups * tiling.column_panels * phase.panel_elements
     packing = WeightPacking.choose(kernel, tuple(phases), image.groups, outputs)
-    lanes, spacing = phases[0].tiling.lanes, geometry[0][0].spacing
-    tile_pixel = round_up(total, lanes) + (lanes if total * size % ALIAS == 0 else 0)
+    spacing = geometry[0][0].spacing
     most = max(1, target.sized(ROW_BLOCK_BYTES) // (columns * total * size), -(-target.sized(64) // columns))
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     if wanted > 1:
@@ -283,7 +251,7 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
     count = kernel.batch * -(-rows // block)
     strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
-    tile_bytes = aligned_bytes(0 if direct else block * columns * tile_pixel, kernel.dtype)
+    tile_bytes = aligned_bytes(block_rows.elements(block), kernel.dtype)
     buffer = packing.buffer_bytes(kernel)  # workers that pack weights have theirs where the strip is later
     own = Area("strip", strip_bytes), Area("tile", max(tile_bytes, buffer - strip_bytes))
     packs = kernel.packed is None
@@ -294,11 +262,8 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         packing=packing,
         units=Units(kernel.batch, block, rows, cut(count, wanted)[0] if wanted > 1 and count > 1 else None),
         outputs=outputs,
-        columns=columns,
         flat=flat,
-        result=result,
-        direct=direct,
-        tile_pixel=tile_pixel,
+        result=block_rows,
         packed_bytes=packed_bytes,
         weight_bytes=packed_bytes + buffer,
         packs=packs,

@@ -175,15 +175,22 @@ def _pack_phase(writer: ConvolutionWriter, phase: Phase, at: Value, group: Index
     source = f.offset(writer.second, weights.offset, writer.element)
     base = writer.at(source, (group, weights.group), (f.mul(panel, width), weights.out))
     if by_channel and taps is not None:  # for each channel, a matrix of taps × filters
-        last = kh * kw - 1 if taps < 0 else 0  # flipped taps: read forwards, write backwards
-        step = -channels * width if taps < 0 else channels * width
         with span(f, 0, channels) as c:
-            target = writer.at(at, (last * channels, width), (c, width))
-            origin = writer.at(base, (last, taps), (c, weights.input))
-            writer.copy(Matrix(target, step, 1), Matrix(origin, abs(taps), weights.out), kh * kw, columns)
+            line, origin = writer.at(at, (c, width)), writer.at(base, (c, weights.input))
+            pack_taps(writer, line, channels * width, origin, taps, weights.out, kh * kw, columns)
         return
     with span(f, 0, kh) as i, span(f, 0, kw) as j:
         tap = f.add(f.mul(i, kw), j)
         origin = writer.at(base, (i, weights.i), (j, weights.j))
         target = writer.at(at, (tap, channels * width))
         writer.copy(Matrix(target, width, 1), Matrix(origin, weights.input, weights.out), channels, columns)
+
+
+def pack_taps(
+    writer: ConvolutionWriter, to: Value, row: int, source: Value, taps: int, out: int, count: int, columns: int
+) -> None:
+    """A matrix of ``count`` taps × filters, which lie ``taps`` and ``out`` elements apart, as rows ``row`` elements
+    apart. Flipped taps, whose stride is negative, are read forwards and written backwards."""
+    last, step = (count - 1, -row) if taps < 0 else (0, row)
+    origin = Matrix(writer.at(source, (last, taps)), abs(taps), out)
+    writer.copy(Matrix(writer.at(to, (last, row)), step, 1), origin, count, columns)
