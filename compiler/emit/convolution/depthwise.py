@@ -159,7 +159,7 @@ class Depthwise(ByUnits):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         return f"channels as lanes: {len(self.phases)} phases{self.result.text}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
@@ -256,7 +256,7 @@ class DepthwiseWeights(SumPlan):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         return f"weights, channels as lanes; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:

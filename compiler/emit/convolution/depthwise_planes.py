@@ -268,7 +268,7 @@ class DepthwisePlanes(ByUnits):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         return (
             f"planes: {self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles; {self.units.text('channels')}"
         )
@@ -324,7 +324,7 @@ class DepthwisePlanesWeights(ByUnits):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         blocks = f"{self.blocks} blocks of {self.block} rows, {len(self.tiles)} tiles"
         return f"weights by planes: {blocks}; {self.units.text('channels')}"
 

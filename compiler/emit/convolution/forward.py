@@ -75,12 +75,14 @@ class ForwardPlan(ByUnits):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         tiles = " + ".join(phase.tiling.text for phase in self.packing.phases)
         flat = ", rows as one run" if self.flat else ""
         weights = "weights packed" if self.packs else "weights given packed"
-        strips = f"strips of {self.strip.rows} rows{self.result.text}"
-        return f"rows of pixels: {tiles}{flat}; {weights}, {strips}; {self.units.text()}"
+        images = "images in place" if self.image.in_place else f"strips of {self.strip.rows} rows"
+        reads_ahead = not self.image.in_place or (self.result.stored and not self.result.direct)
+        ahead = ", the next prefetched" * (reads_ahead and self.units.count > 1)
+        return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""

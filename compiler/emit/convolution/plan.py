@@ -23,6 +23,12 @@ class Area:
     nbytes: int
     copies: int = 1
 
+    @property
+    def text(self) -> str:
+        """The size, and how often it is there."""
+        size = f"{self.nbytes} bytes" if self.nbytes < 1024 else f"{-(-self.nbytes // 1024)} KiB"
+        return size if self.copies == 1 else f"{self.copies} × {size}"
+
 
 @frozen
 class Scratch:
@@ -41,6 +47,15 @@ class Scratch:
     def own_bytes(self) -> int:
         """The bytes of the areas that each worker has for itself."""
         return sum(area.nbytes * area.copies for area in self.own)
+
+    @property
+    def text(self) -> str:
+        """The areas with their sizes, behind a semicolon."""
+        shared, own = (
+            ", ".join(f"{area.name} {area.text}" for area in areas if area.nbytes * area.copies)
+            for areas in (self.shared, self.own)
+        )
+        return f"; scratch: {shared}" * bool(shared) + f"; scratch of a worker: {own}" * bool(own)
 
     def find(self, name: str) -> Area:
         """The area of this name."""
@@ -79,8 +94,13 @@ class ConvolutionPlan(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def text(self) -> str:
+    def way(self) -> str:
         """Loops, tiles, what is staged, and chunks, in a line or two."""
+
+    @property
+    def text(self) -> str:
+        """How the kernel is done, and its scratch memory."""
+        return f"{self.way}{self.scratch.text}"
 
     @abc.abstractmethod
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:

@@ -92,7 +92,7 @@ class Planar(ByUnits):
         return self.result[3] == 1
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         copies = f", {self.copies} copies of each" if self.dealt else ""
         return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units.text()}"
 

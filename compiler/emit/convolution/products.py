@@ -88,12 +88,13 @@ class Products(ByUnits):
     scratch: Scratch
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         panels = (
             f"{self.strip} panels of {self.depth} terms packed at a time" if self.copied else "planes read in place"
         )
         weights = "; weights packed" if self.packed else ""
-        return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {self.units.text()}"
+        units = f"{self.units.text()}, the next prefetched"
+        return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {units}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """Of the scratch block in which the epilogue finds the result."""

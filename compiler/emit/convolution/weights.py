@@ -77,9 +77,10 @@ class WeightGrad(SumPlan):
         return self.together * self.packed_image
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         images = f"{self.together} images at a time, {self.rows} rows"
-        copies = "" if self.y.in_place else ", y copied"
+        x = ", x packed" if self.packed else "" if self.image.in_place else ", x framed"
+        copies = x + ("" if self.y.in_place else ", y copied")
         return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:

@@ -98,9 +98,10 @@ class DotWeights(SumPlan):
         return self.filters.size * self.channels.size * self.lanes
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         tile = f"tiles {self.filters.size}x{self.channels.size}"
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        segments += ", the next prefetched" * (self.segments.together == 1)
         return f"weights by dot products of planes: {tile}; {segments}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:

@@ -94,7 +94,7 @@ class PlaneWeights(SumPlan):
         return self.segments.number > 1 or self.unfolded
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
         y = "y in place" if self.y_in_place else "y packed"
         return f"weights by planes: {self.tiling.text}; {segments}, {y}{self.sharing.text}"

@@ -102,8 +102,9 @@ class WeightProducts(SumPlan):
         return self.segments.rows * self.kernel.out_width
 
     @property
-    def text(self) -> str:
+    def way(self) -> str:
         segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        segments += ", the next prefetched" * (self.segments.number > 1)
         turned = " of the transpose" * self.swapped
         return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{self.sharing.text}"
 
