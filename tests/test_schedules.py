@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 from support.targets import HERE
 
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.kernel import plan_convolution
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
 from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
@@ -55,3 +58,24 @@ def test_chunks_of_sums_have_every_segment_once_and_sums_of_their_own(name: str)
             assert (cuts.parts - 1) * cuts.part < cuts.segments <= cuts.parts * cuts.part
             assert plan.scratch.find("sums").copies == cuts.parts
     assert {(True, False), (False, True)} <= seen
+
+
+def test_all_parts_of_a_run_are_all_of_its_lines() -> None:
+    """Each part is asked for between two tiles: together they leave out no line."""
+    for nbytes, parts in itertools.product((1, 64, 65, 1000, 4096), (1, 3, 7)):
+        f = IRModule(TARGETS["generic"]).function("f", ["ptr"] * 3)
+        writer = ConvolutionWriter(f, layer("forward", 3, 14, 16, 3), None, f.params)
+        for part in range(parts):
+            PrefetchRuns(f.params[0], nbytes, unrolled=True).ask(writer, part, parts)
+        f.finish()
+        text = f.module.text()
+        steps = {
+            to: (base, int(by)) for to, base, by in re.findall(r"(\S+) = getelementptr i8, ptr (\S+), i64 (\d+)", text)
+        }
+
+        def distance(name: str, steps: dict[str, tuple[str, int]] = steps) -> int:
+            return steps[name][1] + distance(steps[name][0]) if name in steps else 0
+
+        asked = [distance(name) for name in re.findall(r"prefetch.p0\(ptr (%\S+),", text)]
+        assert {*asked} >= {*range(0, nbytes, 64)}
+        assert len(asked) == parts * -(-nbytes // (64 * parts))

@@ -16,14 +16,14 @@ from typing import Literal
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
 from staticgrad.compiler.emit.convolution.packing import pack_taps
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, row_tile, vectors_at_once
-from staticgrad.compiler.emit.convolution.schedule import ByUnits, Range, SumChunks, SumPlan, Units
+from staticgrad.compiler.emit.convolution.schedule import ByUnits, SumChunks, SumPlan, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.convolution.unstage import ResultRows
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
-from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -62,8 +62,7 @@ def _units(kernel: Convolution, target: Target, rows: int, columns: int, spacing
     if wanted > 1 and not whole:
         most = min(most, -(-rows * max(1, kernel.batch) // wanted))
     block = max(spacing, round_up(-(-rows // -(-rows // most)), spacing))
-    units = kernel.batch * -(-rows // block)
-    return Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None)
+    return Units.of(kernel.batch, block, rows, wanted)
 
 
 def _segments(
@@ -95,7 +94,7 @@ def _segments(
 def _write_rows(
     writer: ConvolutionWriter, image: Image, phase: _DepthwisePhase, pixels: Value, places: Image,
     weights: Value, y: Value,
-    y_row: int, y_pixel: int, rows: tuple[Index, Index],
+    y_row: int, y_pixel: int, rows: Range,
 ) -> None:  # fmt: skip
     """All tiles of some rows of a phase; ``y`` is row 0, pixel 0 of the phase."""
     f, (vertical, horizontal) = writer.f, phase.taps
@@ -125,7 +124,7 @@ def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps],
     return round_up(-(-kernel.channels // -(-weights // target.sized(WEIGHT_BYTES))), unit)
 
 
-def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> tuple[Index, Index]:
+def _reached_rows(f: Function, taps: Taps, first: Index, image: Image) -> Range:
     """The first filter row that lies inside the image where row 0 is at ``first``, and how many do (maybe below 1)."""
     height, last = image.size[0], (taps.number - 1) * taps.dilation
     start = taps.origin - image.offset[0]
@@ -183,7 +182,7 @@ class Depthwise(ByUnits):
     def _phase(
         self, writer: ConvolutionWriter, phase: _DepthwisePhase, pixels: Value, weights: Value, tile: Value,
         number: Index,
-        block: tuple[Index, Index],
+        block: Range,
     ) -> None:  # fmt: skip
         f, (vertical, horizontal) = writer.f, phase.taps
         y, y_row, y_pixel = self.result.place(writer, tile, number, block[0])

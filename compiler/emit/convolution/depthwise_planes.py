@@ -15,10 +15,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_depthwise, seconds_of
-from staticgrad.compiler.emit.convolution.plan import Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import Kind, PlaneTile, frame_rows, plane_tile, suits_tiles
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
@@ -27,7 +26,7 @@ from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, ph
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
-from staticgrad.compiler.emit.parallel import cut, wanted_chunks
+from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -101,7 +100,7 @@ class _PlaneFrame:
         writer: ConvolutionWriter,
         frames: Value,
         planes: Value,
-        channels: tuple[Index, Index],
+        channels: Range,
         block: Index,
         ahead: int,
     ) -> Iterator[tuple[Index, Value]]:
@@ -145,7 +144,7 @@ class _Plain:
         writer: ConvolutionWriter,
         frames: Value,
         planes: Value,
-        channels: tuple[Index, Index],
+        channels: Range,
         block: Index,
         ahead: int,
     ) -> Iterator[tuple[Index, Value]]:
@@ -277,9 +276,6 @@ class DepthwisePlanes(ByUnits):
         """Of the scratch block in which the epilogue finds the result."""
         return 0, self.block * self.columns, self.columns, 1
 
-    def prepare(self, writer: ConvolutionWriter) -> None:
-        """Weights are read where they lie."""
-
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f = writer.f
         frame, scratch = writer.area("frames"), writer.area("tile")
@@ -332,9 +328,6 @@ class DepthwisePlanesWeights(ByUnits):
         """Of the scratch result."""
         return self.taps[0] * self.taps[1], 0, self.taps[1], 1
 
-    def prepare(self, writer: ConvolutionWriter) -> None:
-        """There is nothing to prepare."""
-
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
         f, (kh, kw) = writer.f, self.taps
         lanes = tile_lanes(f.target, writer.dtype)
@@ -362,7 +355,7 @@ class DepthwisePlanesWeights(ByUnits):
         frame: Value,
         sums: Value,
         number: Index,
-        channels: tuple[Index, Index],
+        channels: Range,
         block: Index,
     ) -> None:
         """What one block of some channels of an image adds to their sums."""
@@ -415,7 +408,7 @@ def planes_plan(kernel: Convolution, target: Target) -> DepthwisePlanes:
     )
     tile = 0 if kernel.store_raw else some * block * columns
     return DepthwisePlanes(
-        units=_in_chunks(kernel, target, Units(kernel.batch, some, channels, None)),
+        units=Units.of(kernel.batch, some, channels, wanted_chunks(seconds_of(kernel, target), target)),
         frame=frame,
         tiles=tiles,
         block=block,
@@ -439,7 +432,7 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
         some = max(some, min(UNIT_PLANES, channels // ENOUGH_UNITS))
     o, _, i, j = kernel.w_strides
     return DepthwisePlanesWeights(
-        units=_in_chunks(kernel, target, Units(1, some, channels, None)),
+        units=Units.of(1, some, channels, wanted_chunks(seconds_of(kernel, target), target)),
         images=kernel.batch,
         frame=frame,
         tiles=tiles,
@@ -454,9 +447,3 @@ def planes_weights_plan(kernel: Convolution, target: Target) -> DepthwisePlanesW
             areas(kernel.dtype, frames=frame.together * frame.elements, sums=some * taps * lanes),
         ),
     )
-
-
-def _in_chunks(kernel: Convolution, target: Target, units: Units) -> Units:
-    """The same units, shared if the kernel is worth it."""
-    wanted = wanted_chunks(seconds_of(kernel, target), target)
-    return replace(units, share=cut(units.count, wanted)[0]) if wanted > 1 and units.count > 1 else units

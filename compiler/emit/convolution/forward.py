@@ -29,7 +29,7 @@ from dataclasses import replace
 from staticgrad.compiler.emit.convolution.bordered_tile import BorderedOperands, call_bordered_tile
 from staticgrad.compiler.emit.convolution.images import ALIAS, ConvolutionWriter, Image, is_run, seconds_of
 from staticgrad.compiler.emit.convolution.packing import Phase, WeightPacking
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch
 from staticgrad.compiler.emit.convolution.prefetch import Ahead, PrefetchLines
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Chunks, Units
 from staticgrad.compiler.emit.convolution.strips import Strip, all_inside, reached
@@ -46,7 +46,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -145,7 +145,7 @@ class ForwardPlan(ByUnits):
 
     def _rows(
         self, writer: ConvolutionWriter, phase: Phase, pixels: Value, tile: Value, number: Index, group: Index,
-        block: tuple[Index, Index], ahead: Ahead,
+        block: Range, ahead: Ahead,
     ) -> None:  # fmt: skip
         """All filters of one group for the pixels of one phase in the output rows of ``block``."""
         f, image, tiling = writer.f, self.image, phase.tiling
@@ -251,7 +251,6 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         most = min(most, -(-rows * kernel.batch // ROW_BLOCKS))
     block = rows if flat else min(rows, round_up(-(-rows // -(-rows // most)), spacing))
     strip = Strip.choose(image, [vertical for vertical, _ in geometry], block)
-    count = kernel.batch * -(-rows // block)
     strip_bytes = aligned_bytes(strip.elements, kernel.dtype)
     tile_bytes = aligned_bytes(block_rows.elements(block), kernel.dtype)
     buffer = packing.buffer_bytes(kernel)  # workers that pack weights have theirs where the strip is later
@@ -262,7 +261,7 @@ def forward_plan(kernel: Convolution, target: Target) -> ForwardPlan:
         image=image,
         strip=strip,
         packing=packing,
-        units=Units(kernel.batch, block, rows, cut(count, wanted)[0] if wanted > 1 and count > 1 else None),
+        units=Units.of(kernel.batch, block, rows, wanted),
         outputs=outputs,
         flat=flat,
         result=block_rows,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Scratch
+from staticgrad.compiler.emit.convolution.plan import NO_SCRATCH, Range, Scratch
 from staticgrad.compiler.emit.llvm import Function, Index, Value, memory_type
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, call_epilogue, copy_matrix, fill_zero, span, tile_lanes
@@ -169,7 +169,7 @@ class ConvolutionWriter:
             raise ValueError("this kernel does not store its raw result")
         return self.result
 
-    def at(self, base: Value, *terms: tuple[Index, Index]) -> Value:
+    def at(self, base: Value, *terms: Range) -> Value:
         """The element at ``Σ index·stride`` behind ``base``."""
         total: Index = 0
         for index, stride in terms:
@@ -190,7 +190,7 @@ class ConvolutionWriter:
     ) -> None:
         copy_matrix(self.f, self.dtype, to, source, rows, columns, least, along_source)
 
-    def finish(self, raw: Value, ranges: list[tuple[Index, Index]]) -> None:
+    def finish(self, raw: Value, ranges: list[Range]) -> None:
         if self.epilogue is not None:
             call_epilogue(self.f, self.epilogue, [raw, *self.extra], ranges)
 
@@ -207,7 +207,7 @@ class ConvolutionWriter:
         self.frame_rows(image, base, to, image.group, image.inside(0))
         return to
 
-    def frame_rows(self, image: Image, base: Value, to: Value, apart: int, rows: tuple[Index, Index]) -> None:
+    def frame_rows(self, image: Image, base: Value, to: Value, apart: int, rows: Range) -> None:
         """Bring some rows of the image at ``base`` into a frame whose row 0 would be at ``to``, and whose groups lie
         ``apart`` elements from each other."""
         (w0, w1), (low, high), (_, s_c, s_h, s_w) = image.inside(1), rows, image.strides

@@ -14,6 +14,8 @@ from staticgrad.compiler.emit.microkernel import aligned_bytes
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
+Range = tuple[Index, Index]
+
 
 @frozen
 class Area:

@@ -21,7 +21,7 @@ import functools
 import numpy as np
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, WeightStrides, seconds_of
-from staticgrad.compiler.emit.convolution.plan import Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.plane_tile import frame_rows
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_weights
@@ -37,7 +37,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import cut, wanted_chunks
+from staticgrad.compiler.emit.parallel import wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -132,7 +132,7 @@ class Planar(ByUnits):
         """Where row 0 of the result would be, if row ``first`` is at the start of the scratch block."""
         return writer.at(tile, (first, -self.raw_strides(writer.kernel)[2]))
 
-    def _fill_strip(self, writer: ConvolutionWriter, strip: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def _fill_strip(self, writer: ConvolutionWriter, strip: Value, number: Index, rows: Range) -> None:
         """Copy the rows of image ``number`` that a block of rows needs; rows outside the image are zero."""
         f, vertical, (height, width) = writer.f, self.taps[0], self.image.size
         left = self.image.offset[1] - self.taps[1].origin
@@ -187,9 +187,7 @@ class Planar(ByUnits):
             to_row, *rest = integers
             f.call(name, "void", *lines, to_row, writer.at(row, (low, 1)), *rest)
 
-    def _planes(
-        self, writer: ConvolutionWriter, strip: Value, raw: Value, number: Index, rows: tuple[Index, Index]
-    ) -> None:
+    def _planes(self, writer: ConvolutionWriter, strip: Value, raw: Value, number: Index, rows: Range) -> None:
         """A block of rows, written where it belongs. Some outputs at a time: of each there are rows below each other,
         a longer piece of memory than the rows of all outputs by turns."""
         f, tiling = writer.f, self.tiling
@@ -290,7 +288,6 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
     if wanted > 1 and kernel.batch < wanted:
         most = min(most, max(-(-rows * kernel.batch // wanted), reach))
     block = -(-rows // -(-rows // min(most, rows)))
-    units = kernel.batch * -(-rows // block)
     strip_rows = (block - 1) * vertical.step + reach
     tile = 0 if kernel.store_raw else block * columns * (total if result[3] == 1 else tile_pixel)
     line = 0 if result[3] == 1 else outputs * round_up(columns, lanes)
@@ -310,6 +307,6 @@ def planar_plan(kernel: Convolution, target: Target) -> Planar:
         strip_rows=strip_rows,
         result=result,
         tile_pixel=tile_pixel,
-        units=Units(kernel.batch, block, rows, cut(units, wanted)[0] if wanted > 1 and units > 1 else None),
+        units=Units.of(kernel.batch, block, rows, wanted),
         scratch=Scratch(areas(kernel.dtype, weights=weights), own),
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.lanes import first_lanes
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
@@ -22,8 +23,6 @@ from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, sp
 from staticgrad.compiler.emit.parallel import divide, unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
-
-Range = tuple[Index, Index]
 
 
 @frozen

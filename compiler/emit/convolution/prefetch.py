@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import prefetch, span
@@ -28,7 +29,7 @@ class PrefetchRuns:
 
     base: Value
     nbytes: int
-    pieces: tuple[tuple[tuple[Index, Index], Index], ...] = ()
+    pieces: tuple[tuple[Range, Index], ...] = ()
     near: bool = True
     unrolled: bool = False
 

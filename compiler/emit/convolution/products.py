@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides, seconds_of
-from staticgrad.compiler.emit.convolution.plan import Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, Units
 from staticgrad.compiler.emit.convolution.taps import forward_geometry, phase_weights
@@ -42,7 +42,7 @@ from staticgrad.compiler.emit.microkernel import (
     span,
     tile_lanes,
 )
-from staticgrad.compiler.emit.parallel import cut, divide, wanted_chunks
+from staticgrad.compiler.emit.parallel import divide, wanted_chunks
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
@@ -211,7 +211,7 @@ class _Strips:
     c: Value
     c_row: int
     group: Index
-    panels: tuple[Index, Index]  # of rows
+    panels: Range  # of rows
 
     def emit(self, first: Index, start: Index) -> None:
         """The strip that begins with column panel ``first``, its terms from ``start`` on, as many as one pass takes."""
@@ -326,10 +326,8 @@ def product_plan(kernel: Convolution, target: Target) -> Products:
         panels=strip * depth * copied * tiling.width,
         tile=0 if kernel.store_raw else min(outputs, part_panels * tiling.rows) * pixels,
     )
-    units = apart * parts
     return Products(
-        units=Units(kernel.batch, 1, groups * blocks * parts,
-                    cut(units, wanted)[0] if wanted > 1 and units > 1 else None),
+        units=Units.of(kernel.batch, 1, groups * blocks * parts, wanted),
         groups=groups,
         terms=terms,
         outputs=outputs,

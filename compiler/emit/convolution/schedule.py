@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
-from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Scratch
+from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Range, Scratch
 from staticgrad.compiler.emit.lanes import vector_parts
 from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import span
@@ -32,8 +32,6 @@ from staticgrad.frozen import frozen
 
 SUM_BYTES = 128 << 10  # of weights that a chunk adds up for itself, so that they stay in its caches
 MOST_PARTS = 16  # sums that are added in the end
-
-Range = tuple[Index, Index]
 
 
 class Chunks:
@@ -66,6 +64,11 @@ class Chunks:
         run_chunks(self.f, self.pool, part, self.table, chunks)
 
 
+def share_of(units: int, wanted: int) -> int | None:
+    """How many units are one of about ``wanted`` chunks; None where the work is not cut."""
+    return cut(units, wanted)[0] if wanted > 1 and units > 1 else None
+
+
 @frozen
 class Units:
     """The work in units: the blocks of ``rows`` rows of every image; ``share`` units are a chunk."""
@@ -74,6 +77,11 @@ class Units:
     rows: int
     total_rows: int
     share: int | None  # None if the work is not cut
+
+    @staticmethod
+    def of(images: int, rows: int, total_rows: int, wanted: int) -> Units:
+        """The units in about ``wanted`` chunks."""
+        return Units(images, rows, total_rows, share_of(images * -(-total_rows // rows), wanted))
 
     @property
     def blocks(self) -> int:
@@ -94,7 +102,7 @@ class Units:
         return 1 if self.share is None else -(-self.count // self.share)
 
     @contextlib.contextmanager
-    def each(self, f: Function, chunk: Value | None) -> Iterator[tuple[Index, tuple[Index, Index]]]:
+    def each(self, f: Function, chunk: Value | None) -> Iterator[tuple[Index, Range]]:
         """The units of a chunk, or all: the image and its rows."""
         with self.numbers(f, chunk) as unit:
             yield self.at(f, unit)
@@ -106,7 +114,7 @@ class Units:
         with span(f, *units) as unit:
             yield unit
 
-    def at(self, f: Function, unit: Index) -> tuple[Index, tuple[Index, Index]]:
+    def at(self, f: Function, unit: Index) -> tuple[Index, Range]:
         """The image and the rows of a unit."""
         number, block = divide(f, unit, self.blocks)
         low = f.mul(block, self.rows)
@@ -120,9 +128,9 @@ class ByUnits(ConvolutionPlan):
     __slots__ = ()
     units: Units
 
-    @abc.abstractmethod
     def prepare(self, writer: ConvolutionWriter) -> None:
-        """Write what comes before the units."""
+        """Write what comes before the units: nothing, unless a plan says otherwise."""
+        return
 
     @abc.abstractmethod
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
@@ -177,9 +185,7 @@ class SumChunks:
         if kernel.dtype.kind == "f" and wanted > 1 and segments > 1 and sum_bytes <= target.sized(SUM_BYTES):
             part = cut(segments, min(MOST_PARTS, wanted))[0]
         wanted = wanted_chunks(seconds / segments, target)
-        return SumChunks(
-            segments, units, cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None, part
-        )
+        return SumChunks(segments, units, None if part else share_of(units, wanted), part)
 
     @property
     def parts(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image
+from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchLines
 from staticgrad.compiler.emit.convolution.taps import Taps
 from staticgrad.compiler.emit.llvm import Function, Index, Value
@@ -52,7 +53,7 @@ class Strip:
     def elements(self) -> int:
         return 0 if self.image.in_place else self.image.groups * self.group
 
-    def frame_rows(self, f: Function, block: tuple[Index, Index]) -> tuple[Index, Index]:
+    def frame_rows(self, f: Function, block: Range) -> Range:
         """The rows of the frame that a block reads, whether they are in the image or not."""
         low, _ = divide(f, block[0], self.spacing)
         end, _ = divide(f, f.add(block[1], self.spacing - 1), self.spacing)
@@ -73,7 +74,7 @@ class Strip:
             fill_zero(f, writer.dtype, at, left * image.pixel)
             fill_zero(f, writer.dtype, writer.at(at, (right, image.pixel)), (image.width - right) * image.pixel)
 
-    def fill(self, writer: ConvolutionWriter, number: Index, block: tuple[Index, Index], to: Value) -> Value:
+    def fill(self, writer: ConvolutionWriter, number: Index, block: Range, to: Value) -> Value:
         """Bring the rows that a block reads of image ``number`` into the strip; where row 0 of the frame would be."""
         f, image = writer.f, self.image
         base = writer.at(writer.first, (number, image.strides[0]))
@@ -86,7 +87,7 @@ class Strip:
         writer.frame_rows(image, base, origin, self.group, rows)
         return origin
 
-    def ahead(self, writer: ConvolutionWriter, number: Index, block: tuple[Index, Index]) -> list[PrefetchLines]:
+    def ahead(self, writer: ConvolutionWriter, number: Index, block: Range) -> list[PrefetchLines]:
         """The memory that ``fill`` will read for a block, where it is one piece or one for each channel."""
         f, image = writer.f, self.image
         if image.in_place:
@@ -107,7 +108,7 @@ def all_inside(taps: Taps, image: Image) -> bool:
     return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]
 
 
-def reached(f: Function, taps: Taps, image: Image, t: Index) -> tuple[Index, Index]:
+def reached(f: Function, taps: Taps, image: Image, t: Index) -> Range:
     """The taps, a range of their numbers, that read rows in the image for row ``t`` of a phase; it may be empty."""
     if taps.number == 0 or all_inside(taps, image):
         return 0, taps.number

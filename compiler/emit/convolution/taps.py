@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from staticgrad.compiler.emit.convolution.images import Image, WeightStrides, is_depthwise, unaliased, x_image
-from staticgrad.compiler.emit.llvm import Function, Index, integer
+from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.llvm import Function, integer
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
@@ -88,7 +89,7 @@ def phase_weights(kernel: Convolution, taps: tuple[Taps, Taps]) -> WeightStrides
     )
 
 
-def phase_rows(f: Function, taps: Taps, block: tuple[Index, Index]) -> tuple[Index, Index]:
+def phase_rows(f: Function, taps: Taps, block: Range) -> Range:
     """The rows t of a phase that lie in ``block`` of the result; the block starts at a multiple of the spacing."""
     low, high = block
     if taps.spacing == 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.llvm import Index, Value
 from staticgrad.compiler.emit.machine import PAGE
 from staticgrad.compiler.emit.microkernel import Matrix, span
@@ -54,7 +55,7 @@ class ResultRows:
         row = self.columns * self.pixel
         return writer.at(tile, (first, -row)), row, self.pixel
 
-    def finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: tuple[Index, Index]) -> None:
+    def finish(self, writer: ConvolutionWriter, tile: Value, number: Index, rows: Range) -> None:
         """Bring a block of rows where it belongs, and call the epilogue."""
         f, raw, line = writer.f, writer.result, self.columns * self.pixel
         if raw is None:

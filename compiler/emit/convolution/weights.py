@@ -21,9 +21,9 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, Image, is_run, seconds_of, x_image
 from staticgrad.compiler.emit.convolution.panels import pack_pixels
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import MOST_PARTS, Chunks, Range, SumChunks, SumPlan
+from staticgrad.compiler.emit.convolution.schedule import MOST_PARTS, Chunks, SumChunks, SumPlan, share_of
 from staticgrad.compiler.emit.convolution.weights_store import STORE_FILTERS, store_filters, store_weights
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
@@ -170,7 +170,7 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
         together=together,
         out_width=kernel.out_width,
         rows=rows,
-        sharing=SumChunks(kernel.batch, tiles, cut(tiles, wanted)[0] if wanted > 1 and tiles > 1 else None, part),
+        sharing=SumChunks(kernel.batch, tiles, share_of(tiles, wanted), part),
         scratch=Scratch((sums,), copies) if part else Scratch((*copies, sums)),
     )
 
@@ -305,7 +305,7 @@ def _add_blocks(writer: ConvolutionWriter, plan: WeightGrad, result: Value, imag
 
 def _add_tiles(
     writer: ConvolutionWriter, plan: WeightGrad, result: Value, pixels: Value, y: Value,
-    tiles: tuple[Index, Index], images: tuple[Index, Index], row: Index, first: Index,
+    tiles: Range, images: Range, row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of some images gives to some tiles of the result. The sum begins with image
     ``first``."""
@@ -350,7 +350,7 @@ def _finish_weights(writer: ConvolutionWriter, plan: WeightGrad) -> None:
     source, _ = _weights_result(writer, plan)
     if writer.result is not None and not plan.direct:
         store_weights(writer, source, plan.result_row)
-    ranges: list[tuple[Index, Index]] = [(0, writer.kernel.filters), (0, plan.channels)]
+    ranges: list[Range] = [(0, writer.kernel.filters), (0, plan.channels)]
     ranges += [(0, size) for size in writer.kernel.kernel]
     writer.finish(source if writer.result is None else writer.result, ranges)
 
@@ -395,7 +395,7 @@ def _copy_images(writer: ConvolutionWriter, plan: WeightGrad, start: Index, imag
 
 def _weight_tile(
     writer: ConvolutionWriter, plan: WeightGrad, result: Value, pixels: Value, y: Value, tile: Sequence[Index],
-    images: tuple[Index, Index], row: Index, first: Index,
+    images: Range, row: Index, first: Index,
 ) -> None:  # fmt: skip
     """Add what a block of rows of images gives to one tile: of a group, for a tap (i, j), in a column panel, a row
     panel."""

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.emit.convolution.dot_tile import DotTile, dot_tile
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
+from staticgrad.compiler.emit.convolution.schedule import Chunks, SumChunks, SumPlan, share_of
 from staticgrad.compiler.emit.convolution.weights_store import Strides, copy_weights, row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, vector
 from staticgrad.compiler.emit.microkernel import aligned_bytes, span, tile_lanes
@@ -143,8 +143,7 @@ def dot_weights_plan(kernel: Convolution, target: Target) -> DotWeights:
     wanted = wanted_chunks(seconds_of(kernel, target), target)
     parts = min(MOST_PARTS, wanted, segments.number) if units < ENOUGH_UNITS else 1
     part = cut(segments.number, parts)[0] if parts > 1 else 0
-    share = cut(units, wanted)[0] if wanted > 1 and units > 1 and not part else None
-    sharing = SumChunks(segments.number, units, share, part)
+    sharing = SumChunks(segments.number, units, None if part else share_of(units, wanted), part)
     sum_bytes = aligned_bytes(kernel.filters * kernel.channels // kernel.groups * taps, kernel.dtype)
     vectors = filters.number * filters.size * channels.size * taps * lanes  # sums of a panel, lane by lane
     return DotWeights(
@@ -228,7 +227,7 @@ def _add_unit(
         _store_tile(writer, plan, source, result, (group, rows, panel, tap))
 
 
-def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segments: Range) -> tuple[Index, Index]:
+def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segments: Range) -> Range:
     """The panel of channels and the segment that come next in a chunk."""
     following, ends = f.add(number, 1), segments[1]
     if isinstance(following, int) and isinstance(ends, int):
@@ -239,7 +238,7 @@ def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segment
     return next_unit, next_number
 
 
-def _fetch(writer: ConvolutionWriter, plan: DotWeights, upcoming: tuple[Index, Index], rows: Index, tap: Index) -> None:
+def _fetch(writer: ConvolutionWriter, plan: DotWeights, upcoming: Range, rows: Index, tap: Index) -> None:
     """Ask for some of the next segment, which lies in pieces of a few lines that no prefetcher of the machine foresees.
     All tiles of a segment together ask for all of it."""
     f, kernel, size = writer.f, writer.kernel, writer.dtype.itemsize

@@ -20,10 +20,10 @@ import functools
 import math
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import Chunks, Range, SumChunks, SumPlan
+from staticgrad.compiler.emit.convolution.schedule import Chunks, SumChunks, SumPlan
 from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.machine import LINE

@@ -19,10 +19,10 @@ from __future__ import annotations
 import functools
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
-from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
+from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import Range, SumChunks, SumPlan
+from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
 from staticgrad.compiler.emit.llvm import Index, Value, integer
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
