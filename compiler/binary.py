@@ -32,7 +32,7 @@ from staticgrad.compiler.emit.native import (
     machine_code,
 )
 from staticgrad.compiler.emit.plain import Plain
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program import (
     CallbackSlot,
     Check,
@@ -103,7 +103,7 @@ class Binary:
         return assembly(self.program.modules, named(self.program.target))
 
 
-def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binary:
+def binary(region: Region, options: CompileOptions, held: Sequence[Held] = ()) -> Binary:
     """The program of a region, loaded. ``held`` lies in its arena before it runs."""
 
     def compiled() -> Program:
@@ -121,7 +121,7 @@ def binary(region: Region, options: Options, held: Sequence[Held] = ()) -> Binar
         return _fresh(compiled(), options, names, place)
 
 
-def _names(region: Region, options: Options, held: Sequence[Held]) -> Digest | None:
+def _names(region: Region, options: CompileOptions, held: Sequence[Held]) -> Digest | None:
     if cache.directory() is None:
         return None
     lying = tuple((h.offset, h.nbytes, h.feed, h.used_up) for h in held)
@@ -136,7 +136,7 @@ def _is_watched() -> bool:
     return any(config.get(name) != default for name, default in WATCHING)
 
 
-def _fresh(program: Program, options: Options, names: Digest | None, place: str | None) -> Binary:
+def _fresh(program: Program, options: CompileOptions, names: Digest | None, place: str | None) -> Binary:
     interface = program.interface
     if names is None or any(isinstance(slot, CallbackSlot) for slot in interface.slots):
         module = NativeModule(program.modules, options.target)

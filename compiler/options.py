@@ -1,4 +1,4 @@
-"""Options: everything beside the region that a program depends on; part of the key under which it is kept."""
+"""What a program depends on beside its region, as one value; part of the key under which the program is kept."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Options:
-    """What a program is compiled for and how."""
+class CompileOptions:
+    """What a program is compiled for and how. ``replace`` makes other options of some."""
 
     target: Target
     memory: str = "plan"
     disabled: frozenset[str] = frozenset()
-    planning_seconds: float = 0.0
+    planning_seconds: float = 0.0  # for which a better placement of the buffers is searched
     memory_budget: int | float | None = None  # for the arena: bytes, or a part of what is needed without it
+    autotune: bool = False  # whether blockings of products are measured first; what was found replaces this
+    check_numerics: bool = False  # whether every floating result is checked for NaN and infinity
     timed: bool = False  # whether the program notes the time after each step
     workers: int = 1  # threads for which scratch memory is planned; how work is cut does not depend on it
     prepares: bool = False  # whether what follows from variables alone is kept from call to call
@@ -28,12 +30,7 @@ class Options:
     blockings: tuple[tuple[Contraction, Blocking], ...] = ()  # of products that are faster with them, as measured
 
     @staticmethod
-    def from_environment(
-        *,
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        workers: int = 1,
-    ) -> Options:
-        switches = config.get("MEMORY"), config.names("DISABLE")
+    def from_environment() -> CompileOptions:
+        """The options that the switches ask for, for the target of this machine."""
         stepwise = config.get("VERIFY") == "2"
-        return Options(current_target(), *switches, planning_seconds, memory_budget, workers=workers, stepwise=stepwise)
+        return CompileOptions(current_target(), config.get("MEMORY"), config.names("DISABLE"), stepwise=stepwise)

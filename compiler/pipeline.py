@@ -29,7 +29,7 @@ from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
 from staticgrad.compiler.memory.plan import Plan, plan_memory, use_up
 from staticgrad.compiler.memory.problems import Held
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
 from staticgrad.compiler.program import BufferPlan, Program, Slot, Stepwise
@@ -52,7 +52,7 @@ Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 @unscoped()
 @collection_held()
-def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) -> Program:
+def compile_region(region: Region, options: CompileOptions, held: Sequence[Held] = ()) -> Program:
     """Compile: see the module's docstring for the stages. ``held`` lies in the arena before the program runs."""
     stages = Stages()
     stages.region("cut", region)
@@ -100,12 +100,12 @@ def compile_region(region: Region, options: Options, held: Sequence[Held] = ()) 
     )
 
 
-def _may_prepare(options: Options, held: Sequence[Held]) -> bool:
+def _may_prepare(options: CompileOptions, held: Sequence[Held]) -> bool:
     """Whether the arena is the program's own and may be larger than one call needs."""
     return options.prepares and options.memory == "plan" and options.memory_budget is None and not held
 
 
-def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[Step], Places]:
+def _kernels(region: Region, options: CompileOptions) -> tuple[tuple[Slot, ...], list[Step], Places]:
     """The slots of a region, its steps, not yet in order, and where its tensors lie."""
     part = functools.cache(functools.partial(_part, options))
     lowered = lower(region, options.target, part, dict(options.blockings), fusion="fuse" not in options.disabled)
@@ -113,14 +113,14 @@ def _kernels(region: Region, options: Options) -> tuple[tuple[Slot, ...], list[S
     return lowered.slots, split_reductions(inlined, options.target), lowered.places
 
 
-def _ordered(steps: Sequence[Step], options: Options, others: Sequence[Step] = ()) -> list[Step]:
+def _ordered(steps: Sequence[Step], options: CompileOptions, others: Sequence[Step] = ()) -> list[Step]:
     """The steps with their kernels planned, in the order in which they run. ``others`` touch the same buffers."""
     plan_kernels(steps, options.target, options.workers)
     order = schedule(steps, greedy="schedule" not in options.disabled)
     return order if "scalarize" in options.disabled else scalarize(order, options.target, others)
 
 
-def _part(options: Options, region: Region, captured: int | None = None) -> Part:
+def _part(options: CompileOptions, region: Region, captured: int | None = None) -> Part:
     """The body of a loop, from materialize to place, as a function of its own. Its feeds from number ``captured`` on
     are the same in many turns."""
     slots, unordered, _ = _kernels(materialize(region), options)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from staticgrad.compiler.options import CompileOptions
+from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.program import Program
 from staticgrad.compiler.regions.cut import bind_feeds, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
-from staticgrad.compiler.regions.region import Region
 from staticgrad.compiler.tapes.plan import TapePlan
 from staticgrad.errors import SourceLine
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.types import TensorType, bind, product
-
-Compile = Callable[[Region], Program]
 
 
 @frozen
@@ -58,21 +57,20 @@ def program_prices(
     graph: Graph,
     fetches: Sequence[Tensor | Node],
     feeds: Mapping[Tensor, TensorType],
-    compile_region: Compile,
-    *,
-    check_numerics: bool = False,
+    options: CompileOptions,
 ) -> tuple[Price, ...]:
     """The prices in the program that computes ``fetches``."""
 
     def total(without: Intervention | None) -> _Sum:
-        return _Sum.of([compile_region(cut(graph, fetches, feeds, check_numerics=check_numerics, without=without))])
+        region = cut(graph, fetches, feeds, check_numerics=options.check_numerics, without=without)
+        return _Sum.of([compile_region(region, options)])
 
     bindings = bind_feeds(graph, feeds)
     found = interventions(graph, needed_for(graph, fetches, feeds))
     return _compare(found, total, lambda x: TensorType(bind(x.shape, bindings), x.dtype).nbytes)
 
 
-def tape_prices(plan: TapePlan, compile_region: Compile) -> tuple[Price, ...]:
+def tape_prices(plan: TapePlan, options: CompileOptions) -> tuple[Price, ...]:
     """The prices in a forward and the backward of all its outputs in one traversal, retaining."""
 
     def total(without: Intervention | None) -> _Sum:
@@ -81,7 +79,7 @@ def tape_prices(plan: TapePlan, compile_region: Compile) -> tuple[Price, ...]:
         ys = [y for y in dict.fromkeys(tape.outputs) if y.requires_grad]
         if ys:
             regions.append(tape.backward(ys, [product(y.shape) != 1 for y in ys]).region)
-        return _Sum.of([compile_region(region) for region in regions], sum(s.nbytes for s in tape.saved))
+        return _Sum.of([compile_region(region, options) for region in regions], sum(s.nbytes for s in tape.saved))
 
     return _compare(plan.interventions(), total, plan.nbytes)
 

@@ -29,7 +29,7 @@ from staticgrad.compiler.emit.contraction.blocking import blockings
 from staticgrad.compiler.emit.native import load_code, machine_code
 from staticgrad.compiler.emit.target import processor
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.program import CallbackSlot, Program
 from staticgrad.compiler.regions.region import Region
@@ -48,7 +48,7 @@ Chosen = Mapping[Contraction, Blocking]
 _chosen: dict[tuple[str, ...], Blocking] = {}  # by this process
 
 
-def tuned(region: Region, options: Options, store: SessionState) -> Options:
+def tuned(region: Region, options: CompileOptions, store: SessionState) -> CompileOptions:
     """The options with the fastest blockings of the region's products: those that are remembered, else those that are
     found by running on a copy of ``store``. Where the program cannot be run without its user, or fails on the feeds
     that are made up here, blockings that are not remembered stay the usual ones."""
@@ -70,12 +70,12 @@ def tuned(region: Region, options: Options, store: SessionState) -> Options:
     return _that_fits(region, with_blockings(options, better)) if better else options
 
 
-def with_blockings(options: Options, chosen: Chosen) -> Options:
+def with_blockings(options: CompileOptions, chosen: Chosen) -> CompileOptions:
     """The options with these blockings, and with the usual ones of all other products."""
     return replace(options, blockings=tuple(sorted(chosen.items(), key=lambda entry: repr(entry[0]))))
 
 
-def _that_fits(region: Region, options: Options) -> Options:
+def _that_fits(region: Region, options: CompileOptions) -> CompileOptions:
     """The options, without blockings if their scratch memory would exceed the budget."""
     if options.memory_budget is not None:
         try:
@@ -90,7 +90,7 @@ def _that_fits(region: Region, options: Options) -> Options:
 
 def _fastest(
     region: Region,
-    options: Options,
+    options: CompileOptions,
     store: SessionState,
     program: Program,
     tries: Mapping[Contraction, Sequence[Blocking]],
@@ -119,7 +119,7 @@ def _fastest(
     return chosen
 
 
-def _loaded(program: Program, options: Options) -> Binary:
+def _loaded(program: Program, options: CompileOptions) -> Binary:
     """A program that is loaded but not kept on disk: nobody asks for it again."""
     code = load_code(machine_code(program.modules, options.target))
     return Binary(program.interface, code, False, lambda: program, program)
@@ -187,11 +187,11 @@ def _made_up(rng: np.random.Generator, type_: TensorType) -> Array:
 # -- remembering ----------------------------------------------------------------------------------------------------
 
 
-def _names(product: Contraction, options: Options) -> tuple[str, ...]:
+def _names(product: Contraction, options: CompileOptions) -> tuple[str, ...]:
     return ("blocking", repr(product), repr(options.target), processor(), str(options.workers))
 
 
-def _remembered(product: Contraction, several: Iterable[Blocking], options: Options) -> Blocking | None:
+def _remembered(product: Contraction, several: Iterable[Blocking], options: CompileOptions) -> Blocking | None:
     """What was chosen for a product, if it is among ``several``."""
     names = _names(product, options)
     known = _chosen.get(names)
@@ -202,7 +202,7 @@ def _remembered(product: Contraction, several: Iterable[Blocking], options: Opti
     return known if known in tuple(several) else None
 
 
-def _remember(product: Contraction, blocking: Blocking, options: Options) -> None:
+def _remember(product: Contraction, blocking: Blocking, options: CompileOptions) -> None:
     names = _names(product, options)
     _chosen[names] = blocking
     kept = (blocking.swapped, blocking.rows, blocking.vectors, blocking.folded, blocking.packed)

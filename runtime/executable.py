@@ -1,7 +1,7 @@
 """The executable: fetches and feeds bound once, called often.
 
-Comes in: a session, a nest of fetches, the fed tensors in the order of the call. Goes out: a callable from arrays to
-the same nest of arrays. For each new combination of sizes it asks the session for another program.
+Comes in: a compiler, a nest of fetches, the fed tensors in the order of the call, options. Goes out: a callable from
+arrays to the same nest of arrays. For each new combination of sizes it asks the compiler for another program.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from staticgrad.graph import Node, Tensor
 from staticgrad.optable import Array
 from staticgrad.runtime import vectorcall
 from staticgrad.runtime.binding import as_arrays, bind_sizes, check_out, ready, types_of
+from staticgrad.runtime.compiler import Compiler
 from staticgrad.runtime.fetches import filled, flatten_like, packer
 from staticgrad.runtime.recent import KEPT_PROGRAMS
 from staticgrad.tables import abridged, byte_text
@@ -27,6 +28,7 @@ from staticgrad.types import Shape, TensorType, sizes
 VIEW_HEIGHT = 800  # pixels, in a notebook
 
 if TYPE_CHECKING:
+    from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.prices import Price
     from staticgrad.compiler.program import Program
     from staticgrad.html.markup import Picture
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
     from staticgrad.runtime.profile import Profile
     from staticgrad.runtime.reports import CostReport, MemoryReport
     from staticgrad.runtime.runner import Runner
-    from staticgrad.runtime.session import Session
 
 Level = Literal["graph", "kernels", "llvm", "asm"]
 Shapes = tuple[tuple[int, ...], ...]
@@ -70,9 +71,10 @@ class Executable(vectorcall.Forwarding):
     """
 
     __slots__ = {
-        **dict.fromkeys(("__call__", "__weakref__", "_autotune", "_entries", "_latest", "_leaves", "_list")),
-        **dict.fromkeys(("_memory_budget", "_pack", "_places", "_plain", "_planning_seconds", "_runners", "_single")),
-        "_tensors": None,
+        **dict.fromkeys(
+            ("__call__", "__weakref__", "_compiler", "_entries", "_latest", "_leaves", "_list", "_options")
+        ),
+        **dict.fromkeys(("_pack", "_places", "_plain", "_runners", "_single", "_tensors")),
         "feeds": "The tensors that are fed, in the order of the arrays.",
         "fetches": "The nest of tensors and ops whose values a call gives.",
         "session": "The session whose state it reads and writes.",
@@ -84,16 +86,17 @@ class Executable(vectorcall.Forwarding):
 
     def __init__(
         self,
-        session: Session,
+        compiler: Compiler,
         fetches: Any,
         leaves: Sequence[Tensor | Node],
         feeds: Sequence[Tensor],
-        planning_seconds: float = 0.0,
-        memory_budget: int | float | None = None,
-        autotune: bool = False,
+        options: CompileOptions,
+        session: object,
     ) -> None:
         """Executables are made by ``sess.compile``."""
-        self.session = session
+        self.session: Any = session  # for users: nothing here reads it
+        self._compiler = compiler
+        self._options = options
         self.fetches = nest.map(lambda leaf: leaf, fetches)  # the caller may change the containers later
         self.feeds = tuple(feeds)
         self._leaves = tuple(leaves)
@@ -101,9 +104,6 @@ class Executable(vectorcall.Forwarding):
         places = {id(x): i for i, x in enumerate(self._tensors)}
         self._places = [places.get(id(leaf), -1) for leaf in leaves]
         self._plain = self._places == list(range(len(self._tensors)))  # results are the leaves, one for one
-        self._planning_seconds = planning_seconds
-        self._memory_budget = memory_budget
-        self._autotune = autotune
         self._runners: dict[Shapes, Runner] = {}
         self._entries: dict[Shapes, Callable[..., Any]] = {}
         self._latest: Runner | None = None
@@ -144,7 +144,7 @@ class Executable(vectorcall.Forwarding):
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
         """What is fed, as arrays that the program can read."""
-        self.session.store.check_open()
+        self._compiler.store.check_open()
         if len(values) == 1 and isinstance(values[0], Mapping):
             raise FeedError(f"expected arrays, actual a dict: {self._given_in_order()}")
         if len(values) != len(self.feeds):
@@ -215,12 +215,10 @@ class Executable(vectorcall.Forwarding):
 
     def _compile(self, shapes: Shapes) -> Runner:
         bind_sizes(self.feeds, shapes)
-        return self.session.compiler.lock.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
+        return self._compiler.lock.exclusive(self._compile_now, shapes, types_of(self.feeds, shapes))
 
     def _compile_now(self, shapes: Shapes, feeds: Mapping[Tensor, TensorType]) -> Runner:
-        runner = self.session.compiler.runner(
-            self._leaves, self._tensors, feeds, self._planning_seconds, self._memory_budget, self._autotune
-        )
+        runner = self._compiler.runner(self._leaves, self._tensors, feeds, self._options)
         if len(self._runners) >= KEPT_PROGRAMS:
             oldest = next(iter(self._runners))
             self._runners.pop(oldest, None)
@@ -294,16 +292,8 @@ class Executable(vectorcall.Forwarding):
         from staticgrad.compiler.prices import program_prices
 
         shapes = next(known for known, other in self._runners.items() if other is runner)
-        compile_region = functools.partial(
-            self.session.compiler.program, planning_seconds=self._planning_seconds, memory_budget=self._memory_budget
-        )
-        return program_prices(
-            self.session.graph,
-            self._leaves,
-            types_of(self.feeds, shapes),
-            compile_region,
-            check_numerics=self.session.check_numerics,
-        )
+        graph = self._compiler.store.graph
+        return program_prices(graph, self._leaves, types_of(self.feeds, shapes), self._options)
 
     @property
     @boundary
@@ -346,10 +336,7 @@ class Executable(vectorcall.Forwarding):
         shapes = [array.shape for array in given]
         bind_sizes(self.feeds, shapes)
         types = types_of(self.feeds, shapes)
-        compiler = self.session.compiler
-        runner = compiler.lock.exclusive(
-            compiler.timed_runner, self._leaves, types, self._planning_seconds, self._memory_budget, self._autotune
-        )
+        runner = self._compiler.lock.exclusive(self._compiler.timed_runner, self._leaves, types, self._options)
         return profile(runner, given)
 
     @boundary
@@ -422,7 +409,7 @@ class Executable(vectorcall.Forwarding):
     def _repr_html_(self) -> str:
         from staticgrad.runtime.pictures import executable_html
 
-        return executable_html(self, self._state)
+        return executable_html(self.feeds, self._leaves, self._state, lambda: (self.memory, self.cost))
 
     @property
     def _state(self) -> str:

@@ -114,6 +114,8 @@ class NativeRunner:
 
     def __init__(self, binary: Binary, store: SessionState) -> None:
         self.interface = interface = binary.interface
+        self.arena_bytes, self.may_be_interrupted = interface.arena_bytes, interface.polls
+        self.may_fail = bool(interface.checks)
         self.store = store
         self._binary = binary
         callbacks = any(isinstance(slot, CallbackSlot) for slot in interface.slots)

@@ -5,7 +5,7 @@ Comes in: plans, costs and times. Goes out: HTML whose size does not grow with t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from staticgrad.compiler.program import BufferPlan
@@ -30,9 +30,8 @@ from staticgrad.runtime.reports import PRICE_COLUMNS, PriceReport, price_cells
 from staticgrad.tables import byte_text, count_text
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.executable import Executable
     from staticgrad.runtime.profile import KernelTime, Profile
-    from staticgrad.runtime.reports import CostReport
+    from staticgrad.runtime.reports import CostReport, MemoryReport
 
 MOST = 400  # rectangles of a picture
 ROWS = 25  # of a table
@@ -168,12 +167,17 @@ def _time_row(k: KernelTime, whole: float, longest: float) -> tuple[object, ...]
 # -- executables ----------------------------------------------------------------------------------------------------
 
 
-def executable_html(exe: Executable, state: str) -> str:
+def executable_html(
+    feeds: Sequence[Tensor],
+    leaves: Sequence[Tensor | Node],
+    state: str,
+    reports: Callable[[], tuple[MemoryReport, CostReport]],
+) -> str:
     """What an executable is called with, what it gives, and what its latest program needs."""
-    parts = [folded(f"feeds ({len(exe.feeds)})", _operands(exe.feeds), open_=True)]
-    parts.append(folded(f"fetches ({len(exe._leaves)})", _operands(exe._leaves), open_=True))
+    parts = [folded(f"feeds ({len(feeds)})", _operands(feeds), open_=True)]
+    parts.append(folded(f"fetches ({len(leaves)})", _operands(leaves), open_=True))
     try:
-        memory, cost = exe.memory, exe.cost
+        memory, cost = reports()
     except StaticGradError as reason:
         return block("executable", state, *parts, element("div", reason, style=PALE))
     said = (

@@ -20,6 +20,9 @@ from staticgrad.types import sizes
 class ReferenceRunner:
     """Runs one region. ``run(arrays, outs)`` gives an array for each fetched tensor."""
 
+    arena_bytes = 0
+    may_be_interrupted = may_fail = True
+
     def __init__(self, region: Region, store: SessionState) -> None:
         self.region = region
         self.store = store

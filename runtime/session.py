@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -221,7 +222,8 @@ class Session(metaclass=hints.Answering):
                 self.store.check_open()
                 tensors = tuple(self._check_feeds(feeds))
                 note_use = self._look_at(leaves_of(fetches), tensors)
-                executable = Executable(self, fetches, leaves_of(fetches), tensors)
+                options = self.compiler.options()
+                executable = Executable(self.compiler, fetches, leaves_of(fetches), tensors, options, self)
                 self._executables.put(key, executable, note_use)
             return executable(*fed.values())
         except Exception as error:
@@ -296,7 +298,11 @@ class Session(metaclass=hints.Answering):
         note_use = self._look_at(leaves, tensors)
         if note_use is not None:
             note_use()  # how often an executable is called, nothing tells
-        executable = Executable(self, fetches, leaves, tensors, planning_seconds or 0.0, memory_budget, autotune)
+        seconds = planning_seconds or 0.0
+        options = replace(
+            self.compiler.options(), memory_budget=memory_budget, planning_seconds=seconds, autotune=autotune
+        )
+        executable = Executable(self.compiler, fetches, leaves, tensors, options, self)
         executable._prepare(shapes)
         return executable
 
@@ -370,14 +376,10 @@ class Session(metaclass=hints.Answering):
             note_use = self._look_at(leaves, tuple(fed))
 
             def planned() -> TapePrograms:
-                known = self._tapes.get(key)
-                if known is not None:
-                    return known
-                types = types_of(list(fed), shapes)
-                made = self._tape_programs(leaves, types, memory_budget)
+                made = self._tape_programs(leaves, types_of(list(fed), shapes), memory_budget)
                 return self._tapes.put(key, made, note_use)
 
-            programs = self.compiler.lock.exclusive(planned)
+            programs = self.compiler.once(self._tapes, key, planned)
         return programs.tape(arrays, backward_order)
 
     def _tape_programs(
@@ -391,7 +393,7 @@ class Session(metaclass=hints.Answering):
             if not isinstance(leaf, Tensor):
                 raise FetchError(f"a tape holds tensors, {leaf!r} is an op without a value")
         plan = plan_tape(self.graph, tensors, feeds, check_numerics=self.check_numerics, memory_budget=memory_budget)
-        return TapePrograms(self, plan)
+        return TapePrograms(self.compiler, plan)
 
     @boundary
     def grad(self, x: Tensor) -> Array | None:

@@ -24,7 +24,6 @@ from staticgrad import config
 from staticgrad.boundary import boundary
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Held
-from staticgrad.compiler.prices import Price, tape_prices
 from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
 from staticgrad.frozen import frozen
@@ -32,15 +31,16 @@ from staticgrad.graph import Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_gradient
+from staticgrad.runtime.compiler import Compiler
 from staticgrad.runtime.kept import Blocks, Kept
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.reports import SavedBuffer, TapeMemory
-from staticgrad.runtime.runner import Runner
+from staticgrad.runtime.runner import LoadedRunner
 from staticgrad.tables import abridged, byte_text
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.session import Session
+    from staticgrad.compiler.prices import Price
 
 Order = Sequence[Tensor | Sequence[Tensor]]
 GradShapes = tuple[tuple[int, ...] | None, ...]  # parallel to outputs; None where no gradient is given
@@ -61,7 +61,7 @@ class BackwardStep:
     """A backward from a state, and what follows from the two."""
 
     passage: Passage[SavedTensor]
-    runner: Runner
+    runner: LoadedRunner
     reads: tuple[int, ...]  # places of values: in the block, or below zero among the outputs, from their end
     variables: tuple[str, ...]  # that it takes to be those of the forward
     block_bytes: int  # that it needs in the block
@@ -73,19 +73,20 @@ class BackwardStep:
 class TapePrograms:
     """The compiled forward of some outputs, and the backwards compiled so far. Shared by all tapes of one kind."""
 
-    def __init__(self, session: Session, plan: TapePlan) -> None:
-        self._session = session
+    def __init__(self, compiler: Compiler, plan: TapePlan) -> None:
+        self.compiler = compiler
+        self.options = compiler.options()
         self.plan = plan
         self.outputs = {y: number for number, y in reversed([*enumerate(plan.outputs)])}
-        self.forward = session.compiler.load(plan.forward)
+        self.forward = compiler.load(plan.forward, self.options)
         self._inside = tuple(s for s in plan.saved if not s.is_output)
         self._places = {s: s.index - len(plan.outputs) for s in plan.saved if s.is_output}
         self._places.update((s, place) for place, s in enumerate(self._inside))
         self._fed = [(place, s.index) for place, s in enumerate(self._inside) if s.origin == "fed"]
         self._fetched = [place for place, s in enumerate(self._inside) if s.origin == "fetched"]
         self.blocks = Blocks([s.type for s in self._inside])
-        self.peak_bytes = self._block_bytes(plan.saved) + arena_bytes(self.forward)
-        self.runners: dict[tuple[BackwardKey, Use], Runner] = {}
+        self.peak_bytes = self._block_bytes(plan.saved) + self.forward.arena_bytes
+        self.runners: dict[tuple[BackwardKey, Use], LoadedRunner] = {}
         self._backwards: dict[BackwardKey, BackwardPlan] = {}
         self._rules: Recent[Retention[SavedTensor]] = Recent(KEPT_PROGRAMS)
         self._steps: Recent[BackwardStep] = Recent(KEPT_PROGRAMS)
@@ -93,7 +94,7 @@ class TapePrograms:
         self._poison = config.get("MEMORY") == "poison"
 
     def tape(self, arrays: Sequence[Array], order: Order | None) -> Tape:
-        return Tape(self._session, self, arrays, order)
+        return Tape(self, arrays, order)
 
     def run(self, arrays: Sequence[Array], kept: Kept) -> list[Array]:
         """Run the forward: gives the values of the outputs, all else that is saved goes to the block."""
@@ -139,7 +140,7 @@ class TapePrograms:
         step = self._steps.get((ledger.state, backward, retain_graph, alone))
         if step is None:
             passage = ledger.admit(outputs, shapes, retain_graph, inputs)
-            compiled = self._session.compiler.lock.exclusive(self._compile, backward, passage, alone)
+            compiled = self.compiler.lock.exclusive(self._compile, backward, passage, alone)
             step = self._steps.put((passage.before, backward, retain_graph, alone), compiled)
         return step
 
@@ -152,8 +153,8 @@ class TapePrograms:
         runner = self.runners.get((key, use))
         if runner is None:
             runner = self.runners[key, use] = self._load(plan, use)
-        arena = arena_bytes(runner)
-        uses_up = bool(use.used_up) and not may_fail(runner)
+        arena = runner.arena_bytes
+        uses_up = bool(use.used_up) and not runner.may_fail
         return BackwardStep(
             passage,
             runner,
@@ -162,7 +163,7 @@ class TapePrograms:
             block_bytes=arena if uses_up else 0,
             peak_bytes=arena if uses_up else arena + self._block_bytes(passage.before.held),
             is_last=all(s.is_output for s in passage.after.held),
-            may_tear=may_be_interrupted(runner) and uses_up,
+            may_tear=runner.may_be_interrupted and uses_up,
         )
 
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
@@ -175,13 +176,13 @@ class TapePrograms:
         used_up = here.intersection(plan.reads).difference(passage.after.held)
         return Use(used_up, here.intersection(passage.after.held)) if used_up else Use()
 
-    def _load(self, plan: BackwardPlan, use: Use) -> Runner:
+    def _load(self, plan: BackwardPlan, use: Use) -> LoadedRunner:
         """Compile a backward; one that turns out to be able to fail leaves the block alone."""
         if use.used_up:
-            runner = self._session.compiler.load(plan.region, held=self._held(plan, use))
-            if not may_fail(runner):
+            runner = self.compiler.load(plan.region, self.options, self._held(plan, use))
+            if not runner.may_fail:
                 return runner
-        return self._session.compiler.load(plan.region)
+        return self.compiler.load(plan.region, self.options)
 
     def _held(self, plan: BackwardPlan, use: Use) -> list[Held]:
         """What lies in the block: each value that the backward reads by each of its feeds, and those that it does not
@@ -197,29 +198,6 @@ class TapePrograms:
     def _block_bytes(self, saved: Sequence[SavedTensor]) -> int:
         """What some values take in the block."""
         return sum(self.blocks.rooms[self._places[s]] for s in saved if not s.is_output)
-
-
-def arena_bytes(runner: Runner) -> int:
-    """The planned arena of a program; the interpreter plans none."""
-    if isinstance(runner, ReferenceRunner):
-        return 0
-    from staticgrad.runtime.native import NativeRunner
-
-    return runner.interface.arena_bytes if isinstance(runner, NativeRunner) else 0
-
-
-def may_be_interrupted(runner: Runner) -> bool:
-    """Whether a signal handler can end a run after it began."""
-    from staticgrad.runtime.native import NativeRunner
-
-    return not isinstance(runner, NativeRunner) or runner.interface.polls
-
-
-def may_fail(runner: Runner) -> bool:
-    """Whether a run can end in an error after it began."""
-    from staticgrad.runtime.native import NativeRunner
-
-    return not isinstance(runner, NativeRunner) or bool(runner.interface.checks)
 
 
 class Tape:
@@ -240,25 +218,23 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_begun", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_session",
+        "__weakref__", "_begun", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_store",
         "_values",
         "_writes",
     )  # fmt: skip
 
     __reduce_ex__ = refuse_copies("a tape", "run sess.forward again, or keep the values of its outputs (tape[output])")
 
-    def __init__(
-        self, session: Session, programs: TapePrograms, arrays: Sequence[Array], order: Order | None = None
-    ) -> None:
+    def __init__(self, programs: TapePrograms, arrays: Sequence[Array], order: Order | None = None) -> None:
         """Tapes are made by ``sess.forward``."""
-        self._session = session
+        self._store = programs.compiler.store
         self._programs = programs
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
         self._running = 0  # backwards: one that a hook calls runs inside of another
         self._begun: list[bool] = []  # not empty from when a backward that can be torn begins until it has run
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
-        self._writes = session.store.writes
+        self._writes = self._store.writes
         self._kept = programs.blocks.take()
         self._values = programs.run(arrays, self._kept)  # of the outputs
         self._peak_bytes = programs.peak_bytes
@@ -286,7 +262,7 @@ class Tape:
         self._kept, self._values = self._kept.without_block(), []
 
     def _check_open(self) -> None:
-        self._session.store.check_open()
+        self._store.check_open()
         if self._closed:
             raise BuffersFreedError("the tape is closed: its values were given back")
 
@@ -361,7 +337,7 @@ class Tape:
         given, is_done = [g for g in grads if g is not None], False
         while not is_done:
             step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
-            is_done = self._session.store.lock.exclusive(self._take, step, given)
+            is_done = self._store.lock.exclusive(self._take, step, given)
 
     def _take(self, step: BackwardStep, grads: Sequence[Array]) -> bool:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
@@ -430,14 +406,14 @@ class Tape:
         if not found:
             raise GradientError("backward: inputs cannot be empty: leave them out to accumulate for all leaves")
         for x in found:
-            if not isinstance(x, Tensor) or x.op.graph is not self._session.graph:
+            if not isinstance(x, Tensor) or x.op.graph is not self._store.graph:
                 raise FetchError(f"inputs: {x!r} is no tensor of this graph", source=getattr(x, "source", None))
             if not x.requires_grad:
                 raise GradientError(f"one of the inputs does not require grad: {x.name!r}", source=x.source)
         return frozenset(found)
 
     def _check_unchanged(self, variables: Sequence[str]) -> None:
-        store = self._session.store
+        store = self._store
         if store.writes == self._writes:
             return
         for name in variables:
@@ -446,7 +422,7 @@ class Tape:
                     f"variable {name!r} was written after this tape's forward, and the backward reads it\n"
                     f"  expected write number {self._writes} or an earlier one to be its last\n"
                     f"  actual   number {last}",
-                    source=self._session.graph.variables[name].source,
+                    source=store.graph.variables[name].source,
                 )
 
     # -- reports ----------------------------------------------------------------------------------------------------
@@ -488,6 +464,8 @@ class Tape:
         )
 
     def _prices(self) -> tuple[Price, ...]:
+        from staticgrad.compiler.prices import tape_prices
+
         if isinstance(self._programs.forward, ReferenceRunner):
             return ()  # the interpreter plans nothing
-        return tape_prices(self._programs.plan, self._session.compiler.program)
+        return tape_prices(self._programs.plan, self._programs.options)

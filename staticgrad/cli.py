@@ -283,7 +283,7 @@ def _intervals(path: Path) -> Sequence[Interval]:
 
 def _program(path: Path) -> tuple[Program, list[str], list[str]]:
     """The program that computes every result of a saved graph's text, and the names of what is fed and fetched."""
-    from staticgrad.compiler.options import Options
+    from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.pipeline import compile_region
     from staticgrad.compiler.regions.cut import cut
     from staticgrad.parser import parse
@@ -296,7 +296,7 @@ def _program(path: Path) -> tuple[Program, list[str], list[str]]:
     used = {x for node in graph.nodes for x in node.inputs}
     results = [y for node in graph.nodes for y in node.outputs if y not in used and y not in feeds]
     effects = [node for node in graph.nodes if node.op.effect]
-    program = compile_region(cut(graph, [*results, *effects], feeds), Options.from_environment())
+    program = compile_region(cut(graph, [*results, *effects], feeds), CompileOptions.from_environment())
     return program, [x.name for x in feeds], [y.name for y in results]
 
 

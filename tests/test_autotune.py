@@ -21,7 +21,7 @@ from staticgrad.compiler.emit.contraction.plan import plan_of
 from staticgrad.compiler.emit.families import plan_kernel
 from staticgrad.compiler.emit.target import AVX2, TARGETS
 from staticgrad.compiler.kernels.matrix import Blocking, Contraction
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
@@ -110,7 +110,7 @@ def test_every_blocking_gives_the_same_bits(
     arrays = [(9 * rng.standard_normal(shape)).astype(dtype) for shape in shapes]
     fetched = declare(*feeds)
     sess = sg.Session(g, num_threads=2)
-    region, options = region_of([fetched], feeds), Options.from_environment(workers=2)
+    region, options = region_of([fetched], feeds), replace(CompileOptions.from_environment(), workers=2)
     (product,) = (product for step in compile_region(region, options).products for product in step)
     monkeypatch.setenv("STATICGRAD_BACKEND", "reference")
     (expected,) = sg.Session(g).compile([fetched], feeds)(*arrays)
@@ -138,7 +138,7 @@ def test_there_are_no_blockings_of_nothing_nor_of_dot_products() -> None:
 
 def test_the_usual_blocking_comes_first(g: sg.Graph) -> None:
     feeds, y, _ = layer()
-    region, options = region_of([y], feeds), Options.from_environment()
+    region, options = region_of([y], feeds), CompileOptions.from_environment()
     program = compile_region(region, options)
     (product,) = (product for step in program.products for product in step)
     usual, *others = blockings(product, options.target)
@@ -152,7 +152,7 @@ def test_the_usual_blocking_comes_first(g: sg.Graph) -> None:
 
 def test_a_forced_tile_is_the_one_that_is_emitted(g: sg.Graph) -> None:
     feeds, y, _ = layer()
-    region, options = region_of([y], feeds), Options.from_environment()
+    region, options = region_of([y], feeds), CompileOptions.from_environment()
     (product,) = (product for step in compile_region(region, options).products for product in step)
     blocking = Blocking(False, 3, 2, False, True)
     forced = autotune.with_blockings(options, {product: blocking})
@@ -170,7 +170,7 @@ def test_the_fastest_is_chosen_and_remembered(g: sg.Graph, monkeypatch: pytest.M
     feeds, y, arrays = layer()
     sess = sg.Session(g, num_threads=1)
     plain = sess.compile(y, feeds)
-    _, chosen, *_ = blockings(product_of(plain), Options.from_environment().target)
+    _, chosen, *_ = blockings(product_of(plain), CompileOptions.from_environment().target)
     exe = sess.compile(y, feeds, autotune=True)
     assert exe.text("llvm") != plain.text("llvm")
     np.testing.assert_array_equal(exe(*arrays), plain(*arrays))
@@ -237,12 +237,12 @@ def test_a_damaged_entry_is_a_miss(g: sg.Graph, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_another_product_number_of_threads_or_target_has_choices_of_its_own() -> None:
-    options = Options(AVX2)
+    options = CompileOptions(AVX2)
     product = Contraction(F32, (), 8, 8, 8, (8, 1), (8, 1), (8, 1))
     others = (
         autotune._names(Contraction(F32, (), 8, 8, 9, (9, 1), (8, 1), (8, 1)), options),
-        autotune._names(product, Options(AVX2, workers=2)),
-        autotune._names(product, Options(TARGETS["generic"])),
+        autotune._names(product, CompileOptions(AVX2, workers=2)),
+        autotune._names(product, CompileOptions(TARGETS["generic"])),
     )
     chosen = autotune.with_blockings(options, {product: Blocking(False, 2, 1, False, False)})
     assert autotune._names(product, chosen) == autotune._names(product, options)
@@ -366,7 +366,7 @@ def test_a_budget_that_a_blocking_exceeds_is_met_without_it(g: sg.Graph, monkeyp
     sess = sg.Session(g, num_threads=1)
     plain = sess.compile(y, feeds)
     product = product_of(plain)
-    options = Options.from_environment()
+    options = CompileOptions.from_environment()
 
     def scratch_with(blocking: Blocking | None) -> int:
         return plan_kernel(replace(product, blocking=blocking), options.target).scratch_bytes(1)

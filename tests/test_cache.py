@@ -318,19 +318,20 @@ def test_whatever_differs_has_another_digest() -> None:
 
 
 def test_whatever_differs_in_the_options_has_another_digest() -> None:
-    from staticgrad.compiler.options import Options
+    from staticgrad.compiler.options import CompileOptions
 
     here, product = current_target(), Contraction(np.dtype(np.float32), (), 8, 8, 8, (8, 1), (8, 1), (8, 1))
-    several = [
-        Options(here), Options(here, "none"), Options(here, disabled=frozenset({"fuse"})), Options(here, workers=2),
-        Options(here, planning_seconds=1.0), Options(here, memory_budget=1), Options(here, memory_budget=1.0),
-        Options(here, disabled=frozenset({"cse", "fuse", "dce"})),
-        Options(here, blockings=((product, Blocking(False, 2, 1, False, False)),)),
-        Options(here, blockings=((product, Blocking(False, 3, 1, False, False)),)),
-        Options(replace(here, isa=replace(here.isa, fma=not here.isa.fma))),
-        Options(replace(here, machine=replace(here.machine, product_flops_per_lane=1e9))),
-        Options(replace(here, machine=replace(here.machine, products=replace(here.machine.products, ahead=7)))),
+    other = replace(here, isa=replace(here.isa, fma=not here.isa.fma))
+    slower = replace(here, machine=replace(here.machine, product_flops_per_lane=1e9))
+    ahead = replace(here, machine=replace(here.machine, products=replace(here.machine.products, ahead=7)))
+    asked: list[dict[str, Any]] = [
+        {}, {"memory": "none"}, {"disabled": frozenset({"fuse"})}, {"disabled": frozenset({"cse", "fuse", "dce"})},
+        {"workers": 2}, {"planning_seconds": 1.0}, {"memory_budget": 1}, {"memory_budget": 1.0},
+        {"blockings": ((product, Blocking(False, 2, 1, False, False)),)},
+        {"blockings": ((product, Blocking(False, 3, 1, False, False)),)},
     ]  # fmt: skip
+    several = [CompileOptions(here, **options) for options in asked]
+    several += map(CompileOptions, (other, slower, ahead))
     texts = [text_of(lambda x: x + 1.0, options) for options in several]
     assert len(set(texts)) == len(texts)
     assert text_of(lambda x: x, frozenset({"a", "b", "c"})) == text_of(lambda x: x, frozenset({"c", "b", "a"}))

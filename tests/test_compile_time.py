@@ -27,7 +27,7 @@ from staticgrad.compiler.lowering.order import Order, Ordered
 from staticgrad.compiler.memory import placement
 from staticgrad.compiler.memory.checker import check
 from staticgrad.compiler.memory.placement import Interval, place
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import loops
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
@@ -358,7 +358,7 @@ def compiled_text(declare: Callable[[int], Declared], terms: int) -> str:
     with sg.Graph() as graph:
         fetches, feeds = declare(terms)
         region = cut(graph, fetches, {x: x.type for x in feeds})
-    return compile_region(region, Options(current_target())).llvm_text
+    return compile_region(region, CompileOptions(current_target())).llvm_text
 
 
 def calls(declare: Callable[[int], Declared], terms: int) -> Counter[str]:

@@ -45,7 +45,11 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("graph to steps", ("staticgrad.compiler.lowering",)),
     ("steps to steps", ("staticgrad.compiler.steps",)),
     ("compiler driver", ("staticgrad.compiler",)),
-    ("runtime", ("staticgrad.runtime",)),
+    ("what runs programs", ("staticgrad.runtime",)),
+    ("the compiler of a session", ("staticgrad.runtime.compiler", "staticgrad.runtime.autotune")),
+    ("tapes", ("staticgrad.runtime.tape",)),
+    ("executables", ("staticgrad.runtime.executable",)),
+    ("sessions", ("staticgrad.runtime.session",)),
     ("facade, nn, optim, init, random, tools", ("staticgrad",)),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 
 import staticgrad as sg
 from staticgrad.compiler.emit.target import named
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Graph, Tensor
@@ -125,6 +125,6 @@ def test_kernels_are_run_in_this_way(declare: Callable[[], Declared], golden: Ca
     with Graph() as graph:
         fetches, feeds = declare()
     region = cut(graph, fetches, {x: x.type for x in feeds})
-    program = compile_region(region, Options(named("avx512"), workers=2, prepares=True))
+    program = compile_region(region, CompileOptions(named("avx512"), workers=2, prepares=True))
     text = "\n".join(flow.text for flow in program.flows)
     golden(f"plan_{declare.__name__}.txt", re.sub(r"  # .*", "", text) + "\n")

@@ -12,7 +12,7 @@ from support.targets import HERE
 import staticgrad as sg
 from staticgrad.compiler.emit.entry import CLOCK
 from staticgrad.compiler.emit.target import current_target
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.steps.prepare import REASON
@@ -214,7 +214,7 @@ def test_a_kept_program_prepares_for_its_own_variables(tmp_path: Path, monkeypat
 def test_profiles_count_no_time_for_what_is_kept() -> None:
     """The clock is not read between prepared steps, but as often as there are such in a row behind them."""
     net = Net()
-    options = Options(current_target(), timed=True, prepares=True)
+    options = CompileOptions(current_target(), timed=True, prepares=True)
     program = compile_region(cut(net.graph, [net.y], {net.x: net.x.type}), options)
     packs = [cost for cost in program.costs if cost.family == "pack"]
     assert len(packs) == 2

@@ -18,7 +18,7 @@ from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.memory import checker
 from staticgrad.compiler.memory.problems import Held, Interval, PlanError
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program import Program
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.regions.region import Region
@@ -247,7 +247,7 @@ def test_two_feeds_at_one_place_of_the_block_are_one_value(monkeypatch: pytest.M
         y = sg.sum(sg.matmul(sg.matmul(sg.exp(a), a), sg.matmul(a, b)) @ b)
     region = cut(graph, [y], {a: a.type, b: b.type})
     held = [Held("kept", 0, 256, number, used_up=True) for number in range(2)]
-    options = Options(current_target())
+    options = CompileOptions(current_target())
     assert pipeline.compile_region(region, options, held).borrows
     honest = pipeline.use_up
     monkeypatch.setattr(pipeline, "use_up", lambda steps, held: honest(steps, held[:1]))

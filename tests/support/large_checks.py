@@ -19,7 +19,7 @@ import pytest
 import staticgrad as sg
 from staticgrad import interpreter
 from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS, Target
-from staticgrad.compiler.options import Options
+from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.pipeline import compile_region
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.graph import Node
@@ -86,7 +86,7 @@ def emit(program: LargeProgram, target: Target) -> None:
     """Compile a program as far as the text of its code, for any target."""
     feeds = types_of(list(program.feeds), [x.shape for x in program.feeds.values()])
     region = cut(program.graph, program.fetches, feeds)
-    compile_region(region, Options(target, workers=2, prepares=True))
+    compile_region(region, CompileOptions(target, workers=2, prepares=True))
 
 
 def reference(program: LargeProgram) -> list[Array]:
