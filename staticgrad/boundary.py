@@ -1,6 +1,6 @@
 """The boundary between users and this package: public functions end an error's traceback at the user's line.
 
-Comes in: functions and classes, as they are defined. Goes out: the same under the names by which users know them, with
+Input: functions and classes, as they are defined. Output: the same under the names by which users know them, with
 what ``staticgrad.tracebacks`` does to errors around their calls. Functions that call each other inside the package do
 so directly. ``Session.run``, operators and whatever else must not cost one more call has ``end_at_user`` in an
 ``except`` of its own.
@@ -43,8 +43,9 @@ def end_at_user(error: Exception, function: Callable[..., object] | None = None)
 
 
 def exposed(value: Any, module: str, name: str) -> Any:
-    """What a module for users has under ``name``: of a function its boundary, which is pickled and documented as that
-    module's; of a class itself, with a boundary around the initializers that it has of us; anything else as it is."""
+    """The object that a module for users has under ``name``: for a function its boundary, which is pickled and
+    documented as that module's; a class itself, with a boundary around those of its initializers that are defined in
+    this package; anything else unchanged."""
     if isinstance(value, FunctionType):
         function = boundary(value)
         function.__module__, function.__name__, function.__qualname__ = module, name, name

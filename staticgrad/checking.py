@@ -1,6 +1,6 @@
 """``sg.check_gradients``: do the derivatives of some ops agree with finite differences?
 
-Comes in: a function of tensors, or tensors that are declared already, and values of what they are derived by. Goes out:
+Input: a function of tensors, or tensors that are declared already, and values of what they are derived by. Output:
 nothing, or a ``GradientError`` with the numbers. Reverse and forward mode are compared with central differences along
 random directions, as in the test utilities of HIPS autograd: with weights w and a random direction u,
 

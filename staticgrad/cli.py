@@ -204,7 +204,8 @@ def dtypes(dtypes: tuple[np.dtype, ...]) -> str:
 
 
 def kind(op: Op) -> str:
-    """The role of an op, or that it is run for its effect."""
+    """The way in which an op is computed: element by element, as a view, by a kernel of its own, for its effect, or
+    from other ops."""
     return "effect" if op.effect else op.role
 
 

@@ -1,7 +1,7 @@
-"""Python's search for garbage in cycles, held back while large graphs are made and modules are imported.
+"""Python's cyclic garbage collection, held back while large graphs are made and modules are imported.
 
 The nodes of a graph and their tensors refer to each other, and none of them is garbage while a compilation runs. Each
-search looks at all of them again, which makes every phase slower the larger the graph is.
+full collection visits all of them again, which makes every phase slower the larger the graph is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def collection_held() -> Iterator[None]:
-    """No search for cycles inside, unless another thread turns it on again. Decorates functions too."""
+    """Disable the cyclic garbage collection inside, unless another thread enables it again. Decorates functions too."""
     if not gc.isenabled():
         yield
         return
@@ -27,8 +27,8 @@ def collection_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Import inside. What modules are made of lives as long as the process: it joins the oldest objects without being
-    looked at, unless somebody has objects frozen."""
+    """Import inside. What modules are made of lives as long as the process: it joins the oldest generation without
+    being visited, unless somebody has objects frozen."""
     before = len(sys.modules)
     with collection_held():
         yield

@@ -1,4 +1,4 @@
-"""What the environment says. Switches for people who debug: one typed table, unknown names refused; and the cores."""
+"""The environment's settings: switches for debugging, in one typed table that refuses unknown names, and the cores."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refuse_unknown() -> None:
 
 
 def available_cores() -> int:
-    """How many cores this process may use."""
+    """The number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on this operating system

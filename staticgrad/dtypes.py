@@ -1,6 +1,6 @@
-"""What users ask about dtypes, under the array API standard's names.
+"""Queries about dtypes, under the array API standard's names.
 
-Comes in: dtypes, or tensors and arrays in place of theirs; for ``result_type`` Python numbers as well. Goes out: an
+Input: dtypes, or tensors and arrays in place of theirs; for ``result_type`` Python numbers as well. Output: an
 answer at once; nothing is declared. Promotion is NumPy 2's (NEP 50), as everywhere.
 """
 

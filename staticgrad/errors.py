@@ -65,8 +65,8 @@ BEGIN_ANEW = (
 
 
 def ran_before(before: SourceLine | None, now: SourceLine | None) -> str:
-    """How it may come that a declaration repeats an earlier one: its line, or a notebook's cell, ran again; "" for
-    lines of which neither is the case."""
+    """The reason why a declaration may repeat an earlier one: its line, or a notebook's cell, ran again; "" for lines
+    of which neither is the case."""
     if before is None or now is None:
         return ""
     if (before.file, before.line) == (now.file, now.line):
@@ -76,7 +76,7 @@ def ran_before(before: SourceLine | None, now: SourceLine | None) -> str:
 
 
 def again_hint(before: SourceLine | None, now: SourceLine | None) -> str:
-    """What to do if a declaration collides with an earlier one because its line, or a notebook's cell, ran again; ""
+    """Advice for a declaration that collides with an earlier one because its line, or a notebook's cell, ran again; ""
     for lines of which neither is the case."""
     what = ran_before(before, now)
     return (
@@ -88,7 +88,7 @@ _override = threading.local()  # source: see at_source; silent: see silent
 
 
 class at_source:
-    """What is declared in this block belongs to ``source``: derived nodes keep the line of their primal."""
+    """A block whose declarations belong to ``source``: derived nodes keep the line of their primal."""
 
     __slots__ = ("_before", "_source")
 
@@ -122,7 +122,7 @@ def _user_frame() -> FrameType | None:
 
 @functools.cache
 def is_inside(file: str) -> bool:
-    """Whether a file of code belongs to this package, or is what its decorators are made of."""
+    """True if a file of code belongs to this package, or is what its decorators are made of."""
     return file.startswith(_ROOTS) or file == contextlib.__file__
 
 
@@ -439,9 +439,9 @@ class UpdateWarning(StaticGradWarning):
 
 
 class DuplicateLayerWarning(StaticGradWarning):
-    """Of two equal layers the one is used where the other may be meant: a program reads weights that nothing trains,
-    and those of an equal layer are trained; a cell that ran again has made its net once more in the same graph; or a
-    checkpoint holds two such nets, and the first is restored.
+    """A layer is used where an equal one may be meant: a program reads weights that nothing trains, and those of an
+    equal layer are trained; a cell that ran again has made its net once more in the same graph; or a checkpoint holds
+    two such nets, and the first is restored.
 
     Example:
         >>> import warnings
@@ -483,8 +483,8 @@ def warn(category: type[StaticGradWarning], message: str) -> None:
 
 
 def _shown_file(source: SourceLine) -> str:
-    """Where a warning says that it comes from: the file, or the cell of a notebook, whose lines are found by its name,
-    too, so that the warning quotes one."""
+    """The file name that a warning shows: the file, or for the cell of a notebook its name, under which its lines are
+    cached, so that the warning can quote one."""
     cell = source.cell
     if cell is None:
         return source.file

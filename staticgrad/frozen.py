@@ -105,7 +105,8 @@ def _comparing(declared: Declared) -> dict[str, Any]:
 
 
 class _Signature:
-    """What ``inspect.signature`` and ``help`` say of a class: the arguments of its initializer, from its fields."""
+    """The descriptor that gives ``inspect.signature`` and ``help`` the arguments of a class's initializer, from its
+    fields."""
 
     def __get__(self, instance: object, owner: Any) -> inspect.Signature:
         kinds = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -153,7 +154,7 @@ def _first_init(made: Any) -> Callable[..., None]:
 
 
 def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]] | None:
-    """What an initializer sets with these arguments, or None if they are wrong."""
+    """The fields and values that an initializer sets with these arguments, or None if they are wrong."""
     given = {**dict(zip(made.__match_args__, args, strict=False)), **kwargs}
     if len(given) < len(args) + len(kwargs):
         return None
@@ -171,7 +172,7 @@ def _values(made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterabl
 
 
 def _compiled_init(made: Any) -> Callable[..., None]:
-    """As ``dataclass`` writes it: an argument for each field, keyword-only ones last."""
+    """An initializer as ``dataclass`` writes it: an argument for each field, keyword-only ones last."""
     known: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     positional, keywords, lines = [], [], []
     for name, field in made.__dataclass_fields__.items():

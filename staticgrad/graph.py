@@ -106,7 +106,7 @@ class Node(metaclass=hints.Answering):
 
     @property
     def name(self) -> str:
-        """What it is called in texts and messages. Names of a graph are distinct when they are settled."""
+        """The name in texts and messages. Names of a graph are distinct when they are settled."""
         if self.graph.unsettled:
             _ = self.graph.variables  # works their names out
         return self._name
@@ -143,7 +143,7 @@ class Checkpoint:
         self.outer = outer
 
     def holds(self, node: Node) -> bool:
-        """Whether ``node`` was declared in here."""
+        """True if ``node`` was declared in here."""
         inside = node.checkpoint
         while inside is not None and inside is not self:
             inside = inside.outer
@@ -403,7 +403,7 @@ class Tensor(metaclass=hints.Answering):
 
     @property
     def name(self) -> str:
-        """Its op's name; ``qr:1`` is that of an op's second result.
+        """The name of its op; ``qr:1`` is that of an op's second result.
 
         Example:
             >>> x = sg.placeholder((), name="x")
@@ -424,7 +424,7 @@ class Tensor(metaclass=hints.Answering):
 
     @property
     def is_leaf(self) -> bool:
-        """As in PyTorch, true without ``requires_grad``, and for what a gradient ends at.
+        """True without ``requires_grad``, as in PyTorch, and for what a gradient ends at.
 
         Example:
             >>> w = sg.Variable(1.0)
@@ -435,7 +435,7 @@ class Tensor(metaclass=hints.Answering):
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """Its backward node, under PyTorch's name; None for a leaf.
+        """The backward node, under PyTorch's name; None for a leaf.
 
         Example:
             >>> w = sg.Variable([1.0, 2.0])
@@ -622,7 +622,7 @@ class Tensor(metaclass=hints.Answering):
 
     @property
     def accumulation_hooks(self) -> tuple[AccumulationHook, ...]:
-        """What happens after its gradient was accumulated, in order."""
+        """The hooks that run after the gradient of this tensor was accumulated, in order."""
         return tuple((self._accumulation_hooks or {}).values())
 
     def detach(self) -> Tensor:
@@ -1020,7 +1020,7 @@ class Graph(metaclass=hints.Answering):
         return self.version
 
     def holds(self, item: Tensor | Node) -> bool:
-        """Whether a tensor or node may be used in this graph."""
+        """True if a tensor or node may be used in this graph."""
         return item.graph is self
 
     def adopt(self, x: Tensor, what: str) -> Tensor:
@@ -1259,13 +1259,13 @@ class Derivation(Graph):
         return self.base.outermost(x)
 
     def continues(self, graph: Graph) -> bool:
-        """Whether what is declared for ``graph`` goes here."""
+        """True if what is declared for ``graph`` goes here."""
         base = self.base
         return base is graph or (isinstance(base, Derivation) and base.continues(graph))
 
 
 class Lookup(Protocol):
-    """What is known of calls, to be forgotten when they have to be looked at anew."""
+    """A cache of what is known of calls, which can be told to forget it."""
 
     def clear(self) -> None: ...
 
@@ -1305,7 +1305,7 @@ _state = _ThreadState()
 
 
 def writable(graph: Graph) -> Graph:
-    """Where a declaration for ``graph`` goes: the current derivation of it, if there is one."""
+    """The graph into which a declaration for ``graph`` goes: the current derivation of it, if there is one."""
     current = _state.graphs[-1] if _state.graphs else None
     return current if isinstance(current, Derivation) and current.continues(graph) else graph
 
@@ -1514,7 +1514,7 @@ def uncontrolled() -> Iterator[None]:
 
 @contextlib.contextmanager
 def checkpointed() -> Iterator[Checkpoint]:
-    """What is declared inside is computed again for a backward instead of being kept."""
+    """A block whose declarations are computed again for a backward instead of being kept."""
     outer = _state.checkpoint
     _state.checkpoint = Checkpoint(outer)
     try:
@@ -1524,7 +1524,7 @@ def checkpointed() -> Iterator[Checkpoint]:
 
 
 class in_module:
-    """What is declared in this block is declared by a call of the module at ``place``."""
+    """A block whose declarations are made by a call of the module at ``place``."""
 
     __slots__ = ("_before", "_place")
 
@@ -1539,7 +1539,7 @@ class in_module:
 
 
 class in_derivative(at_source):
-    """What is declared in this block is part of the derivative of ``primal``, whose source line and module it has."""
+    """A block whose declarations are part of the derivative of ``primal``, whose source line and module they have."""
 
     __slots__ = ("_around", "_primal")
 

@@ -1,4 +1,4 @@
-"""What users of other libraries type and what is written here instead: one table, a sentence for each name.
+"""Names that users of other libraries type, and what is written here instead: one table, a sentence for each name.
 
     Table    ::= {place: {names: sentence}}
     place    ::= the qualified name of a class or a module; names are separated by spaces
@@ -310,7 +310,7 @@ class _Near:
 
 
 def _renamed(module: str, name: str) -> str:
-    """What NumPy calls otherwise."""
+    """The hint for a name that exists in NumPy and has another name here, or ""."""
     if module != "staticgrad":
         return ""
     from staticgrad.numpy_calls import RENAMED
@@ -385,7 +385,7 @@ def of_call(function: Callable[..., object], message: str) -> str:
 
 
 def _call_of(function: Callable[..., object]) -> str | None:
-    """How a function is called that has arguments by name alone."""
+    """The hint that shows how to call a function that has keyword-only arguments; None for other functions."""
     import inspect
 
     parameters = inspect.signature(function).parameters.values()

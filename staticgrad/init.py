@@ -130,7 +130,7 @@ Nonlinearity = Literal["linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"
 
 @boundary
 def calculate_gain(nonlinearity: str, a: float = 0.01) -> float:
-    """By how much a nonlinearity wants its weights scaled; ``a`` is the negative slope of ``leaky_relu``.
+    """The factor by which a nonlinearity wants its weights scaled; ``a`` is the negative slope of ``leaky_relu``.
 
     Raises:
         GraphError: an unknown nonlinearity.

@@ -1,7 +1,7 @@
 """The NumPy interpreter: what every op means.
 
-Comes in: a graph (declared or rewritten), arrays for its fed tensors, the values of variables, the key of the random
-ops. Goes out: the fetched values, what is to be written to variables, what is to be added to gradients. Nothing is
+Input: a graph (declared or rewritten), arrays for its fed tensors, the values of variables, the key of the random
+ops. Output: the fetched values, what is to be written to variables, what is to be added to gradients. Nothing is
 written here: whoever called commits the outcome if no error was raised, so a run that fails changes no state.
 
 Nodes run in the order of the graph. Reading a variable gives its value at the start of the run; the result of
@@ -32,7 +32,7 @@ Observe = Callable[[Tensor, Array, Sequence[Array]], Array]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run gives: fetched values, new values of variables by key, sums to add to gradients by key."""
+    """The result of a run: fetched values, new values of variables by key, sums to add to gradients by key."""
 
     values: list[Array] = field(default_factory=list)
     writes: dict[str, Array] = field(default_factory=dict)
@@ -254,7 +254,7 @@ def bounds_error(
 
 
 def print_value(text: str, value: Array) -> None:
-    """What ``sg.print`` writes."""
+    """Write one line of ``sg.print``: the text, and behind it the value."""
     gap = "" if not text or text[-1].isspace() else " "
     print(f"{text}{gap}{value}", flush=True)
 

@@ -1,4 +1,4 @@
-"""From values to tensors: what can be an operand, in which graph it becomes a constant, and in which dtype.
+"""Operands from values: what can be an operand, in which graph it becomes a constant, and in which dtype.
 
 Promotion is NumPy 2's (NEP 50): Python scalars are weak, they take the dtype of the tensors that they meet; so do lists
 of them that meet floats.
@@ -121,7 +121,7 @@ def _lift_strong(values: Sequence[object], graph: Graph, what: str) -> list[Tens
 
 
 def _lists_numbers(value: object) -> bool:
-    """Whether a value is a nest of lists and tuples of Python numbers, which are weak."""
+    """True if a value is a nest of lists and tuples of Python numbers, which are weak."""
     return isinstance(value, (list, tuple)) and all(is_weak(item) or _lists_numbers(item) for item in value)
 
 
@@ -152,7 +152,7 @@ def _warn_of_promotion(what: str, values: Sequence[object], lifted: Sequence[Ten
 
 
 def _noun(value: object) -> str:
-    """What an operand is called in a message."""
+    """The noun for an operand in a message."""
     if isinstance(value, (Tensor, Node)):
         return "tensor"
     if isinstance(value, (list, tuple)):

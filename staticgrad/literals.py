@@ -178,7 +178,7 @@ def resolve(made: Made) -> Any:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the annotated type; numbers as annotations mean them: an int is a float, a bool is none."""
+    """True if a value is of the annotated type; numbers as annotations mean them: an int is a float, a bool is none."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return True

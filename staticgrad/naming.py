@@ -26,7 +26,7 @@ WITH_KEYS = frozenset({"variable", "assign", "latest_value"})  # ops whose attri
 
 
 class Unmatched(NamedTuple):
-    """What took no part when values were loaded by name: names without a value, and values without a place."""
+    """The names that took no part when values were loaded by name: those without a value, and those without a place."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -67,7 +67,7 @@ def match(
 
 
 class Holder:
-    """What holds variables and other holders as attributes: the base of modules."""
+    """The base of modules: an object that holds variables and other holders as attributes."""
 
     __slots__ = ("__weakref__", "_holder_place")
     _holder_place: Place
@@ -156,8 +156,8 @@ def put_back(body: Derivation, what: str) -> None:
 
 
 class Place:
-    """What is known of a holder, also when it is gone: its kind, the user's line that made it, and what holds it. What
-    it holds keeps this, not the holder itself."""
+    """The record of a holder, which outlives it: its kind, the user's line that made it, and what holds it. What it
+    holds keeps this, not the holder itself."""
 
     __slots__ = ("__weakref__", "holder", "homes", "kind", "source", "statement")
 
@@ -170,7 +170,7 @@ class Place:
 
     @property
     def held(self) -> list[Home]:
-        """By what the holder is held; when it is gone, by what it was."""
+        """The homes of the holder; when it is gone, those that it had."""
         return self.homes if self.holder() is None else _lasting(self.homes)
 
 
@@ -182,12 +182,13 @@ class Home(NamedTuple):
 
 
 def _lasting(homes: list[Home]) -> list[Home]:
-    """Those of the homes whose holders are there still."""
+    """The homes whose holders are there still."""
     return [home for home in homes if home.place.holder() is not None]
 
 
 def way_out(homes: list[Home]) -> list[Home]:
-    """From where something is held to the root: the attribute that holds it, the one that holds that module, …"""
+    """The path from where something is held to the root: the attribute that holds it, the one that holds that module,
+    …"""
     path: list[Home] = []
     seen: set[Place] = set()
     while homes and homes[0].place not in seen:  # modules might hold each other
@@ -199,7 +200,7 @@ def way_out(homes: list[Home]) -> list[Home]:
 
 
 def _homes_of(value: object) -> list[Home] | None:
-    """Where something is held; None for what has no name to be worked out."""
+    """The homes in which something is held; None for what has no name to be worked out."""
     if isinstance(value, Holder):
         return value._holder_place.homes
     if isinstance(value, Tensor):
@@ -229,8 +230,8 @@ class Unnamed:
 
 
 class Origin:
-    """What a name comes from that has a number or might have one: what stands before the number with what stands
-    behind, and the line that was counted. Variables with one ``base`` are told apart by the order of their lines."""
+    """The source of a name that has a number or might have one: what stands before the number with what stands behind,
+    and the line that was counted. Variables with one ``base`` are told apart by the order of their lines."""
 
     __slots__ = ("_text", "base", "source")
 

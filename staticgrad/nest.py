@@ -67,7 +67,7 @@ def flatten(nest: Any) -> list[Any]:
 
 
 def paths(nest: Any) -> list[str]:
-    """Where each leaf stands, in the order of ``flatten``, as Python writes it behind the name of the nest.
+    """The path to each leaf, in the order of ``flatten``, as Python writes it behind the name of the nest.
 
     Example:
         >>> sg.nest.paths({"a": 1, "b": (2, [3, None])})

@@ -1,6 +1,6 @@
-"""What NumPy's functions make of a tensor: operators beside arrays, and errors that name the function of the graph.
+"""NumPy's functions applied to tensors: operators beside arrays, and errors that name the function of the graph.
 
-Comes in: a function of NumPy that met a tensor, and its arguments. Goes out: a tensor where it is an operator
+Input: a function of NumPy that met a tensor, and its arguments. Output: a tensor where it is an operator
 (``array + x`` asks ``np.add``), a shape where it asks for one, else a ``TypeError``.
 """
 

@@ -45,7 +45,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 @frozen
 class Primal(Generic[A_co]):
-    """What a rule sees of the node that it expands or derives: tensors of the graph in which it writes.
+    """The view that a rule has of the node that it expands or derives: tensors of the graph in which it writes.
 
     ``Primal[ReduceAttributes]`` is a node whose op has these attributes, ``Primal[object]`` one of any op. A vjp may
     look at ``wanted``: which operands' cotangents are used.
@@ -63,8 +63,8 @@ class Primal(Generic[A_co]):
 
 @frozen
 class BatchedNode(Generic[A_co]):
-    """What the rule sees of a node that goes over ``size`` examples: operands that are ``batched`` have an axis of
-    examples in front, the others are the same for all."""
+    """The view that a batch rule has of a node that goes over ``size`` examples: operands that are ``batched`` have an
+    axis of examples in front, the others are the same for all."""
 
     op: Op
     inputs: tuple[Tensor, ...]
@@ -270,7 +270,7 @@ class Op:
         return self.role == "view"
 
     def widens(self, operands: Sequence[Tensor] | Sequence[Array]) -> bool:
-        """Whether it is computed in float32 of these operands: short floats are kept and moved as they are, and
+        """True if it is computed in float32 of these operands: short floats are kept and moved as they are, and
         computed with in float32, each result rounded."""
         short = any(is_short_float(x.dtype) for x in operands)
         return short and not (self.moves or self.role in ("view", "control"))

@@ -447,7 +447,7 @@ class _GraphReader:
                     body.graph.capture(x, parameter)
 
     def check_loop(self, node: Node, attrs: LoopAttributes) -> None:
-        """That the types of a turn, of carries and of rows are the same outside and inside."""
+        """Check that the types of a turn, of carries and of rows are the same outside and inside."""
         if attrs.counted:
             _expect("count", node.inputs[:1], [_INDEX])
         operands = [x.type for x in node.inputs[attrs.counted :]]

@@ -1,4 +1,4 @@
-"""How long each phase of a compilation takes, for whoever watches.
+"""Measurement of how long each phase of a compilation takes, for whoever watches.
 
     with watched() as seconds:           # a dict: phase -> seconds, in the order in which the phases first ended
         session.compile(...)

@@ -96,7 +96,8 @@ def shown(ops: int) -> Iterator[None]:
 
 
 def _place() -> Terminal | CellOutput | None:
-    """Where somebody who waits reads, and sees nothing else of the compilation."""
+    """The display that somebody who waits looks at and that shows nothing else of the compilation; None if there is
+    none."""
     if threading.current_thread() is not threading.main_thread():
         return None
     if config.get("PROGRESS") == "0" or config.get("DEBUG") != "0" or config.get("PRINT_AFTER"):

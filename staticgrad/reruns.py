@@ -32,7 +32,7 @@ class Statement(NamedTuple):
 
 
 def running() -> Statement:
-    """What is running now, without the frames of this package."""
+    """The statement that is running now, without the frames of this package."""
     lines: list[tuple[str, int]] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -56,7 +56,7 @@ class Root(NamedTuple):
     is_gone: Callable[[], bool]  # whether no user's program can reach it any more
 
     def replaces(self, before: Root, ran_between: bool) -> bool:
-        """Whether ``before`` is what the same lines declared when they ran before, or an earlier form of the cell."""
+        """True if ``before`` is what the same lines declared when they ran before, or an earlier form of the cell."""
         (lines, code), (earlier, first) = self.statement, before.statement
         if lines == earlier and lines:
             ran_anew = code is not first and lines[-1][0] not in _WITHOUT_LINES

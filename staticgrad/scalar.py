@@ -1,4 +1,4 @@
-"""How one element is computed, without saying on what machine.
+"""The interface with which an op says how one element is computed, without saying on what machine.
 
 An entry of the op table hands a function of a ``ScalarBuilder`` and of one value for each operand, and gets the value
 of one element: ``lambda b, x, y: b.add(x, y)``. Each backend has its own builder; values are opaque but for ``dtype``.
@@ -17,7 +17,7 @@ import numpy as np
 
 
 class ScalarValue(Protocol):
-    """What is known about every backend's value."""
+    """The interface that the values of every backend share."""
 
     @property
     def dtype(self) -> np.dtype: ...

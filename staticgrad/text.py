@@ -122,7 +122,7 @@ class _Printer:
         return f"{name} = {node.op.name}({operands}){attributes}{after}{apart} : {types}"
 
     def _apart(self, node: Node) -> str:
-        """What keeps a node apart from others: it is computed again, or shall be, or passes no gradient."""
+        """The marks that keep a node apart from others: it is computed again, or shall be, or passes no gradient."""
         text = ""
         if node.epoch:
             number = self.epochs.setdefault(node.epoch, len(self.epochs) + 1)
@@ -268,7 +268,7 @@ def class_name(value: Any) -> str:
 
 
 def follows_grad(x: Tensor) -> bool:
-    """Whether a tensor requires a gradient because its operands do."""
+    """True if a tensor requires a gradient because its operands do."""
     node = x.op
     follows = not node.blocked and node.op.differentiable and any(y.requires_grad for y in node.inputs)
     return follows and is_floating(x.dtype)
@@ -280,13 +280,13 @@ def array_of(values: Sequence[bool | int | float], dtype: np.dtype, shape: Shape
 
 
 def _survives(texts: list[str], array: Array) -> bool:
-    """Whether what is listed gives the array back to the bit; a NaN with a payload does not."""
+    """True if what is listed gives the array back to the bit; a NaN with a payload does not."""
     kind = array.dtype.kind
     values = [float(text) if kind in "fV" else text == "True" if kind == "b" else int(text) for text in texts]
     return array_of(values, array.dtype, array.shape).tobytes() == array.tobytes()
 
 
 def _is_uniform(array: Array) -> bool:
-    """Whether all elements have the same bits."""
+    """True if all elements have the same bits."""
     elements = np.ascontiguousarray(array).view(np.uint8).reshape(-1, array.dtype.itemsize)
     return bool((elements == elements[0]).all())

@@ -1,6 +1,6 @@
-"""Where tracebacks end: at the user's line. Imported when something has gone wrong.
+"""Tracebacks that end at the user's line. Imported when something has gone wrong.
 
-Comes in: an error that leaves a public function (``staticgrad.boundary``). Goes out: the same error, whose traceback
+Input: an error that leaves a public function (``staticgrad.boundary``). Output: the same error, whose traceback
 has no frames of this package: those of the user are left, also those of his functions that were called from here
 (bodies of loops, hooks). That is for errors that are meant for users: those of this package, those that a ``raise`` of
 this package raised, and calls with wrong arguments. What else is raised is somebody else's, or a fault of this package,

@@ -1,4 +1,4 @@
-"""What a tensor is before it has values: dtype and shape.
+"""The type of a tensor, known before it has values: dtype and shape.
 
     TensorType ::= dtype, shape
     shape      ::= (size, …)
@@ -60,7 +60,7 @@ def dtype_of(dtype: DTypeLike) -> np.dtype:
 
 
 def numpy_dtype(dtype: DTypeLike) -> np.dtype:
-    """What ``np.dtype`` understands, and ``"bfloat16"``.
+    """The NumPy dtype of anything that ``np.dtype`` understands, and of ``"bfloat16"``.
 
     Raises:
         GraphError: it understands nothing.
@@ -95,7 +95,7 @@ def is_floating(dtype: np.dtype) -> bool:
 
 
 def is_short_float(dtype: np.dtype) -> bool:
-    """Whether it is float16 or bfloat16: kept and moved as such, and computed with in float32."""
+    """True if it is float16 or bfloat16: kept and moved as such, and computed with in float32."""
     return dtype.itemsize == 2 and dtype.kind in "fV"
 
 
@@ -105,7 +105,7 @@ def computed(dtype: np.dtype) -> np.dtype:
 
 
 def takes(accepts: tuple[np.dtype, ...], dtype: np.dtype) -> bool:
-    """Whether a dtype is among those that an op is defined for; short floats are taken wherever float32 is."""
+    """True if a dtype is among those that an op is defined for; short floats are taken wherever float32 is."""
     return dtype in accepts or (is_short_float(dtype) and float32 in accepts)
 
 
@@ -126,7 +126,7 @@ def scalar_dtype(value: object) -> np.dtype | None:
 
 
 def is_weak(value: object) -> TypeGuard[bool | int | float]:
-    """Whether ``value`` is a Python scalar, which takes the dtype of its partner (NEP 50)."""
+    """True if ``value`` is a Python scalar, which takes the dtype of its partner (NEP 50)."""
     return type(value) in (bool, int, float)
 
 
@@ -559,7 +559,7 @@ class Bound(int):
 
 
 def stretches(size: Size) -> bool:
-    """Whether an axis of this size is repeated to fit others."""
+    """True if an axis of this size is repeated to fit others."""
     return size == 1 and not isinstance(size, Bound)
 
 

@@ -1,4 +1,4 @@
-"""What is warned of when a program is made: it would run, and silently do something else than was meant.
+"""Warnings that are given when a program is made: it would run, and silently do something else than was meant.
 
     mode       a module was declared in training mode, then switched, and not declared again
     stale      gradients were declared, then a tensor on their way got a hook or was frozen, which they do not know
@@ -81,7 +81,7 @@ class Call:
 
     @property
     def alike(self) -> object:
-        """What calls of layers have in common that were made by the same line, of the same kind and sizes."""
+        """A key that is equal for calls of layers that were made by the same line, of the same kind and sizes."""
         return self.kind, self.source, tuple((name, x.type) for name, x in self.variables)
 
 
@@ -111,7 +111,7 @@ def check_program(
 
 
 def _is_late(call: Call, history: History) -> bool:
-    """Whether a module has left the mode in which the call declared it, and was never declared in its mode of now. A
+    """True if a module has left the mode in which the call declared it, and was never declared in its mode of now. A
     switch to training before the call says that the mode was chosen for it."""
     mode, now = call.modes[history], history.current
     return now != mode and now not in history.declared and not (mode and history in call.switched)
@@ -156,7 +156,7 @@ def _warn_of_stale_gradients(graph: Graph, needed: set[Node]) -> None:
 
 
 def _passes(call: GradientCall, x: Tensor, needed: set[Node]) -> bool:
-    """Whether gradients are needed that a call has declared and that come from the gradient of ``x``."""
+    """True if gradients are needed that a call has declared and that come from the gradient of ``x``."""
     before = reach([x.op], lambda node: [y.op for y in node.inputs])
     if not any(y is not None and y.op in needed and t.op in before for t, y in zip(call.xs, call.results, strict=True)):
         return False
@@ -164,7 +164,7 @@ def _passes(call: GradientCall, x: Tensor, needed: set[Node]) -> bool:
 
 
 def _updates(call: GradientCall, x: Tensor, needed: set[Node]) -> bool:
-    """Whether variable ``x`` is written and a gradient by it is needed that a call has declared."""
+    """True if variable ``x`` is written and a gradient by it is needed that a call has declared."""
     is_written = any(node.op.name == "assign" and node.attrs.key == x.op.attrs.key for node in needed)
     found = [y for t, y in zip(call.xs, call.results, strict=True) if t is x and y is not None]
     return is_written and any(y.op in needed for y in found)
@@ -207,8 +207,8 @@ def _warn_of_layer(
 
 
 class Growth:
-    """What a call of the program had declared when it made a program the last time, how often it was the same, and
-    whether a program that it made was used again."""
+    """The record of one call of the program: what it had declared when it made a program the last time, how often that
+    was the same, and whether a program that it made was used again."""
 
     __slots__ = ("is_used", "nodes", "repeats", "signature", "start")
 
@@ -283,7 +283,7 @@ def check_growth(graph: Graph, known: Any) -> Growth | None:
 
 
 def _signature(node: Node, before: int, start: int) -> object:
-    """What a node has in common with one that the same line declares once more.
+    """A key that is equal for a node and one that the same line declares once more.
 
     Args:
         before, start: the numbers of the first node of the latest growth, and of the one that this node is of. An

@@ -1,6 +1,6 @@
 """The demonstration: a small classifier of handwritten digits, trained from nothing.
 
-Comes in: settings. Goes out: a trained checkpoint, pictures, and a report in numbers.
+Input: settings. Output: a trained checkpoint, pictures, and a report in numbers.
 
     digits      the 1,797 images that scikit-learn ships, in two parts
     nets        what is trained, and how fast

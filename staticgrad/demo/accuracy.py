@@ -1,4 +1,5 @@
-"""How exact compiled gradients are: the same net in float64, derived once, run as machine code and by the interpreter.
+"""The exactness of compiled gradients: the same net in float64, derived once, run as machine code and by the
+interpreter.
 
 The interpreter is NumPy and the definition of every op, so what differs is the order of additions and the last bits of
 elementary functions.

@@ -34,7 +34,7 @@ PLANNING_SECONDS = 0.5  # at most: the search ends when the placement reaches th
 
 @frozen
 class Settings:
-    """What the user chose; None leaves the choice of epochs to the net's recipe, and of the seed to the checkpoint."""
+    """The user's choices; None leaves the number of epochs to the net's recipe, and the seed to the checkpoint."""
 
     model: str = "conv"
     epochs: int | None = None
@@ -54,7 +54,7 @@ class Settings:
 
 @frozen
 class Epoch:
-    """How one epoch went: its number from 1, mean loss and accuracy of its steps, accuracy on the test images."""
+    """The figures of one epoch: its number from 1, mean loss and accuracy of its steps, accuracy on the test images."""
 
     number: int
     loss: float
@@ -122,11 +122,11 @@ class Training:
 
     @property
     def epochs(self) -> int:
-        """How many epochs there shall be in all."""
+        """The number of epochs that the whole training has."""
         return self.settings.recipe.epochs if self.settings.epochs is None else self.settings.epochs
 
     def predictions(self) -> Array:
-        """What the net takes the test images for: (n,) int64."""
+        """The classes that the net predicts for the test images: (n,) int64."""
         return np.asarray(np.argmax(self.predict(self.digits.test_images), axis=1))
 
     def test_accuracy(self) -> float:
@@ -237,7 +237,7 @@ def write_history(path: Path, history: list[Epoch]) -> None:
 
 
 def read_history(path: Path) -> list[Epoch]:
-    """What ``write_history`` wrote; nothing where there is no such file.
+    """Read the epochs that ``write_history`` wrote; none where there is no such file.
 
     Raises:
         FormatError: something else is in the file.

@@ -1,6 +1,6 @@
 """A graph as a few boxes: its ops, or where these are many, runs of ops of one module, line or function.
 
-Comes in: the nodes of a graph in the order of declaration. Goes out: at most ``MOST`` boxes, each a run of consecutive
+Input: the nodes of a graph in the order of declaration. Output: at most ``MOST`` boxes, each a run of consecutive
 nodes, so that no two of them wait for each other; the arrows between them; rows, such that arrows lead downwards.
 """
 
@@ -105,7 +105,7 @@ def _runs(
 
 
 def _merged(runs: Sequence[Box]) -> list[Box]:
-    """As many neighbours together as it takes."""
+    """The boxes with neighbours joined, as many together as it takes."""
     share = -(-len(runs) // MOST)
     together = [runs[first : first + share] for first in range(0, len(runs), share)]
     return [Box(tuple(node for box in boxes for node in box.nodes), None) for boxes in together]

@@ -1,6 +1,6 @@
 """A graph for a notebook: its sizes, a sketch of at most some fifty boxes, its modules, what it is fed.
 
-Comes in: a graph. Goes out: HTML whose size does not grow with the graph.
+Input: a graph. Output: HTML whose size does not grow with the graph.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _tensors(tensors: Sequence[Tensor], what: str) -> Markup:
 
 
 class _ModuleSummary:
-    """What the calls of a module and of those in it declare."""
+    """The figures of one module: its path and kind, and the ops, derived ops and variables that its calls and those of
+    the modules in it declare."""
 
     def __init__(self, place: Place) -> None:
         self.path = [home.name for home in reversed(way_out(place.held))]
@@ -169,7 +170,7 @@ def _arrow(source: tuple[float, float], target: tuple[float, float], edge: float
 
 @frozen
 class _Said:
-    """What is said of a box: two lines in it, its colour, the lines of its tooltip."""
+    """The text of a box: two lines in it, its colour, the lines of its tooltip."""
 
     first: str
     second: str

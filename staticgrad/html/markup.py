@@ -71,7 +71,7 @@ def folded(title: str, *content: object, open_: bool = False) -> Markup:
 
 
 def more(items: Sequence[object], shown: int, what: str) -> Markup:
-    """How many items are not shown."""
+    """A line that says how many items are not shown; nothing if all are."""
     left = len(items) - shown
     return element("div", f"… {left} more {what}", style=PALE) if left > 0 else Markup()
 

@@ -1,4 +1,4 @@
-"""Which calls of modules declared what: in which mode, and with which variables.
+"""The record of which calls of modules declared what: in which mode, and with which variables.
 
 A call of a module that is inside no other is noted in the graph (``staticgrad.warned``), with the modules that read
 ``training`` meanwhile. What a program is then made of tells whether a mode was changed too late, and whether a layer
@@ -52,7 +52,7 @@ def note_switch(module: Module, training: bool) -> None:
 
 
 def call(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``module.forward`` returns; the call is noted if no other is running in this thread."""
+    """Return what ``module.forward`` returns; the call is noted if no other is running in this thread."""
     if _open.modes is not None:
         return module.forward(*args, **kwargs)
     tensors = [x for x in nest.flatten([args, kwargs]) if isinstance(x, Tensor)]

@@ -30,13 +30,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class HasForward(Protocol[P, R_co]):
-    """What type checkers know a module by that is called: a call takes and gives what its ``forward`` does."""
+    """The type by which type checkers know a module that is called: a call takes and gives what its ``forward``
+    does."""
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class StateSource(Protocol):
-    """Where the values of variables are: a session."""
+    """A holder of the values of variables: a session."""
 
     def get(self, variable: Tensor) -> Array: ...
 
@@ -110,7 +111,7 @@ class Module(Holder):
         return new
 
     def __call__(self: HasForward[P, R_co], *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """What ``forward`` returns."""
+        """Return what ``forward`` returns."""
         assert isinstance(self, Module)
         try:
             with in_module(self._holder_place):
@@ -311,7 +312,7 @@ class Module(Holder):
     # -- printing -----------------------------------------------------------------------------------------------
 
     def extra_repr(self) -> str:
-        """What ``repr`` says of the module itself."""
+        """The part of ``repr`` that describes the module itself, without the modules in it."""
         return ""
 
     def __repr__(self) -> str:
@@ -321,7 +322,7 @@ class Module(Holder):
 
 
 def _copied(x: Tensor) -> Tensor:
-    """What a copy of a module holds where the module holds ``x``."""
+    """The tensor that a copy of a module holds where the module holds ``x``."""
     return another(x) if is_variable(x) else x
 
 

@@ -19,7 +19,7 @@ PadMode = Literal["constant", "reflect", "replicate", "circular"]
 
 
 def _sources(size: int, low: int, high: int, mode: str) -> Array:
-    """Which element of an axis stands at each place of the padded one."""
+    """The index of the element of an axis that stands at each place of the padded one."""
     places = np.arange(-low, size + high)
     if mode == "replicate":
         return np.clip(places, 0, size - 1)

@@ -24,7 +24,7 @@ InterpolationMode = Literal["nearest", "nearest-exact", "linear", "bilinear", "b
 
 
 def _source_places(size: int, count: int, align_corners: bool, scale: float | None) -> Array:
-    """Where the centres of ``count`` elements lie on an axis of ``size``."""
+    """The positions of the centres of ``count`` elements on an axis of ``size``."""
     if align_corners:
         return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
     return (np.arange(count) + 0.5) * (size / count if scale is None else 1 / scale) - 0.5

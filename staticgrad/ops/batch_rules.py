@@ -1,7 +1,7 @@
-"""How an op goes over many examples at once (``vmap``): the rules that ops share.
+"""Batch rules: how an op goes over many examples at once (``vmap``), as far as ops share it.
 
-Comes in: a node over ``size`` examples, whose operands have an axis of examples in front or are the same for all. Goes
-out: its results with that axis in front, declared into the current graph. An op names its rule in its entry.
+Input: a node over ``size`` examples, whose operands have an axis of examples in front or are the same for all. Output:
+its results with that axis in front, declared into the current graph. An op names its rule in its entry.
 """
 
 from __future__ import annotations

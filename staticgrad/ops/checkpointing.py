@@ -1,6 +1,6 @@
 """``sg.checkpoint``: what a function computes is computed again for a backward instead of being kept for it.
 
-Comes in: a function of tensors and what it is called with. Goes out: what it returns. Its ops are declared as they
+Input: a function of tensors and what it is called with. Output: what it returns. Its ops are declared as they
 would be without it; they only carry the mark by which a derivative declares them again (``compiler/autodiff/again``).
 """
 

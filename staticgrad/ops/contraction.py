@@ -1,6 +1,6 @@
 """Products that sum over a common axis: ``dot`` (the primitive), ``matmul``, ``linear``, ``tensordot``, ``einsum``, ….
 
-Comes in: tensors of one dtype after promotion, integers too. Goes out: nodes that all end in ``dot``, the product of
+Input: tensors of one dtype after promotion, integers too. Output: nodes that all end in ``dot``, the product of
 matrices over one common batch shape. Vectors, broadcasting and transposes are views in front of it.
 """
 

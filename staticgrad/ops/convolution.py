@@ -73,7 +73,7 @@ class VolumeAttributes:
 def window_count(
     what: str, size: Size, kernel: Size, stride: int, padding: Pair, dilation: int, image: TensorType | None = None
 ) -> Size:
-    """How many windows fit along an axis. Of a size that feeds bind it is asked again when that is known.
+    """The number of windows that fit along an axis. For a size that feeds bind it is checked again when that is known.
 
     Raises:
         GraphError: none does, or a window without elements.
@@ -91,7 +91,7 @@ def window_count(
 
 
 def steps_of(size: Size, kernel: Size, stride: int, padding: Pair, dilation: int) -> Size:
-    """How many windows fit along an axis; less than one where it is too short."""
+    """The number of windows that fit along an axis; less than one where it is too short."""
     return (size + padding[0] + padding[1] - (kernel - 1) * dilation - 1) // stride + 1
 
 
@@ -316,13 +316,13 @@ def convolution(x: Tensor, w: Tensor, attrs: ConvolutionAttributes) -> Tensor:
 
 @public
 def convolution_input_grad(y: Tensor, w: Tensor, attrs: ConvolutionAttributes) -> Tensor:
-    """What the image receives from results ``y``."""
+    """The cotangent of the image from ``y``, that of the results."""
     return y.graph.add(CONVOLUTION_INPUT_GRAD, (y, w), attrs).outputs[0]
 
 
 @public
 def convolution_weight_grad(x: Tensor, y: Tensor, attrs: ConvolutionAttributes) -> Tensor:
-    """What the weights receive from results ``y`` of the image ``x``."""
+    """The cotangent of the weights from ``y``, that of the results, and the image ``x``."""
     return x.graph.add(CONVOLUTION_WEIGHT_GRAD, (x, y), attrs).outputs[0]
 
 
@@ -482,7 +482,7 @@ def window_padding(
     dilation: Sequence[int],
     what: str,
 ) -> tuple[Pair, ...]:
-    """What is added before and behind each axis.
+    """The numbers of elements that are added before and behind each axis.
 
     Raises:
         GraphError: no padding, or ``"same"`` where it cannot be.

@@ -88,7 +88,7 @@ def _recurrence_reference(attrs: CumulativeAttributes, a: Array, b: Array) -> Ar
 
 
 def _before(x: Tensor, attrs: CumulativeAttributes, first: float) -> Tensor:
-    """What comes before each element in the order of the sum; ``first`` before the first one."""
+    """The element before each element in the order of the sum; ``first`` before the first one."""
     size, axis = x.shape[attrs.axis], attrs.axis
     edge, none = [0] * x.ndim, (0,) * x.ndim
     edge[axis] = 1

@@ -1,7 +1,7 @@
 """``sg.custom_gradient``: a function of tensors with a derivative of the user's own.
 
-Comes in: a function that returns its results and a rule for their cotangents, for the tangents of its operands, or for
-both. Goes out: results through which gradients pass by these rules alone. The node has the function's results (cut off
+Input: a function that returns its results and a rule for their cotangents, for the tangents of its operands, or for
+both. Output: results through which gradients pass by these rules alone. The node has the function's results (cut off
 from gradients) and its operands as inputs; a rule is run by the derivative, like a hook, and may read whatever the
 function declared. The function's own results it reads as those of the node, so that they are derived by the rule too.
 """
@@ -73,7 +73,7 @@ def _reading_own(rule: Rule, leaves: Sequence[Tensor | None], operands: Sequence
 def _called(
     rule: OwnRule, what: str, node: Primal[CustomAttributes], given: Sequence[Tensor], like: Sequence[Tensor]
 ) -> Sequence[Tensor | None]:
-    """What a rule makes of cotangents (tangents): one for each of ``like``, or None."""
+    """The results of a rule that is called with cotangents (tangents): one for each of ``like``, or None."""
     source, graph = node.outputs[0].source, graph_of(node.inputs)
     start = len(graph.nodes)
     with called_for(f"the {what} of {node.attrs.name!r}", source):
@@ -206,7 +206,7 @@ def custom_gradient(fn: Callable[P, tuple[R, Rule]] | Callable[P, tuple[R, Rule 
 
 
 def _returned(name: str, made: Any) -> tuple[Any, Rule | None, Rule | None]:
-    """What a function returned: its results, the rule and the tangent rule."""
+    """The three parts of what a function returned: its results, the rule and the tangent rule."""
     if isinstance(made, tuple) and len(made) in (2, 3):
         results, rule, *more = made
         forward = more[0] if more else None

@@ -1,6 +1,7 @@
-"""From what a user hands to a function to a node: operands lifted, promoted, of a dtype that the op takes.
+"""Declarations: from what a user hands to a function to a node, operands lifted, promoted, of a dtype that the op
+takes.
 
-Comes in: tensors, arrays and numbers. Goes out: tensors of one dtype, and the node that is declared with them.
+Input: tensors, arrays and numbers. Output: tensors of one dtype, and the node that is declared with them.
 """
 
 from __future__ import annotations

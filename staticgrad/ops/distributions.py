@@ -133,7 +133,7 @@ def _check_bounds(low: TensorLike, high: TensorLike, kind: np.dtype) -> None:
 def categorical(
     logits: TensorLike, axis: int = -1, shape: ShapeLike | None = None, *, seed: int | None = None
 ) -> Tensor:
-    """Which category was drawn, int64: category i with probability softmax(logits)[i] along ``axis``.
+    """The category that was drawn, int64: category i with probability softmax(logits)[i] along ``axis``.
 
     The largest of logits[i] + g[i] with g of the Gumbel distribution, g = -log(-log(u)), computed in float64 (Gumbel
     1954). No gradient passes.
@@ -329,7 +329,7 @@ def _standard_gamma(alpha: Tensor, seed: int | None) -> Tensor:
 
 
 def _without_derivative(drawn: Tensor, alpha: Tensor) -> Tensor:
-    """What was drawn, with a backward that refuses to give a gradient of ``alpha``."""
+    """The tensor that was drawn, with a backward that refuses to give a gradient of ``alpha``."""
 
     def refuse(*_: Any) -> Any:
         raise GradientError("gamma: no derivative with respect to alpha: sg.stop_gradient(alpha) leaves it out")

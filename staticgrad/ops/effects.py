@@ -145,8 +145,8 @@ LATEST_VALUE = register(
 
 @public
 def latest_value(variable: Tensor) -> Tensor:
-    """What an update continues from that several calls share, such as running statistics: the value that the last
-    write gives that was declared before and is needed in the run, else the one at the start of the run."""
+    """The value from which an update continues that several calls share, such as running statistics: the one that the
+    last write gives that was declared before and is needed in the run, else the one at the start of the run."""
     attrs = AssignAttributes(variable.op.attrs.key)
     return graph_of((variable,)).add(LATEST_VALUE, (variable,), attrs).outputs[0]
 
@@ -209,7 +209,7 @@ GROUP = register(
 
 @frozen
 class PrintAttributes:
-    """What is written before the value."""
+    """The text that is written before the value."""
 
     text: str
 
@@ -401,7 +401,7 @@ def bounds_check(index: Tensor, size: Size, what: str) -> Node:
 
 @frozen
 class AssertAttributes:
-    """What the error says."""
+    """The message of the error."""
 
     message: str
 
@@ -454,7 +454,7 @@ def assert_(cond: TensorLike, message: str = "") -> Node:
 
 @frozen
 class NumericsAttributes:
-    """What the error says."""
+    """The message of the error."""
 
     message: str
 

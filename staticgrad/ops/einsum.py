@@ -1,6 +1,6 @@
 """``einsum``: products of any number of operands, contracted in the order that costs least.
 
-Comes in: operands and a label for each of their axes. Goes out: for one or two operands sums and products of matrices;
+Input: operands and a label for each of their axes. Output: for one or two operands sums and products of matrices;
 for more one node of the op ``einsum``, whose derivatives are such nodes again. In which order its operands are
 multiplied is decided when it is expanded, by then with the sizes of a program: that of a batch of tangents is another
 one than that of the function.
@@ -142,9 +142,9 @@ EINSUM = register(
 
 
 def contraction_order(attrs: EinsumAttributes, sizes: Mapping[str, int]) -> list[Pair]:
-    """Which two operands are multiplied, again and again: places in the list of what is left, in which a product comes
-    last. Of few operands the order with the least cost by ``_cost``; of many the cheapest product first, until few
-    are left."""
+    """The pairs of operands that are multiplied, one after the other: places in the list of what is left, in which a
+    product comes last. Of few operands the order with the least cost by ``_cost``; of many the cheapest product first,
+    until few are left."""
     terms, order = list(attrs.operands), []
     result = set(attrs.result)
     while len(terms) > EXACT:
@@ -202,7 +202,7 @@ class _Labelled:
 
     @property
     def estimate(self) -> int:
-        """How many elements it has."""
+        """The number of elements of the tensor."""
         return math.prod(map(_number, self.tensor.shape))
 
     def size(self, label: str) -> Size:

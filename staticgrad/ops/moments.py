@@ -86,7 +86,8 @@ def mean(x: TensorLike, axis: Axis = None, *, keepdims: bool = False) -> Tensor:
 
 @frozen
 class VarianceAttributes:
-    """Which axes go, whether they stay with size 1, and what is taken from the number of elements divided by."""
+    """The axes that are reduced, whether they stay with size 1, and the number that is subtracted from the number of
+    elements to give the divisor."""
 
     axes: tuple[int, ...]
     keepdims: bool

@@ -1,4 +1,4 @@
-"""Where the extremes along an axis are: the first of them."""
+"""Positions of the extremes along an axis: of the first of equal ones."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class KeyAttributes:
 
 
 def key_attributes(attrs: RandomAttributes, word: int) -> KeyAttributes:
-    """What makes key word 0 or 1 of a random op out of the session's seed and the run number."""
+    """The attributes by which key word 0 or 1 of a random op is made of the session's seed and the run number."""
     own = None if attrs.seed is None else (attrs.seed & _LOW, attrs.seed >> 32 & _LOW)
     return KeyAttributes(attrs.place, own, word)
 
@@ -458,7 +458,7 @@ class DropoutAttributes:
 
     @property
     def scale(self) -> float:
-        """What is kept is multiplied by this, so that the mean stays."""
+        """The factor by which kept elements are multiplied, so that the mean stays."""
         return 1.0 / (1.0 - self.p) if self.p < 1.0 else 0.0
 
 

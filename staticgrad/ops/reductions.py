@@ -54,7 +54,7 @@ NUMBERS = NUMERIC
 
 @frozen
 class ReduceAttributes:
-    """Which axes go (sorted, counted from the front), and whether they stay with size 1."""
+    """The axes that are reduced (sorted, counted from the front), and whether they stay with size 1."""
 
     axes: tuple[int, ...]
     keepdims: bool
@@ -79,7 +79,7 @@ def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
 
 
 def reduced_size(shape: Shape, axes: Sequence[int]) -> Size:
-    """How many elements go into one result."""
+    """The number of elements that go into one result."""
     return size_of(tuple(shape[axis] for axis in axes))
 
 
@@ -94,7 +94,7 @@ def fill(o: Namespace, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def count(o: Namespace, x: Tensor, axes: Sequence[int]) -> float | Tensor:
-    """How many elements of ``x`` go into one result: a Python float, or a tensor where feeds bind a size."""
+    """The number of elements of ``x`` that go into one result: a Python float, or a tensor where feeds bind a size."""
     size = reduced_size(x.shape, axes)
     return float(size) if isinstance(size, int) else size_value(size, x.dtype)
 
@@ -245,7 +245,7 @@ PROD = register(
 
 
 def _winners(o: Namespace, node: Primal[ReduceAttributes]) -> tuple[Tensor, Tensor]:
-    """Where the extremes are, and how many there are in each place of the result, with axes kept."""
+    """A mask of the extremes, and the number of them in each place of the result, with axes kept."""
     x, axes = node.inputs[0], node.attrs.axes
     wins = o.equal(x, spread(o, node.outputs[0], x, axes))
     return wins, o.sum(o.astype(wins, x.dtype), axis=axes, keepdims=True)
@@ -287,7 +287,7 @@ ANY, ALL = (
     register(
         Op(
             name,
-            f"Whether {quantity} along axes true.",
+            f"True where {quantity} true along axes.",
             infer=_reduce_type(name, (bool_,), neutral=True),
             reference=reduce_reference(function),
             differentiable=False,

@@ -238,8 +238,8 @@ TOPK = register(
 def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
     """The ``k`` largest elements along ``axis``, the largest first, and where they were.
 
-    Of equal elements the one with the lowest index comes first. NaN is the largest. Gradients flow to the elements that
-    were chosen.
+    Among equal elements the one with the lowest index comes first. NaN is the largest. Gradients flow to the elements
+    that were chosen.
 
     Args:
         x: a tensor of any dtype, of at least one axis.
@@ -269,7 +269,8 @@ def topk(x: TensorLike, k: int, axis: int = -1, largest: bool = True, sorted: bo
 
 @public
 def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: TensorLike | None = None) -> Tensor:
-    """Where elements would have to be put into a sorted one-dimensional tensor to keep it sorted, as int64.
+    """The indices at which elements would have to be put into a sorted one-dimensional tensor to keep it sorted, as
+    int64.
 
     Costs a comparison of each pair, vectorised: good for up to some thousand boundaries.
 
@@ -312,7 +313,8 @@ def searchsorted(x1: TensorLike, x2: TensorLike, *, side: str = "left", sorter: 
 
 @public
 def isin(x1: TensorLike, x2: TensorLike, *, invert: bool = False) -> Tensor:
-    """Which elements of ``x1`` are equal to some element of ``x2``; with ``invert`` which are equal to none.
+    """True for each element of ``x1`` that is equal to some element of ``x2``; with ``invert`` for each that is equal
+    to none.
 
     Costs a comparison of each pair, vectorised. NaN is equal to nothing.
 

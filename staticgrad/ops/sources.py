@@ -1,4 +1,4 @@
-"""Where values come from: placeholders, variables, constants, filled and counting tensors."""
+"""Sources of values: placeholders, variables, constants, filled and counting tensors."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ ACCUMULATED_GRAD = register(
 
 @public
 def accumulated_grad(x: Tensor) -> Tensor:
-    """What backwards of tapes have accumulated in the session as the gradient of ``x``, as ``sess.grad(x)`` says it, at
+    """The gradient of ``x`` that backwards of tapes have accumulated in the session, as ``sess.grad(x)`` gives it, at
     the start of the run; in a post accumulate grad hook with what the backward has added.
 
     What depends on a gradient that is not there is left out of a run, and cannot be fetched.

@@ -51,7 +51,7 @@ class WindowAttributes:
     value: float = 0.0
 
     def counts(self, height: Size, width: Size) -> tuple[Size, Size]:
-        """How many windows there are along each axis; none of an empty image."""
+        """The number of windows along each axis; none of an empty image."""
         rows, columns = (
             steps_of(size, self.kernel[a], self.stride[a], self.padding[a], self.dilation[a])
             for a, size in enumerate((height, width))
@@ -425,7 +425,7 @@ class AveragePoolAttributes:
 
 
 def _elements(attrs: AveragePoolAttributes, axis: int, size: int, count: int) -> Array:
-    """How many elements of each window are counted along one axis."""
+    """The number of elements of each window that are counted along one axis."""
     start = np.arange(count) * attrs.window.stride[axis] - attrs.padding[axis]
     end = np.minimum(start + attrs.window.kernel[axis], size + attrs.padding[axis])
     if not attrs.count_include_pad:
@@ -446,7 +446,7 @@ def _average_reference(attrs: AveragePoolAttributes, x: Array) -> Array:
 
 
 def _even(attrs: AveragePoolAttributes) -> bool:
-    """Whether every window counts all of its elements."""
+    """True if every window counts all of its elements."""
     inside = all(high <= pad for (_, high), pad in zip(attrs.window.padding, attrs.padding, strict=True))
     return inside and (attrs.count_include_pad or attrs.padding == (0, 0))
 

@@ -1,4 +1,4 @@
-"""What all optimizers share: learning rates, groups of variables, state, and how gradients reach the updates.
+"""The base of all optimizers: learning rates, groups of variables, state, and how gradients reach the updates.
 
 State beside the variables is made of variables too, so it is saved, restored and planned like them:
 
@@ -110,7 +110,8 @@ class ParameterGroup:
 
 
 class Optimizer(metaclass=AbstractAnswering):
-    """What all optimizers share. A subclass says how one variable is updated, and as ``name`` what its state is called.
+    """The base of all optimizers. A subclass says how one variable is updated, and as ``name`` what its state is
+    called.
 
     In their formulas θ is a variable, g its gradient, t the number of the step, counted from 1.
 
@@ -265,7 +266,7 @@ class Optimizer(metaclass=AbstractAnswering):
         return self._home._state_of_all(self._place, init.constant(float(given)), float64)
 
     def _scheduled_lr(self, graph: Graph, schedule: Schedule) -> Tensor:
-        """What a schedule gives for the runs that have been counted, as float64."""
+        """The learning rate that a schedule gives for the runs that have been counted, as float64."""
         what = f"{self.name}: the schedule of the learning rate"
         with _shared(graph), called_for(what, None), silent(PromotionWarning):  # it is cast to what is updated
             given = schedule(o.astype(self.step_count, float64))
@@ -423,7 +424,7 @@ class Optimizer(metaclass=AbstractAnswering):
         return self.apply_gradients([(accumulated_grad(v), v) for v in found])
 
     def _trained(self, variables: Variables) -> list[Tensor]:
-        """Those of some variables that require a gradient now."""
+        """The given variables that require a gradient now."""
         if not isinstance(variables, Tensor | Holder | Iterable):
             raise GraphError(
                 f"{self.name}: expected a list of variables, actual {variables!r}; a step is an op, which takes no"

@@ -263,14 +263,14 @@ def sequential(schedules: Sequence[Schedule | float], milestones: Sequence[int])
 
 
 def _part_of(given: Schedule | float) -> Schedule:
-    """A schedule; of a number the constant one."""
+    """A schedule as it is; for a number the constant one."""
     if callable(given) and not isinstance(given, Tensor):
         return given
     return constant(given)
 
 
 def _part(steps: int) -> Callable[[Tensor], Tensor]:
-    """Which part of so many steps is over, in [0, 1]."""
+    """A function from a step to the part of ``steps`` that is over, in [0, 1]."""
     return lambda step: o.minimum(step, float(steps)) / steps
 
 

@@ -31,7 +31,7 @@ def _filters(
 
 
 class _ConvolutionLayer(Module):
-    """What convolutions over one and two axes share: all but the function that computes them."""
+    """The base of convolutions over one and two axes: all but the function that computes them."""
 
     _axes = 0
     padding_mode: PaddingMode

@@ -72,7 +72,7 @@ class _Recurrent(Module):
 
     @property
     def _state_sizes(self) -> tuple[int, ...]:
-        """How many features the tensors have that a state is; h is the first."""
+        """The number of features of each tensor of a state; h is the first."""
         return (self.hidden_size,)
 
     def _suffixes(self, layer: int) -> list[str]:

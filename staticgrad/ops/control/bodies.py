@@ -235,12 +235,12 @@ def bodies_of(node: Node) -> tuple[Body, ...]:
 
 
 def is_ordered(node: Node) -> bool:
-    """Whether a node keeps its order among those that do something that is seen."""
+    """True if a node keeps its order among those that do something that is seen."""
     return node.op.ordered or (node.op.effect and bool(bodies_of(node)))
 
 
 def draws(node: Node) -> bool:
-    """Whether an op takes random numbers, so that a run of it counts."""
+    """True if an op takes random numbers, so that a run of it counts."""
     return node.op.draws or any(draws(n) for body in bodies_of(node) for n in body.graph.nodes)
 
 
@@ -294,7 +294,8 @@ def fitted(what: str, graph: BodyGraph, value: Any, type_: TensorType, path: str
 
 
 def _remedy(actual: TensorType, expected: TensorType, path: str) -> str:
-    """How a carry gets the type that a body returns, or the body that of the carry."""
+    """The remedy for a carry whose type differs from that which the body returns: change the initial value or the
+    body."""
     if actual.dtype != expected.dtype:
         old, new, why = expected.dtype.name, actual.dtype.name, ""
         if is_integer(expected.dtype) and actual.dtype == float64:
@@ -304,7 +305,7 @@ def _remedy(actual: TensorType, expected: TensorType, path: str) -> str:
 
 
 def same_type(actual: TensorType, expected: TensorType) -> bool:
-    """Whether types are equal where their sizes are known."""
+    """True if types are equal where their sizes are known."""
     return (
         actual.dtype == expected.dtype
         and len(actual.shape) == len(expected.shape)

@@ -60,7 +60,7 @@ def _cond_types(attrs: CondAttributes, *types: TensorType) -> tuple[TensorType, 
 
 
 def run_cond(attrs: CondAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
-    """What a cond means."""
+    """The reference of a cond: the results of the branch that the first operand selects."""
     return list(run(attrs.then if inputs[0] else attrs.otherwise, inputs[1:]))
 
 

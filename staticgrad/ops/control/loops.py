@@ -87,7 +87,8 @@ def _loop_types(attrs: LoopAttributes, *types: TensorType) -> tuple[TensorType, 
 
 
 def run_loop(attrs: LoopAttributes, inputs: Sequence[Array], run: RunBody) -> list[Array]:
-    """What a loop means. Rows of stacked results that no turn writes are zero."""
+    """The reference of a loop: its last carries, the number of turns if it has a condition, and the stacked results.
+    Rows of stacked results that no turn writes are zero."""
     most = None if attrs.length is None else bind_size(attrs.length, {})
     if attrs.counted:
         most, inputs = int(inputs[0]), inputs[1:]

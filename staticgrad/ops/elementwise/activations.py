@@ -196,7 +196,8 @@ def selu(input: TensorLike, inplace: bool = False) -> Tensor:
 
 @frozen
 class GeluAttributes:
-    """Whether the normal distribution function is replaced by its approximation with tanh."""
+    """The attributes of a GELU: ``approximate`` says whether the normal distribution function is replaced by its
+    approximation with tanh."""
 
     approximate: str
 

@@ -71,7 +71,8 @@ def _scalar_logaddexp(b: ScalarBuilder[V], attrs: object, x: V, y: V) -> V:
 
 
 def _softmax_of(first: Tensor, second: Tensor, o: Namespace) -> Tensor:
-    """Of two equal infinities the half, as a constant; other ties are derived like all else."""
+    """The softmax of two values, for the first: for two equal infinities a half, as a constant; other ties are derived
+    like all else."""
     same = o.logical_and(o.equal(first, second), o.isinf(first))
     return o.sigmoid(o.where(same, 0, first - second))
 

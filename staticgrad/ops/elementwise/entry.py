@@ -1,7 +1,7 @@
 """From a compact declaration to an entry and its public function: how elementwise ops are made.
 
-Comes in: one line an op — name, sentence, how one element is computed, a NumPy oracle, which dtypes it takes, and for
-each operand a *rule*. Goes out: an ``Op`` in the table and a function in the namespace.
+Input: one line an op — name, sentence, how one element is computed, a NumPy oracle, which dtypes it takes, and for
+each operand a *rule*. Output: an ``Op`` in the table and a function in the namespace.
 
 A rule is the linear map ``t -> t * dy/dx`` of one operand. It is diagonal, so it is its own transpose: with a cotangent
 it is the vjp (up to undoing the broadcasting), with a tangent the jvp. ``PASS`` is the map for a derivative of one,
@@ -258,7 +258,7 @@ NOT_DIFFERENTIABLE = "not differentiable"
 
 
 def is_number(x: Tensor) -> bool:
-    """Whether an operand is one number of the program, as Python numbers are."""
+    """True if an operand is one number of the program, as Python numbers are."""
     return x.op.op is CONSTANT and x.ndim == 0
 
 

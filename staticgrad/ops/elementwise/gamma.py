@@ -204,7 +204,7 @@ digamma = unary(
 
 @frozen
 class PolygammaAttributes:
-    """How often ``digamma`` is derived; at least once."""
+    """The number of times that ``digamma`` is derived; at least once."""
 
     order: int
 

@@ -312,7 +312,7 @@ def _known_values(index: Tensor) -> Array | None:
 
 
 def in_range(what: str, index: Tensor, size: Size) -> bool:
-    """Whether an index is known to be in [-size, size).
+    """True if an index is known to be in [-size, size).
 
     Raises:
         BoundsError: it is known to be outside.

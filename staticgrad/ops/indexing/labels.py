@@ -64,7 +64,7 @@ def checked(index: Tensor, size: Size, what: str, ignored: int | None = None) ->
 
 @frozen
 class OneHotAttributes:
-    """How many classes there are, and the dtype of the result."""
+    """The number of classes, and the dtype of the result."""
 
     num_classes: Size
     dtype: np.dtype

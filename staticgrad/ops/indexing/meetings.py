@@ -19,20 +19,21 @@ from staticgrad.types import Size, TensorType, int32, int64, is_floating
 
 @frozen
 class MeetingAttributes:
-    """How many places there are, and whether the largest or the smallest update of each is wanted."""
+    """The number of places, and whether the largest or the smallest update of each is wanted."""
 
     extent: Size
     largest: bool
 
 
 def last_of_place(places: Tensor) -> Tensor:
-    """Which updates, one for each place in a line, are the last of their place."""
+    """A mask of the updates, one for each place in a line, that are the last of their place."""
     column = FUNCTIONS.expand_dims(places, 1)
     return FUNCTIONS.squeeze(_last(column, FUNCTIONS.argsort(column, axis=0)), 1)
 
 
 def _last(places: Tensor, order: Tensor) -> Tensor:
-    """Which rows are the last of their place, column by column, where ``order`` makes neighbours of those of one."""
+    """A mask of the rows that are the last of their place, column by column, where ``order`` makes neighbours of those
+    of one place."""
     o = FUNCTIONS
     row, column = o.iota(places.shape, 0), o.iota(places.shape, 1)
     behind = places.shape[0] - 1
@@ -75,7 +76,7 @@ def _summed(o: Namespace, node: Primal[MeetingAttributes], updates: Tensor) -> T
 
 
 def _winners(o: Namespace, node: Primal[MeetingAttributes]) -> tuple[Tensor, Tensor]:
-    """Which updates are the extreme of their place, and how many of them each place has, 1 at least."""
+    """A mask of the updates that are the extreme of their place, and the number of them at each place, 1 at least."""
     updates, places = node.inputs
     wins = o.equal(updates, o.index(node.outputs[0], places))
     return wins, o.maximum(_summed(o, node, o.astype(wins, updates.dtype)), 1)

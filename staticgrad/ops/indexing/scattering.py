@@ -146,7 +146,7 @@ def _places(sizes: Sequence[Size], indices: Sequence[Tensor]) -> Tensor:
 
 
 def _known_last(part: Tensor, key: Subscript) -> Array | None:
-    """Which updates are the last of their place, where all indices are part of the program."""
+    """A mask of the updates that are the last of their place, where all indices are part of the program; else None."""
     flat = np.zeros(1, np.int64)
     for one, axis in zip(key.indices, key.axes, strict=True):
         values, size = all_values(one), part.shape[axis]

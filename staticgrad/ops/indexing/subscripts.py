@@ -23,7 +23,8 @@ from staticgrad.types import Dim, Shape, Size, bool_, broadcast_shapes, normaliz
 
 @frozen
 class Subscript:
-    """What ``x[key]`` means: a slice of ``x``, then indices along axes, then the axes in their final order and shape.
+    """The meaning of ``x[key]``: a slice of ``x``, then indices along axes, then the axes in their final order and
+    shape.
 
     ``axes`` and ``indices`` are parallel. After ``index`` the axes of the indices come first; ``place`` is where NumPy
     puts them: where the indexed axes are if they are neighbours, else in front. ``shape`` is the result's.
@@ -37,7 +38,7 @@ class Subscript:
 
 
 def is_array(item: Any) -> bool:
-    """Whether an item of a key is an array of indices."""
+    """True if an item of a key is an array of indices."""
     return isinstance(item, Tensor | Node | np.ndarray | list | tuple)
 
 
@@ -97,7 +98,7 @@ def _bounds_of(item: slice, size: Size, what: str) -> tuple[Size, Size, int]:
 
 
 def _empty(start: Size | None, stop: Size | None, step: int) -> bool:
-    """Whether two bounds, counted from the same end, leave nothing between them."""
+    """True if two bounds, counted from the same end, leave nothing between them."""
     if not isinstance(start, int) or not isinstance(stop, int) or (start < 0) != (stop < 0):
         return False
     return stop <= start if step > 0 else start <= stop

@@ -28,7 +28,7 @@ def _definite(x: Array) -> Array:
 
 @frozen
 class CholeskyAttributes:
-    """Whether the factor is the upper triangular one."""
+    """The attributes of a factorisation: with ``upper`` the factor is the upper triangular one."""
 
     upper: bool
 

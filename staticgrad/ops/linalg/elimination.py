@@ -88,7 +88,7 @@ LU_FACTOR = register(
 
 @frozen
 class SolveAttributes:
-    """Whether the system is of the transposed matrix."""
+    """The attributes of a system of equations: with ``transposed`` it is that of the transposed matrix."""
 
     transposed: bool
 

@@ -1,4 +1,4 @@
-"""What is made of matrices without factorising them: triangles, diagonals, traces, cross products, norms, grids.
+"""Functions of matrices without a factorisation: triangles, diagonals, traces, cross products, norms, grids.
 
 Matrices are the last two axes. All are composed of other ops, so their derivatives follow. The norm of a zero vector
 has the derivative zero.

@@ -25,7 +25,7 @@ from staticgrad.types import FLOATS, Size, TensorType
 
 @frozen
 class HouseholderAttributes:
-    """How many columns of Q are made: as many as A has columns, or as it has rows."""
+    """The number of columns of Q that are made: as many as A has columns, or as it has rows."""
 
     columns: int
 

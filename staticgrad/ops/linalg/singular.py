@@ -83,7 +83,7 @@ def _expand_svd(o: Namespace, node: Primal[NoAttributes]) -> Sequence[Tensor]:
 
 
 def _without(o: Namespace, basis: Tensor, x: Tensor) -> Tensor:
-    """What of the columns of ``x`` is orthogonal to those of ``basis``."""
+    """The component of the columns of ``x`` that is orthogonal to those of ``basis``."""
     return o.subtract(x, o.matmul(basis, o.matmul(transpose_of(basis), x)))
 
 
@@ -206,7 +206,8 @@ def svdvals(x: TensorLike) -> Tensor:
 
 
 def _tolerance(values: Tensor, shape: Shape, rtol: float | None) -> Tensor:
-    """What counts as zero among singular values: ``rtol`` (max(m, n) times the machine's precision) of the largest."""
+    """The bound below which singular values count as zero: ``rtol`` (max(m, n) times the machine's precision) of the
+    largest."""
     if values.shape[-1] == 0:
         return FUNCTIONS.zeros((*values.shape[:-1], 1), dtype=values.dtype)
     factor = max(sizes(shape[-2:])) * float(np.finfo(values.dtype).eps) if rtol is None else rtol

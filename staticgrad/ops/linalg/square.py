@@ -1,4 +1,4 @@
-"""What ops of matrices share: types, references and cases of square ones.
+"""The base of ops of matrices: types, references and cases of square ones.
 
 Matrices are the last two axes; leading axes are a batch. Where NumPy raises ``LinAlgError`` a compiled program gives
 NaN or infinity instead (a matrix that is not positive definite, or singular), which ``check_numerics`` finds and names.

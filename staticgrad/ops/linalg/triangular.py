@@ -27,7 +27,8 @@ def dominant(x: Array) -> Array:
 
 @frozen
 class TriangularAttributes:
-    """Which triangle of T is read, whether the system is of Tᵀ, and whether the diagonal counts as ones."""
+    """The attributes of a triangular system: which triangle of T is read, whether the system is of Tᵀ, and whether the
+    diagonal counts as ones."""
 
     lower: bool
     transposed: bool

@@ -31,7 +31,7 @@ _CLASSES = Range(0, 3)
 
 @frozen
 class ClassLossAttributes:
-    """Where the classes lie, the label that does not count, the reduction, the share given to all classes alike."""
+    """The axis of the classes, the label that does not count, the reduction, the share given to all classes alike."""
 
     axis: int
     ignore_index: int
@@ -59,7 +59,7 @@ def _class_type(what: str) -> Callable[..., TensorType]:
 
 @frozen
 class _LabelledRows:
-    """What a loss of labels is made of, all shaped to broadcast against the logits.
+    """The tensors of which a loss of labels is made, all shaped to broadcast against the logits.
 
     ``hit`` marks the label's class, ``valid`` the examples that count, ``weight`` the weight of each class (None: 1),
     ``share`` the weight of each example (0 where it does not count).
@@ -128,7 +128,8 @@ def _cross_entropy_expand(o: Namespace, node: Primal[ClassLossAttributes]) -> Se
 
 
 def _even_share(o: Namespace, x: Tensor, attrs: ClassLossAttributes) -> float | Tensor:
-    """What label smoothing gives to each class: a Python float, or a tensor where the number of classes is fed."""
+    """The share that label smoothing gives to each class: a Python float, or a tensor where the number of classes is
+    fed."""
     return attrs.label_smoothing / count(o, x, (attrs.axis,))
 
 
@@ -142,7 +143,7 @@ def _wanted(o: Namespace, node: Primal[ClassLossAttributes]) -> Tensor:
 
 
 def _row_cotangent(o: Namespace, node: Primal[ClassLossAttributes], ct: Tensor, share: Tensor | None) -> Tensor:
-    """What the row before its reduction receives: the cotangent, over the sum of shares where a mean is taken."""
+    """The cotangent of the row before its reduction: that of the loss, over the sum of shares where a mean is taken."""
     x, attrs = node.inputs[0], node.attrs
     if attrs.reduction == "none":
         return o.expand_dims(ct, attrs.axis)

@@ -78,7 +78,7 @@ PROBABILITY_CROSS_ENTROPY = elementwise(
 
 @frozen
 class BinaryLossAttributes:
-    """How rows become a loss, and which of weight and weight of positives follow."""
+    """The reduction of rows to a loss, and which of weight and weight of positives follow."""
 
     reduction: str
     weight: bool
@@ -199,7 +199,7 @@ def binary_cross_entropy(
 
 @frozen
 class DivergenceAttributes:
-    """How rows become a loss, and whether the target is given as logarithms."""
+    """The reduction of rows to a loss, and whether the target is given as logarithms."""
 
     reduction: str
     log_target: bool

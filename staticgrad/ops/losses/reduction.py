@@ -1,4 +1,4 @@
-"""How rows become a loss.
+"""The reduction of rows to a loss.
 
     rows   ::= an elementwise loss, or one that is reduced along the class axis (which stays with size 1)
     loss   ::= rows | sum of rows | mean of rows          reduction = "none" | "sum" | "mean"

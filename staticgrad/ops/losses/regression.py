@@ -19,14 +19,14 @@ from staticgrad.types import number
 
 @frozen
 class LossAttributes:
-    """How rows become a loss."""
+    """The reduction of rows to a loss."""
 
     reduction: str
 
 
 @frozen
 class ThresholdLossAttributes:
-    """How rows become a loss, and where its quadratic part ends."""
+    """The reduction of rows to a loss, and where its quadratic part ends."""
 
     reduction: str
     threshold: float

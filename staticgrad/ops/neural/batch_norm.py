@@ -28,7 +28,7 @@ from staticgrad.types import FLOATS, TensorType, number, product
 
 @frozen
 class BatchNormAttributes:
-    """What is added to the variance, and which of weight and bias follow."""
+    """The number that is added to the variance, and which of weight and bias follow."""
 
     eps: float
     weight: bool
@@ -122,7 +122,7 @@ BATCH_NORM_INFERENCE = register(
 
 
 def is_variable(value: object) -> TypeGuard[Tensor]:
-    """Whether a value is the tensor of a variable, so that it can be assigned to."""
+    """True if a value is the tensor of a variable, so that it can be assigned to."""
     return isinstance(value, Tensor) and value.op.op is VARIABLE
 
 

@@ -82,7 +82,8 @@ def standardize(x: Tensor, axes: tuple[int, ...], eps: float) -> Tensor:
 
 @frozen
 class NormAttributes:
-    """How many last axes are normalised, what is added under the root, and which of weight and bias follow."""
+    """The number of last axes that are normalised, what is added under the root, and which of weight and bias
+    follow."""
 
     ndim: int
     eps: float

@@ -45,7 +45,7 @@ def tile(x: TensorLike, repetitions: int | tuple[int, ...]) -> Tensor:
 
 
 def _repeated(repeats: int | Sequence[int] | Array, x: Tensor, axis: int) -> Array:
-    """Which element of an axis stands at each place when the n-th is repeated ``repeats[n]`` times."""
+    """The index of the element of an axis that stands at each place when the n-th is repeated ``repeats[n]`` times."""
     size = x.shape[axis]
     if isinstance(repeats, Tensor) or isinstance(size, Dim):
         culprit = repeats if isinstance(repeats, Tensor) else x

@@ -38,7 +38,7 @@ class SliceAttributes:
 
 
 def slice_length(start: Size, stop: Size, step: int) -> Size:
-    """How many indices there are from ``start`` to before ``stop``."""
+    """The number of indices from ``start`` to before ``stop``."""
     span = stop - start if step > 0 else start - stop
     return span if step in (1, -1) else (span + (abs(step) - 1)) // abs(step)
 
@@ -92,7 +92,7 @@ def unslice(y: Tensor, attrs: SliceAttributes, shape: Shape) -> Tensor:
 
 
 def _unread(start: Size, stop: Size, step: int, size: Size) -> tuple[Size, Size]:
-    """How many elements come before the first and after the last that a slice reads."""
+    """The numbers of elements that come before the first and after the last that a slice reads."""
     length = slice_length(start, stop, step)
     if length == 0:
         return size, 0
