@@ -1,13 +1,13 @@
-"""What was compiled before, kept on disk, so that no process compiles it again.
+"""A cache on disk of what was compiled before, so that no process compiles it again.
 
-Comes in: a key and plain data (``emit.plain``). Goes out: the data that were kept under that key, or nothing. A key
+Input: a key and plain data (``emit.plain``). Output: the data that were kept under that key, or nothing. A key
 is a digest of everything that the data follow from: what the caller names, the versions of LLVM and of this package's
 own sources (as their names, sizes and times of change say, which is how Python itself knows that a module has changed).
 
 An entry carries its key and a digest of the key and its contents. One that is damaged, lies under another key's name or
 is unreadable is a miss, never an error, and so is one that somebody else could have written (``private``). Where the
 whole folder is refused for that, ``STATICGRAD_DEBUG`` says so once. Entries are written to a temporary name and
-renamed; above ``LIMIT`` bytes those go that were used longest ago.
+renamed; above ``LIMIT`` bytes the least recently used are evicted.
 
 ``STATICGRAD_CACHE=0`` turns it off, ``STATICGRAD_CACHE_DIR`` says where it lies.
 """
@@ -38,14 +38,15 @@ BINARIES = (".so", ".dylib", ".dll")
 
 
 def directory() -> str | None:
-    """Where entries lie, or None if nothing is kept."""
+    """The folder in which entries lie, or None if nothing is kept."""
     if config.get("CACHE") == "0":
         return None
     return config.get("CACHE_DIR") or _users_directory()
 
 
 def _users_directory() -> str:
-    """Where this system keeps what can be made again: the XDG base directories, and what macOS and Windows have."""
+    """The folder in which this system keeps what can be made again: the XDG base directories, and what macOS and
+    Windows have."""
     home = os.path.expanduser("~")
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or os.path.join(home, "AppData", "Local")
@@ -75,8 +76,8 @@ def key_of(*parts: str | bytes, needs_sources: bool = True) -> str | None:
 
 @functools.cache
 def toolchain() -> str | None:
-    """Which LLVM makes machine code here. It is told from its files: importing it takes longer than what a kept program
-    needs in all."""
+    """A text that names the LLVM which makes machine code here. It is told from its files: importing it takes longer
+    than what a kept program needs in all."""
     found = PathFinder.find_spec("llvmlite")
     folders = (found.submodule_search_locations if found is not None else None) or ()
     return _state_of([os.fspath(folder) for folder in folders], BINARIES)
@@ -84,7 +85,7 @@ def toolchain() -> str | None:
 
 @functools.cache
 def sources() -> str | None:
-    """Which state this package's own sources are in."""
+    """A text that names the state of this package's own sources."""
     folders = [folder for name in OWN for folder in importlib.import_module(name).__path__]
     return _state_of(folders, (".py",))
 
@@ -114,7 +115,7 @@ def _state_of(folders: list[str], endings: tuple[str, ...]) -> str | None:
 
 
 def load(key: str | None) -> Plain:
-    """What was kept under ``key``, if it is there, whole, and of this user's own, else None."""
+    """The data that were kept under ``key``, if they are there, whole, and of this user's own, else None."""
     place = directory()
     if place is None or key is None:
         return None
@@ -181,7 +182,8 @@ def save(key: str | None, data: Plain) -> None:
 
 
 def entries(place: str) -> list[tuple[float, int, str]]:
-    """When each entry was last used, its bytes, its path; oldest first. None where there is no such place.
+    """The time when each entry was last used, its bytes, its path; oldest first. An empty list where there is no such
+    place.
 
     Raises:
         NotPrivate: the folder is not this user's own.
@@ -199,8 +201,8 @@ def _entries(folder: private.Folder, suffix: str) -> list[tuple[float, int, str]
 
 
 def shrink(place: str) -> None:
-    """Drop the entries used longest ago until no more than ``LIMIT`` bytes are left, and what was never written to its
-    end."""
+    """Evict the least recently used entries until no more than ``LIMIT`` bytes are left, and what was never written to
+    its end."""
     with private.Folder(place) as folder:
         for written, _, name in _entries(folder, TEMPORARY):
             if time.time() - written > ABANDONED:

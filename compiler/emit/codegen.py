@@ -83,7 +83,7 @@ def objects(
 
 
 def _is_export(function: llvm.ValueRef) -> bool:
-    """Whether a function is defined, for others than this program's modules."""
+    """True if a function is defined, for others than this program's modules."""
     is_external = function.linkage is llvm.Linkage.external and function.visibility is llvm.Visibility.default
     return is_external and not function.is_declaration
 

@@ -283,7 +283,7 @@ class _Main:
 
 
 def _gaps(plan: Plan) -> list[tuple[int, int]]:
-    """Where in the arena nothing lies before the first step, as offsets and bytes."""
+    """The gaps of the arena in which nothing lies before the first step, as offsets and bytes."""
     before = sorted(plan.before)
     ends = [0, *(offset + nbytes for offset, nbytes in before)]
     starts = [*(offset for offset, _ in before), plan.arena_bytes]

@@ -32,7 +32,7 @@ Write = Callable[[IRModule, Any, str], None]
 
 @frozen
 class Family:
-    """What the compiler asks of one type of kernels; the module's docstring says what the functions take and give."""
+    """The functions of one type of kernels; the module's docstring says what they take and give."""
 
     plan: Callable[[Any, Target], Planned]
     emit: Callable[[IRModule, Any, str], str]
@@ -47,7 +47,7 @@ def family_of(kernel: type) -> Family:
 
 
 def plan_kernel(kernel: Kernel, target: Target) -> Planned:
-    """How a kernel is run on a target."""
+    """The plan of a kernel on a target."""
     return family_of(type(kernel)).plan(kernel, target)
 
 
@@ -78,7 +78,7 @@ def once(write: Write) -> Callable[[IRModule, Planned, str], str]:
 
 
 def _literals(kernel: Kernel) -> tuple[str, ...]:
-    """What tells kernels apart that compare equal: numbers in their epilogues, as 0.0 equals -0.0, and 1 True."""
+    """A key that tells kernels apart that compare equal: numbers in their epilogues, as 0.0 equals -0.0, and 1 True."""
     epilogue = kernel.epilogue if isinstance(kernel, Contraction | Convolution) else None
     return () if epilogue is None else literals_of(epilogue)
 

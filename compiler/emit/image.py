@@ -106,7 +106,7 @@ def _relocation(item: Plain) -> Relocation:
 
 
 def loads_here() -> bool:
-    """Whether this process can map images."""
+    """True if this process can map images."""
     return os.name == "posix" and platform.machine() == MACHINE and mmap.PAGESIZE == PAGE and _is_elf()
 
 

@@ -13,7 +13,8 @@ from staticgrad.frozen import frozen
 
 @frozen
 class ISA:
-    """What programs are written in. ``vector_bytes`` is the width of one register, of which there are ``registers``."""
+    """An instruction set, in which programs are written. ``vector_bytes`` is the width of one register, of which there
+    are ``registers``."""
 
     name: str
     vector_bytes: int

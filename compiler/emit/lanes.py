@@ -1,6 +1,6 @@
 """Loops over neighbouring elements by vectors, with what remains behind whole ones; sums and transposes in registers.
 
-Comes in: a function under construction, a dtype, and how many elements there are. Goes out: the loops. The remainder is
+Input: a function under construction, a dtype, and how many elements there are. Output: the loops. The remainder is
 masked where the target masks; else it is moved in pieces of a power of two, if its length is known beforehand, or one
 element at a time. The order of summation depends on lengths and the target alone.
 """
@@ -122,7 +122,7 @@ def vector_parts(
 
 
 def powers_of_two(count: int) -> list[int]:
-    """Which add up to ``count``, the largest first."""
+    """The powers of two that add up to ``count``, the largest first."""
     return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
 
 

@@ -157,7 +157,7 @@ class _Linker:
         self.symbols += _symbols(self.sections, first)
 
     def _resolve(self) -> None:
-        """What one object lacks is what another one defines."""
+        """Let symbols that one object lacks be those that another one defines."""
         defined: dict[str, ObjectSymbol] = {}
         for symbol in self.symbols:
             if symbol.is_global and defined.setdefault(symbol.name, symbol) is not symbol:
@@ -219,7 +219,7 @@ class _Linker:
     # -- what lies there ----------------------------------------------------------------------------------------------
 
     def _relocations(self) -> Iterator[tuple[tuple[int, int], int, int, int]]:
-        """Of all sections that are kept: (section, offset), kind, number of the symbol, addend."""
+        """The relocations of all sections that are kept: (section, offset), kind, number of the symbol, addend."""
         for table, first in self.tables:
             if not self.sections[table.info].is_kept:
                 continue

@@ -1,6 +1,6 @@
 """Code of loops and branches: a table of pointers is kept for each part, and the part is called.
 
-Comes in: a step whose kernel is a ``Loop`` or ``Branch``, where its operands and its scratch memory lie. Goes out: code
+Input: a step whose kernel is a ``Loop`` or ``Branch``, where its operands and its scratch memory lie. Output: code
 in the function under construction. Nothing is allocated; rows are never copied.
 """
 
@@ -117,7 +117,7 @@ class LoopWriter:
         self._end(step, feeds)
 
     def _look(self, taken: int, every: int) -> None:
-        """After each so many turns, a power of two, the program may end."""
+        """Let the program end, if it was interrupted, after each ``every`` turns, a power of two."""
         f = self.f
         past = f.binary("and", f.load("i64", self.place(taken)), integer(every - 1))
         with f.when(f.compare("icmp eq", past, integer(0))):
@@ -152,7 +152,7 @@ class LoopWriter:
 
     @staticmethod
     def _is_exact(step: Loop) -> bool:
-        """Whether it is known how many turns the loop takes."""
+        """True if the number of turns that the loop takes is known."""
         return step.length is not None and not step.counted and step.condition is None
 
     def _row(self, base: Value, number: Value, row: int) -> Value:

@@ -21,9 +21,9 @@ PAGE = 4096  # bytes; lines a multiple of it apart fall into one set of the firs
 
 @frozen
 class InPlace:
-    """When B is read where it lies, strided: up to ``nbytes`` by any number of rows of A, a longer one by ``rows`` at
-    most, one whose rows lie a multiple of ``apart`` bytes apart, and so in few sets of a cache, by ``aliased``, and a
-    far one whose vectors split lines by ``split``."""
+    """The limits up to which B is read where it lies, strided: up to ``nbytes`` by any number of rows of A, a longer
+    one by ``rows`` at most, one whose rows lie a multiple of ``apart`` bytes apart, and so in few sets of a cache, by
+    ``aliased``, and a far one whose vectors split lines by ``split``."""
 
     nbytes: int
     rows: int
@@ -34,14 +34,14 @@ class InPlace:
 
 @frozen
 class ProductCosts:
-    """What a product costs beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in the
-    first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that it
-    stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
+    """The costs of a product beside its multiply-adds, in cycles: for each k a vector of B, of a panel that stays in
+    the first cache or of one of more than ``near_vectors`` vectors, and a row of A; for each tile, and each vector that
+    it stores. Then for each byte of a copy by vectors, of a transposing one, and of a result that is copied transposed.
 
     Tiles: ``usual_rows`` is the height that shapes share, ``most_vectors`` their width where they have several rows;
     ``spare`` registers are left over. With ``low`` tiles turns are short: far lines come late for most of a panel, so
-    they are asked for in every tile, and so are rows of copies; and each row of A has a pointer of its own. ``ahead``
-    is how many turns early lines are asked for. Operands longer than ``near_bytes`` come from far away each time."""
+    they are prefetched in every tile, and so are rows of copies; and each row of A has a pointer of its own. ``ahead``
+    is how many turns early lines are prefetched. Operands longer than ``near_bytes`` come from far away each time."""
 
     in_place: InPlace
     from_near_b: float

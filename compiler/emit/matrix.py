@@ -2,7 +2,7 @@
 
     void @name(ptr first, ptr second, [ptr result], ptr epilogue arguments…, ptr scratch, [ptr pool])
 
-Comes in: a planned contraction or convolution, the name of its epilogue's function, and what writes the body. Goes out:
+Input: a planned contraction or convolution, the name of its epilogue's function, and what writes the body. Output:
 the function. The result is passed where ``store_raw`` says so, the pool where the planned kernel ``is_shared``; the
 chunks of a kernel without a pool run one after the other.
 """

@@ -1,6 +1,6 @@
 """The one matrix microkernel, and the copies that bring operands into the form it reads.
 
-In: a ``MicroTile`` (how many rows and vectors of C stay in registers). Out: the name of a function of the module,
+Input: a ``MicroTile`` (how many rows and vectors of C stay in registers). Output: the name of a function of the module,
 emitted once however many contractions, convolutions and shapes use it:
 
     void @tile(ptr A, i64 a_row, i64 a_step, ptr B, i64 b, ptr C, i64 c, i64 K, i64 blocks, i64 a_block, i64 b_block,
@@ -65,7 +65,7 @@ MAX_LANES = 16  # of small integers: wider registers would only lengthen the sca
 
 
 def tile_lanes(target: Target, dtype: np.dtype) -> int:
-    """How many elements of ``dtype`` one vector of a tile holds."""
+    """The number of elements of ``dtype`` in one vector of a tile."""
     return min(target.lanes(dtype), MAX_LANES)
 
 
@@ -153,7 +153,7 @@ class TileWriter:
             self.f.masked_store(value, self._at(row, j), mask)
 
     def prefetch_c(self, c_rows: Sequence[Value], accumulate: Value) -> None:
-        """Ask for C, which is read when the sums are complete: a tile takes longer than the third cache."""
+        """Prefetch C, which is read when the sums are complete: a tile takes longer than the third cache."""
         with self.f.when(self.f.compare("icmp ne", accumulate, integer(0))):
             for row in c_rows:
                 for j in range(self.tile.vectors):
@@ -190,7 +190,7 @@ def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> 
 
 
 def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
-    """Ask for the cache line at an address, which need not be valid, to be read: into the first cache, or the second
+    """Prefetch the cache line at an address, which need not be valid, for reading: into the first cache, or the second
     where it is not needed ``near`` at hand."""
     f.intrinsic("llvm.prefetch.p0", "void", at, integer(0, "i32"), integer(2 + near, "i32"), integer(1, "i32"))
 
@@ -320,14 +320,14 @@ def _add_groups(f: Function, vectors: list[Value], terms: int) -> list[Value]:
 
 @frozen
 class Tiling:
-    """How an m × n result is cut into tiles.
+    """The tiles of an m × n result.
 
     The first ``tall`` of ``row_panels`` have ``rows`` rows, the others one less. All of ``column_panels`` have
     ``vectors`` vectors but the last, which has ``last_vectors``, the last one with ``last_lanes`` valid lanes. A vector
     has ``lanes`` columns, each of which takes ``terms`` lanes of the register. With ``far`` rows of B are so far away
-    and apart that each is asked for some turns ahead, with ``far_a`` the lines of an A that is contiguous along m. With
-    ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which is
-    read once, needs no copy with room behind its rows.
+    and apart that each is prefetched some turns ahead, with ``far_a`` the lines of an A that is contiguous along m.
+    With ``exact`` the last vector of B is read under a mask though that takes longer than reading all of it: B, which
+    is read once, needs no copy with room behind its rows.
     """
 
     dtype: np.dtype
@@ -355,8 +355,8 @@ class Tiling:
 
     @property
     def chains(self) -> int:
-        """How many sums each element has, of every so many terms: a result of few vectors would wait for the latency
-        of one after the other. They depend on the sizes alone, whatever the tiles are."""
+        """The number of sums of each element, of every so many terms: a result of few vectors would wait for the
+        latency of one after the other. They depend on the sizes alone, whatever the tiles are."""
         vectors = self.m * -(-self.n // self.lanes)
         if self.terms > 1 or self.dtype.kind != "f" or not 0 < vectors < HIDING:
             return 1
@@ -375,7 +375,7 @@ class Tiling:
 
     @property
     def edge(self) -> bool:
-        """Some vector is not whole."""
+        """True if some vector is not whole."""
         return self.last_lanes != self.lanes
 
     def stored(self, *, last: bool) -> int:
@@ -408,7 +408,7 @@ class Tiling:
         return (last if shared else (self.vectors, False), last)
 
     def variants(self) -> int:
-        """How many microkernels the tiling needs."""
+        """The number of microkernels that the tiling needs."""
         return len(self.heights()) * len(set(self.column_kinds()))
 
     def row_start(self, f: Function, panel: Index) -> Index:
@@ -460,7 +460,7 @@ def make_tiling(
 
 
 def tiling_cost(tiling: Tiling, depth: int) -> float:
-    """About how many cycles a product of one point takes from the first cache, a little more for many functions."""
+    """The estimated cycles of a product of one point from the first cache, a little more for many functions."""
     costs, (inner, last) = tiling.costs, tiling.column_kinds()
     cycles = 0.0
     for height, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
@@ -498,7 +498,7 @@ def tilings(target: Target, dtype: np.dtype, m: int, n: int, depth: int) -> tupl
 
 @frozen
 class TileOperands:
-    """Where one tile's operands lie: pointers, strides in elements, and the batch of blocks that is summed."""
+    """The operands of one tile: pointers, strides in elements, and the batch of blocks that is summed."""
 
     a: Value
     a_row: Index
@@ -571,7 +571,7 @@ def span(f: Function, start: Index, stop: Index, step: int = 1) -> Iterator[Inde
 
 
 def by_width(f: Function, tiling: Tiling, panel: Index, columns: int, write: Callable[[int], None]) -> None:
-    """Have ``write`` written down for the columns that a panel has of ``columns`` in all: the last may have fewer."""
+    """Call ``write`` for the columns that a panel has of ``columns`` in all: the last panel may have fewer."""
     width, ragged = tiling.width, columns % tiling.width
     if ragged == 0:
         write(width)
@@ -606,7 +606,7 @@ def copy_matrix(
 
     ``least`` is a lower bound of sizes that are known only at run time (register transposes need a whole block).
     Register transposes go along the lines of the source, or along those of ``to``: of the two that should be the side
-    whose lines may lie pages apart, since lines that are left half done drive each other out of the cache.
+    whose lines may lie pages apart, since lines that are left half done evict each other (conflict misses).
     """
     if rows == 0 or columns == 0:
         return
@@ -643,7 +643,7 @@ def _transpose_side(dtype: np.dtype) -> int:
 
 
 def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, least: int) -> int:
-    """How many lines of the source a block has in a transpose to ``rows`` rows: a whole vector where there are as
+    """The number of lines of the source in a block of a transpose to ``rows`` rows: a whole vector where there are as
     many, else the side of a square; 0 if registers do not help."""
     side, (along, across) = _transpose_side(dtype), (s if isinstance(s, int) else least for s in (rows, columns))
     if side == 0 or min(along, across) < side:
@@ -653,8 +653,8 @@ def _block_lines(target: Target, dtype: np.dtype, rows: Index, columns: Index, l
 
 
 def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> int:
-    """How many cache lines of each row of a copy are worth asking for ahead: those of short rows that are far apart,
-    which no prefetcher foresees."""
+    """The number of cache lines of each row of a copy that are worth prefetching: those of short rows that are far
+    apart, which no prefetcher foresees. 0 where registers are many: their rows are not short."""
     if not target.machine.products.low or not isinstance(row, int) or not isinstance(columns, int):
         return 0
     nbytes = columns * dtype.itemsize
@@ -663,8 +663,8 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
 
 def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
     """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides, of ``run`` columns.
-    Without masks what is left behind the last vector of a row is moved in pieces of a power of two, if its length is
-    known, else one by one. So many lines of each row are asked for some rows ahead."""
+    Without masks the remainder of a row is moved in pieces of a power of two, if its length is known, else one by one.
+    So many lines of each row are prefetched some rows ahead."""
     rest = run % module.target.lanes(dtype) if isinstance(run, int) and not module.target.isa.predicated else None
     key = ("copy rows", dtype, rest, far_lines)
     name = module.shared(key)

@@ -1,6 +1,6 @@
 """About how many vector instructions an op takes: a number for each method of ``ScalarBuilder``.
 
-Comes in: an op, its attributes, the dtypes of its operands; goes out: a number, the same for every target, since the
+Input: an op, its attributes, the dtypes of its operands; output: a number, the same for every target, since the
 constants that it is compared with were fitted to it. Divisions and roots count six, as they hold their port. Functions
 of floats were counted in the text that is written for vectors of 8 on AVX2; a test counts again.
 """
@@ -38,7 +38,7 @@ FROM_DOUBLE = {"float16": 34}  # which is not rounded twice
 
 @frozen
 class CountedValue:
-    """What is known of a value that is only counted."""
+    """A value that is only counted: its dtype is known, and nothing else."""
 
     dtype: np.dtype
 

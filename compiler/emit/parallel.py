@@ -25,7 +25,7 @@ NO_POOL = Value("null", "ptr")
 
 
 def wanted_chunks(seconds: float, target: Target) -> int:
-    """In how many chunks work that takes so long on one core is cut; 1 where it is not."""
+    """The number of chunks into which work is cut that takes ``seconds`` on one core; 1 where it is not cut."""
     machine = target.machine
     seconds *= machine.divisor
     if seconds < machine.worth_sharing:

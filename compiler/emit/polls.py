@@ -1,4 +1,5 @@
-"""Where a program looks whether it shall end: what a call in flight that can be interrupted hands over for that.
+"""Polls for interruption: the places at which a program looks whether it shall end, and what a call in flight that can
+be interrupted hands over for that.
 
 A program that *polls* is called with the words of a context in the place of the pool (``runtime.interrupts``), or with
 null. The code that asks is a call, so it stands only between steps and turns of loops that take long, and before the
@@ -15,7 +16,7 @@ MOST_TURNS = 4096
 
 
 def turns_between(turn_seconds: float) -> int:
-    """After how many turns, a power of two, a loop looks."""
+    """The number of turns, a power of two, after which a loop looks."""
     wanted = min(MOST_TURNS, max(1, int(RATES.loop_poll / turn_seconds)))
     return 1 << (wanted.bit_length() - 1)
 
@@ -29,7 +30,7 @@ def end_if_interrupted(f: Function, *, asks: bool) -> None:
 
 
 def commit(f: Function) -> None:
-    """From here on the program runs to its end."""
+    """Note that from here on the program runs to its end."""
     context = f.params[2]
     with f.when(f.compare("icmp ne", context, Value("null", "ptr"))):
         f.store(integer(1), f.offset(context, ContextWord.COMMITTED, "i64"))

@@ -1,6 +1,6 @@
 """A folder that nobody but its user can write to, and the files in it.
 
-Comes in: the path of a folder. Goes out: contents of its files, if the folder and the file belong to this process's
+Input: the path of a folder. Output: contents of its files, if the folder and the file belong to this process's
 user and neither the group nor others may write to them. Code from a file of somebody else would run with this user's
 rights.
 

@@ -319,7 +319,7 @@ class Scalars:
         return Lane(self.function.binary("ashr", x.value, self.select(within, count, last).value), x.dtype)
 
     def _guard_count(self, count: Lane) -> tuple[Lane, Lane]:
-        """Whether the count is below the width (and not negative), and its bits within the width."""
+        """A flag that the count is below the width (and not negative), and its bits within the width."""
         width = _bits(count.dtype)
         within = self.function.compare("icmp ult", count.value, self.const(width, count.dtype).value)
         return Lane(within, BOOL), self.bit_and(count, self.const(width - 1, count.dtype))

@@ -1,4 +1,4 @@
-"""Targets: an instruction set and a machine, as programs are compiled for them.
+"""The properties of the machine for the emitter: vector width, registers, features, sizes of caches and pages.
 
 ``STATICGRAD_TARGET`` forces one of the three targets (``avx512``, ``avx2``, ``generic``); otherwise the host decides.
 A target is a plain value: everything that depends on the machine is chosen from it at compile time. A new one is an
@@ -24,14 +24,15 @@ from staticgrad.frozen import frozen
 
 @frozen(eq=False)
 class Target:
-    """What a program is compiled for. Each is equal to itself alone, so that as a key it costs nothing."""
+    """An instruction set and a machine, for which programs are compiled. Each is equal to itself alone, so that as a
+    key it costs nothing."""
 
     name: str
     isa: ISA
     machine: Machine
 
     def lanes(self, dtype: np.dtype) -> int:
-        """How many elements of ``dtype`` one register holds."""
+        """The number of elements of ``dtype`` in one register."""
         return max(1, self.isa.vector_bytes // max(dtype.itemsize, 1))
 
     def sized(self, amount: int, least: int = 1) -> int:
@@ -63,8 +64,8 @@ def _host_features() -> frozenset[str]:
 
 
 def _features_from_kernel() -> frozenset[str] | None:
-    """What Linux says of the first processor, which is there without importing LLVM: features that the processor has
-    and the system saves the registers of. None on other systems and processors."""
+    """The features of the first processor by Linux, which are there without importing LLVM: those that the processor
+    has and the system saves the registers of. None on other systems and processors."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             flags = next((line for line in file if line.startswith("flags")), "")
@@ -88,7 +89,7 @@ def processor() -> str:
 
 
 def runs_here(target: Target) -> bool:
-    """This processor has what the target needs."""
+    """True if this processor has what the target needs."""
     return _host_features().issuperset(target.isa.needs)
 
 

@@ -1,1 +1,1 @@
-"""Contraction kernels: which way around and in which tiles (``blocking``), the plan, and the function (``kernel``)."""
+"""Contraction kernels: the orientation and the tiles (``blocking``), the plan, and the function (``kernel``)."""

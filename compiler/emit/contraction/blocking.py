@@ -1,15 +1,15 @@
-"""How a product is computed: which way around, in which tiles, with what packed. A ``Contraction`` comes in, a
-``Blocking`` goes out.
+"""The blocking of a product: its orientation, its tiles, and what is packed. A ``Contraction`` comes in, a ``Blocking``
+goes out.
 
 Tiles are written with contiguous rows, which C or its transpose may have. Cᵀ = Bᵀ·Aᵀ is computed where the estimate for
 that is lower: where C is contiguous along m, where B would be packed for few rows of A, where n fills no vector. Both
 are an ``Orientation``, and everything else here speaks of one.
 
 B is read in place if its rows are contiguous and few rows of A use it, else packed. A is read in place, whichever of
-its axes is contiguous, but packed if neither is, if so many of its lines lie a multiple of a page apart that they would
-drive each other out of the few sets of the first cache into which they fall, or if it is long and contiguous along m.
-A single column cannot fill a register: where A is contiguous along k, its elements are dot products instead (``dots``).
-Tiles of few columns, and of few rows and columns over many terms, have several terms side by side (``narrow``).
+its axes is contiguous, but packed if neither is, if so many of its lines lie a multiple of a page apart that they fall
+into few sets of the first cache (conflict misses), or if it is long and contiguous along m. A single column cannot fill
+a register: where A is contiguous along k, its elements are dot products instead (``dots``). Tiles of few columns, and
+of few rows and columns over many terms, have several terms side by side (``narrow``).
 
 The estimates are of cycles from the first cache. ``blockings`` gives the choices that are worth measuring, and one that
 a kernel has takes the place of the usual one. No choice changes the bits of a result.
@@ -107,7 +107,7 @@ def packed_tiling(given: Orientation, target: Target, number: int) -> Tiling:
 
 
 def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
-    """Whether a product seems faster where operand ``number`` is given packed, by enough for the memory that takes."""
+    """True if a product seems faster where operand ``number`` is given packed, by enough for the memory that takes."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
         return False
     narrow = narrow_way(given, target)
@@ -120,7 +120,7 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
 
 
 def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
-    """About how long a product takes whose operand ``number`` is given packed, and its tiling."""
+    """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling."""
     turned = number == 0
     way = given.swap() if turned else given
     tiling = choose_tiling(target, way.dtype, way.m, way.n, way.k)
@@ -163,7 +163,7 @@ def blockings(kernel: Contraction, target: Target) -> tuple[Blocking, ...]:
 
 
 def dots_swap(way: Orientation, target: Target) -> bool | None:
-    """Whether the dot products of a matrix with a vector compute Cᵀ; None if none are computed."""
+    """True if the dot products of a matrix with a vector compute Cᵀ, False if C; None if none are computed."""
     if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
         return None
     if _suits_dots(way):
@@ -181,7 +181,8 @@ def _suits_dots(way: Orientation) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None:
-    """Whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``)."""
+    """A flag that says whether Cᵀ is computed, and the tiling, if tiles have terms side by side (``narrow``); else
+    None."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
         return None
     found = [
@@ -198,7 +199,7 @@ def narrow_way(given: Orientation, target: Target) -> tuple[bool, Tiling] | None
 
 
 def _narrow(way: Orientation, target: Target, *, turned: bool) -> list[tuple[float, Tiling]]:
-    """The best tiling with terms side by side this way around and about how long it takes, or none."""
+    """The best tiling with terms side by side in this orientation and its estimated cycles, or none."""
     found = narrow_tiling(target, way.dtype, way.m, way.n, way.k, way.a, way.b)
     if found is None:
         return []
@@ -215,12 +216,12 @@ def packs_a(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
 
 
 def _is_far(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
-    """Whether each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k."""
+    """True if each block of B has to bring A from far away by lines that no prefetcher foresees: a line for each k."""
     return a[1] != 1 and m * k * tiling.dtype.itemsize > tiling.costs.near_bytes and tiling.column_panels > FEW_PANELS
 
 
 def _is_aliased(tiling: Tiling, m: int, k: int, a: tuple[int, int]) -> bool:
-    """Whether reading A in place loses its lines before all of them have been used.
+    """True if reading A in place loses its lines before all of them have been used.
 
     Lines a multiple of a page apart fall into one set of the first cache. A tile of rows contiguous along k reads as
     many lines as it has rows for a while, which a set has room for unless the tile is high; along m every k of a block
@@ -256,7 +257,7 @@ def _must_pack(tiling: Tiling, b: tuple[int, int]) -> bool:
 
 
 def _prefers_swap(way: Orientation, target: Target) -> bool:
-    """Whether to compute Cᵀ."""
+    """True if Cᵀ is computed in place of C."""
     m, n, a, c = way.m, way.n, way.a, way.c
     if n == 1 and m > 1:  # a column: a row of Cᵀ if A is contiguous along m
         return a[1] != 1 and a[0] == 1 and (c is None or c[0] == 1)
@@ -269,12 +270,12 @@ def _prefers_swap(way: Orientation, target: Target) -> bool:
 
 
 def _cycles(way: Orientation, target: Target, *, turned: bool) -> float:
-    """About how long a product takes this way around."""
+    """The estimated cycles of a product in this orientation."""
     return _tiled_cycles(way, choose_tiling(target, way.dtype, way.m, way.n, way.k), turned=turned)
 
 
 def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bool = False) -> float:
-    """About how long a product takes: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
+    """The estimated cycles of a product: its tiles, and the copies that it needs. ``given_b``: B is packed already."""
     cycles, size, costs = tiling_cost(tiling, way.k), way.dtype.itemsize, tiling.costs
     if not given_b and _packs_b(tiling, way.b, way.k):
         cycles += way.k * way.n * size * (costs.copied if way.b[1] == 1 else costs.turned)
@@ -284,7 +285,7 @@ def _tiled_cycles(way: Orientation, tiling: Tiling, *, turned: bool, given_b: bo
 
 
 def _turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
-    """About how long it takes to bring a result into its place. One that is not stored meets an epilogue, which goes
+    """The estimated cycles for bringing a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:
         return way.m * way.n * READ_TURNED * turned

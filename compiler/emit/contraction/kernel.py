@@ -103,12 +103,12 @@ def _pack(
 
 
 def _behind(f: Function, index: Index, first: Index) -> Index:
-    """How far ``index`` is behind ``first``."""
+    """The distance of ``index`` behind ``first``."""
     return 0 if index is first else f.sub(index, first)
 
 
 def _scratch(f: Function, plan: ContractionPlan, given: Value, worker: Index = 0) -> tuple[Value, Value]:
-    """Where B is packed, and the scratch memory behind it, if no worker shares them."""
+    """The address at which B is packed, and that of the scratch memory behind it, if no worker shares them."""
     nbytes = plan.b_bytes + plan.own_bytes
     if not plan.on_stack:
         b = f.offset(given, f.mul(worker, nbytes), "i8")
@@ -379,7 +379,7 @@ class _Shared:
 
     @property
     def _beside(self) -> int:
-        """How many points of the batch are worked on at once."""
+        """The number of points of the batch that are worked on at once."""
         return 1 if self.plan.pack_b and not self.plan.b_outside else math.prod(self.batch)
 
     def _run_block(self, block: _OperandBlock, pack: str | None, pieces: str) -> None:

@@ -53,19 +53,19 @@ def narrow_tiling(
 
 
 def _terms(lanes: int, n: int, k: int, b: tuple[int, int] | None) -> list[int]:
-    """How many terms may lie side by side."""
+    """The numbers of terms that may lie side by side."""
     several = [1 << i for i in range(1, lanes.bit_length())]
     dots = k >= SHORTEST_DOTS * lanes and (n <= MOST_DOTS or _in_place(b))
     return [terms for terms in several if (dots if terms == lanes else n % lanes and 2 * terms <= k)]
 
 
 def packs(tiling: Tiling, b: tuple[int, int]) -> bool:
-    """Whether B is packed: unless it lies as dot products read it."""
+    """True if B is packed: it does not lie as dot products read it."""
     return not (tiling.of_dots and _in_place(b))
 
 
 def _in_place(b: tuple[int, int] | None) -> bool:
-    """Whether dot products read B where it lies."""
+    """True if dot products read B where it lies."""
     return b is not None and b[0] == 1
 
 
@@ -92,8 +92,8 @@ def _best(
 
 
 def _cycles(tiling: Tiling, k: int) -> float:
-    """About how long all tiles take: multiply-adds, loads and issue slots against their ports, and the latency of the
-    chain, for each group of terms; then the sums of groups."""
+    """The estimated cycles of all tiles: multiply-adds, loads and issue slots against their ports, and the latency of
+    the chain, for each group of terms; then the sums of groups."""
     groups = -(-k // tiling.terms)
     total = 0.0
     inner, last = tiling.column_kinds()
@@ -107,7 +107,7 @@ def _cycles(tiling: Tiling, k: int) -> float:
 
 
 def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
-    """About how long packing B takes."""
+    """The estimated cycles for packing B."""
     registers = -(-tiling.n // tiling.lanes) * -(-k // tiling.terms)  # of the packed B
     if b[1] == 1:
         return FUNCTION + registers * 2.0 * tiling.terms
@@ -118,7 +118,7 @@ def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
 
 
 def packed_elements(tiling: Tiling, k: int) -> int:
-    """How many elements the packed B has."""
+    """The number of elements of the packed B."""
     return -(-k // tiling.terms) * tiling.terms * tiling.width
 
 

@@ -59,8 +59,8 @@ FEW_ROWS = 16  # in a group at least, where there are not enough chunks otherwis
 
 @frozen
 class ContractionChunks:
-    """How the work is cut. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by a
-    group of rows, each point of the batch by itself."""
+    """The chunks of the work. ``points`` of the batch make a chunk; 0: pieces of blocks do, ``strip`` column panels by
+    a group of rows, each point of the batch by itself."""
 
     points: int
     strip: int
@@ -68,7 +68,8 @@ class ContractionChunks:
 
 @frozen
 class ContractionPlan:
-    """What the emitter needs to know; sizes and strides are those of the orientation that is computed."""
+    """The plan of a contraction, all that the emitter needs; sizes and strides are those of the orientation that is
+    computed."""
 
     kernel: Contraction
     swapped: bool  # Cᵀ is computed: m, n and A, B have changed places
@@ -122,17 +123,17 @@ class ContractionPlan:
 
     @property
     def b_number(self) -> int:
-        """Which argument B is."""
+        """The number of the argument that is B."""
         return 0 if self.swapped else 1
 
     @property
     def last_depth(self) -> int:
-        """How many terms the last block of B has."""
+        """The number of terms of the last block of B."""
         return self.k - (-(-self.k // self.block_depth) - 1) * self.block_depth if self.k else 0
 
     @property
     def on_stack(self) -> bool:
-        """Whether each function that packs or computes has the scratch memory of its own on the stack."""
+        """True if each function that packs or computes has the scratch memory of its own on the stack."""
         return self.b_bytes + self.own_bytes <= self.stack_bytes
 
     @property
@@ -160,7 +161,7 @@ class ContractionPlan:
 
     @property
     def whole_b_bytes(self) -> int:
-        """Of a B that is packed for all blocks of columns."""
+        """The bytes of a B that is packed for all blocks of columns."""
         return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
 
 
@@ -193,7 +194,7 @@ def takes_packed(kernel: Contraction, target: Target, number: int) -> bool:
 
 
 def _seconds(kernel: Contraction, target: Target) -> float:
-    """About how long the kernel takes on one core."""
+    """The estimated seconds of the kernel on one core."""
     points, size, machine = math.prod(kernel.batch), kernel.dtype.itemsize, target.machine
     rate = machine.product_flops_per_lane if kernel.dtype.kind == "f" else machine.integer_flops_per_lane
     flops = 2 * points * kernel.m * kernel.n * kernel.k
@@ -291,13 +292,13 @@ def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target:
 
 
 def _is_far(way: Orientation, stride: int, target: Target) -> bool:
-    """Whether lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
+    """True if lines so far apart, one for each k, come from farther than a core's own cache, unforeseen."""
     nbytes = stride * way.dtype.itemsize
     return nbytes >= target.machine.far_bytes and way.k * nbytes > target.machine.own_cache_bytes
 
 
 def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, target: Target) -> int:
-    """Of B in one pass over k. As the passes, it is the same for every blocking."""
+    """The bytes that a panel of B may have in one pass over k. As the passes, they are the same for every blocking."""
     if narrow is not None and narrow.of_dots:
         return target.sized(DOT_PANEL_BYTES)
     way = given.swap() if usual.swapped else given
@@ -306,21 +307,21 @@ def _panel_bytes(given: Orientation, usual: Blocking, narrow: Tiling | None, tar
 
 
 def _depth_block(width: int, dtype: np.dtype, k: int, panel_bytes: int) -> int:
-    """How many terms a pass over k has with the usual blocking, whose panels have ``width`` columns. It has to be the
-    same for every blocking, because it decides in which order terms are added."""
+    """The number of terms in a pass over k with the usual blocking, whose panels have ``width`` columns. It has to be
+    the same for every blocking, because it decides in which order terms are added."""
     passes = max(1, -(-k * width * dtype.itemsize // panel_bytes))
     return round_up(-(-k // passes), 8) if passes > 1 else k
 
 
 def _outgrows(m: int, n: int, k: int, dtype: np.dtype, target: Target) -> bool:
-    """Whether writing C takes about as long as computing it: it is long, and its terms are few. Memory takes long rows
+    """True if writing C takes about as long as computing it: it is long, and its terms are few. Memory takes long rows
     faster than narrow pieces of many; B comes from the second cache then."""
     size, long = dtype.itemsize, m * n * dtype.itemsize >= target.sized(LONG_RESULT)
     return k <= SHORT_DEPTH and long and k * n * size <= target.sized(BLOCK_BYTES)
 
 
 def _columns_per_block(tiling: Tiling, block_depth: int, nbytes: int) -> int:
-    """How many column panels a block of B has."""
+    """The number of column panels of a block of B."""
     most = max(4, nbytes // (block_depth * tiling.width * tiling.dtype.itemsize))
     return -(-tiling.column_panels // -(-tiling.column_panels // most))
 
@@ -336,7 +337,7 @@ def _share_of(
     dots: bool,
     pack_a: bool,
 ) -> tuple[ContractionChunks | None, int]:
-    """How the work is cut, and the number of groups of rows that follows. ``together`` says that each point of the
+    """The chunks of the work, and the number of groups of rows that follows. ``together`` says that each point of the
     batch begins with work that all its pieces wait for. Where A is packed, each strip of columns packs it again: then
     rows are cut first."""
     seconds, points = _seconds(kernel, target), math.prod(kernel.batch)

@@ -25,7 +25,7 @@ _PARAMS = ("ptr", "i64", "i64", "i64", "ptr", "i64", "ptr", *["i64"] * 8)
 
 @frozen
 class BorderedOperands:
-    """Where the operands of one tile lie, in elements, and what is left out."""
+    """The addresses and strides of the operands of one tile, in elements, and the taps that are left out."""
 
     a: Value
     a_row: Index

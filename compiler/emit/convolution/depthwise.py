@@ -118,7 +118,7 @@ def _write_rows(
 
 
 def _channel_block(kernel: Convolution, target: Target, taps: tuple[Taps, Taps], segments: tuple[_TileRun, ...]) -> int:
-    """How many channels to take at a time: whole vectors of which the weights stay in the first cache."""
+    """The number of channels to take at a time: whole vectors of which the weights stay in the first cache."""
     unit = tile_lanes(target, kernel.dtype) * max((segment.tile.vectors for segment in segments), default=1)
     weights = max(1, taps[0].number * taps[1].number * kernel.channels * kernel.dtype.itemsize)
     return round_up(-(-kernel.channels // -(-weights // target.sized(WEIGHT_BYTES))), unit)
@@ -162,7 +162,7 @@ class Depthwise(ByUnits):
         return f"channels as lanes: {len(self.phases)} phases{self.result.text}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch block in which the epilogue finds the result."""
+        """The strides of the scratch block in which the epilogue finds the result."""
         return self.result.raw_strides
 
     def prepare(self, writer: ConvolutionWriter) -> None:
@@ -243,7 +243,7 @@ def depthwise_plan(kernel: Convolution, target: Target) -> Depthwise:
 
 @frozen
 class DepthwiseWeights(SumPlan):
-    """By weights: units of images are segments."""
+    """The plan of the transpose by weights."""
 
     image: Image
     x_places: Image
@@ -259,7 +259,7 @@ class DepthwiseWeights(SumPlan):
         return f"weights, channels as lanes; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result, ``[i][j][channel]``."""
+        """The strides of the scratch result, ``[i][j][channel]``."""
         return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
 
     def emit_alone(self, writer: ConvolutionWriter) -> None:

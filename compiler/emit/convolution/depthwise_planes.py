@@ -50,7 +50,7 @@ class _PlaneFrame:
     rows: int
 
     def place(self, column: int) -> int:
-        """Where a column of the framed image is in a row."""
+        """The index of a column of the framed image within its row."""
         beside = column % self.deals
         return beside * self.pitch + self.margins[beside] + column // self.deals
 
@@ -64,12 +64,12 @@ class _PlaneFrame:
 
     @property
     def together(self) -> int:
-        """How many planes are framed at a time."""
+        """The number of planes that are framed at a time."""
         return max(1, TOGETHER_BYTES // (self.elements * self.image.dtype.itemsize))
 
     @property
     def lookahead(self) -> int:
-        """How far behind a plane lies that which is framed after all of them."""
+        """The distance, in planes, from a plane to that which is framed after all planes of the frame."""
         return self.together
 
     def fill(self, writer: ConvolutionWriter, frame: Value, plane: Value, block: Index, ahead: int) -> None:
@@ -123,7 +123,7 @@ def _clamped(f: Function, index: Index, limit: int) -> Index:
 
 
 def _ask_for(writer: ConvolutionWriter, at: Value, rows: int, row: int) -> None:
-    """Ask for some rows of a plane, into the second cache; rows of a broadcast image are the same ones."""
+    """Prefetch some rows of a plane into the second cache."""
     PrefetchRuns(at, max(1, abs(rows * row) * writer.dtype.itemsize), near=False).ask(writer)
 
 
@@ -133,7 +133,7 @@ class _Plain:
 
     image: Image
     together: int = UNIT_PLANES
-    lookahead: int = 2  # so many planes behind one lies that which is asked for
+    lookahead: int = 2  # so many planes behind one lies that which is prefetched
     step: int = 0
     row: int = 0
     elements: int = 0
@@ -148,7 +148,7 @@ class _Plain:
         block: Index,
         ahead: int,
     ) -> Iterator[tuple[Index, Value]]:
-        """Channels of an image, and the plane of each; the one ``ahead`` elements behind it is asked for."""
+        """Channels of an image, and the plane of each; the one ``ahead`` elements behind it is prefetched."""
         with span(writer.f, *channels) as channel:
             plane = writer.at(planes, (channel, self.image.strides[1]))
             _ask_for(writer, writer.at(plane, (ahead, 1)), self.image.size[0], self.image.strides[2])
@@ -226,7 +226,7 @@ def _planes_of(
     kernel: Convolution, target: Target, image: Image, geometry: list[tuple[Taps, Taps]], size: tuple[int, int],
     y_row: int,
 ) -> tuple[_PlaneFrame | _Plain, tuple[_PhaseTile, ...], int]:  # fmt: skip
-    """How planes are read, with which tiles, and how many rows of the result are a block."""
+    """The form in which planes are read, the tiles, and the number of rows of the result in a block."""
     rows, columns = size
     small = _small_tile(kernel, target, image, geometry, columns, y_row)
     if small is not None:
@@ -273,7 +273,7 @@ class DepthwisePlanes(ByUnits):
         )
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch block in which the epilogue finds the result."""
+        """The strides of the scratch block in which the epilogue finds the result."""
         return 0, self.block * self.columns, self.columns, 1
 
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
@@ -305,7 +305,7 @@ class DepthwisePlanes(ByUnits):
 
 @frozen
 class DepthwisePlanesWeights(ByUnits):
-    """By weights. Units are channels of all images."""
+    """The plan of the transpose by weights. Units are channels of all images."""
 
     units: Units
     images: int
@@ -325,7 +325,7 @@ class DepthwisePlanesWeights(ByUnits):
         return f"weights by planes: {blocks}; {self.units.text('channels')}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result."""
+        """The strides of the scratch result."""
         return self.taps[0] * self.taps[1], 0, self.taps[1], 1
 
     def work(self, writer: ConvolutionWriter, chunk: Value | None) -> None:
@@ -358,7 +358,7 @@ class DepthwisePlanesWeights(ByUnits):
         channels: Range,
         block: Index,
     ) -> None:
-        """What one block of some channels of an image adds to their sums."""
+        """Add the products of one block of some channels of an image to their sums."""
         f, image = writer.f, self.frame.image
         planes = writer.at(writer.first, (number, image.strides[0]))
         if self.blocks > 1:
@@ -382,7 +382,7 @@ class DepthwisePlanesWeights(ByUnits):
 
 
 def is_planes(kernel: Convolution, target: Target) -> bool:
-    """Whether a depthwise kernel is done plane by plane: its rows are contiguous, its filters and strides small."""
+    """True if a depthwise kernel is done plane by plane: its rows are contiguous, its filters and strides small."""
     if not is_depthwise(kernel) or not kernel.x_strides[3] == kernel.y_strides[3] == 1:
         return False
     kind: Kind = "weights" if kernel.direction == "weight_grad" else "forward"

@@ -6,7 +6,7 @@
 
 ``A_s`` is A moved on by ``s·a_block`` elements, B likewise; C is contiguous, a vector for each pair, whose lanes are
 added up when all terms are in. ``accumulate`` 0 overwrites C. Neither operand is packed or broadcast: a tile of r × c
-takes r + c loads for r·c multiply-adds. What remains of K is read under masks, or one by one where there are none.
+takes r + c loads for r·c multiply-adds. The remainder of K is read under masks, or one by one where there are none.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@
   and with the taps that reach that phase (no zeros are multiplied).
 
 The unit of work is a block of rows of the result of one image, which stays in the second cache: the rows that it reads
-are brought into a strip (``strips``); of the taps above or below the image none is computed; tiles are
-written to the result where its channels are contiguous, else to a scratch block, which is transposed into the result
-from there; then the epilogue is called. The lines that the next unit reads and writes are asked for between the tiles.
+are brought into a strip (``strips``); of the taps above or below the image none is computed; tiles are written to the
+result where its channels are contiguous, else to a scratch block, which is transposed into the result from there; then
+the epilogue is called. The lines that the next unit reads and writes are prefetched between the tiles.
 
 The floor is that of the arithmetic, two multiply-adds a cycle. Images in planes cost two transposes more, about
 0.02 + 0.06 ns an element (float32, AVX-512) if both sides are in the second cache: with 64 channels and filters of
@@ -85,7 +85,7 @@ class ForwardPlan(ByUnits):
         return f"rows of pixels: {tiles}{flat}; {weights}, {images}{self.result.text}; {self.units.text()}{ahead}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch block in which the epilogue finds the result."""
+        """The strides of the scratch block in which the epilogue finds the result."""
         return self.result.raw_strides
 
     def pack(self, f: Function, kernel: Convolution, weights: Value, packed: Value) -> None:
@@ -134,13 +134,14 @@ class ForwardPlan(ByUnits):
         return lines
 
     def _counts(self, phase: Phase) -> tuple[int, int, int, int]:
-        """How many panels, passes over their taps, rows of a unit and tiles of a row a phase has, for one group."""
+        """The numbers of panels, passes over their taps, rows of a unit and tiles of a row in a phase, for one
+        group."""
         rows = 1 if self.flat else -(-self.units.rows // phase.taps[0].spacing)
         return phase.tiling.column_panels, -(-phase.kernel[0] // phase.tap_rows), rows, phase.tiling.row_panels
 
     @property
     def _tiles(self) -> int:
-        """Of a unit, for one group."""
+        """The number of tiles of a unit, for one group."""
         return sum(math.prod(self._counts(phase)) for phase in self.packing.phases)
 
     def _rows(

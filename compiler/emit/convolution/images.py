@@ -1,6 +1,6 @@
-"""What convolution kernels of all directions share: framed images, weights as strides, the function being written.
+"""The base of convolution kernels of all directions: framed images, weights as strides, the function being written.
 
-In: an image tensor in any order of axes. Out: the form that tiles read, channels last as ``[group][row][column]
+Input: an image tensor in any order of axes. Output: the form that tiles read, channels last as ``[group][row][column]
 [channel]``, framed with zeros; each image is copied there when it is needed, or read in place where it already has that
 form and needs no frame.
 """
@@ -19,7 +19,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.matrix import Convolution
 from staticgrad.frozen import frozen
 
-ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache
+ALIAS = 2048  # pixels a multiple of this many bytes apart share few sets of the first cache: conflict misses
 
 
 @frozen
@@ -84,7 +84,7 @@ class Image:
         return low, max(low, min(self.size[axis], frame - offset))
 
     def covered(self) -> bool:
-        """Whether the copy writes every element of the frame."""
+        """True if the copy writes every element of the frame."""
         (h0, h1), (w0, w1) = self.inside(0), self.inside(1)
         whole = h1 - h0 == self.height and w1 - w0 == self.width
         return whole and self.pixel == self.channels
@@ -136,7 +136,7 @@ def is_run(image: Image, taps: int, dilation: int) -> bool:
 
 
 def seconds_of(kernel: Convolution, target: Target) -> float:
-    """About how long the kernel takes on one core."""
+    """The estimated seconds of the kernel on one core."""
     products = kernel.batch * kernel.filters * kernel.out_height * kernel.out_width
     terms = kernel.channels // kernel.groups * kernel.kernel[0] * kernel.kernel[1]
     rate = target.machine.convolution_flops_per_lane * tile_lanes(target, kernel.dtype)
@@ -177,7 +177,7 @@ class ConvolutionWriter:
         return self.f.offset(base, total, self.element)
 
     def area(self, name: str, number: Index = 0) -> Value:
-        """Where the scratch area of this name begins, the worker's own if it is one of those; of an area with several
+        """The address of the scratch area of this name, the worker's own if it is one of those; of an area with several
         parts the part with this ``number``."""
         return self.f.offset(self.scratch, self._areas.place(self.f, name, self._own, number), "i8")
 

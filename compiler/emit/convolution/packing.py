@@ -45,7 +45,7 @@ class Phase:
 
 @frozen
 class WeightPacking:
-    """How the weights of all phases are packed."""
+    """The packed layout of the weights of all phases."""
 
     phases: tuple[Phase, ...]
     groups: int
@@ -68,7 +68,7 @@ class WeightPacking:
 
     @property
     def panels(self) -> int:
-        """Of one group; the same for phases whose tilings are alike."""
+        """The number of column panels of one group; the same for phases whose tilings are alike."""
         return self.phases[0].tiling.column_panels
 
     def buffer_bytes(self, kernel: Convolution) -> int:
@@ -83,7 +83,7 @@ class WeightPacking:
                 self._pack_panels(writer, (phase,), to, buffer)
 
     def worth_sharing(self, kernel: Convolution, target: Target) -> bool:
-        """Whether panels are packed by several threads: they are many, and those of all phases go together."""
+        """True if panels are packed by several threads: they are many, and those of all phases go together."""
         elements = self.groups * sum(phase.tiling.column_panels * phase.panel_elements for phase in self.phases)
         together = (len(self.phases) == 1 or self.buffer > 0) and self.groups * self.panels > 1
         return together and elements * kernel.dtype.itemsize >= target.sized(SHARED_BYTES)

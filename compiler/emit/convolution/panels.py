@@ -1,10 +1,10 @@
 """Pixels packed for the tiles of a weight gradient: ``[row panel][pixel][rows of the panel]``.
 
-Comes in: some pixels of a channels-last image, read in place. Goes out: for each panel of channels, what a tile reads
+Input: some pixels of a channels-last image, read in place. Output: for each panel of channels, what a tile reads
 as one contiguous run, in the order in which it reads it. Read in place, each pixel brings a line of the cache of which
-a tile uses a part, in steps that no prefetcher of the machine foresees and that share few sets of the cache; packing
-reads whole pixels, one after the other. See Goto and van de Geijn, "Anatomy of high-performance matrix multiplication",
-ACM TOMS 34 (2008). Which kernels pay for the copy is for ``weights`` to know.
+a tile uses a part, in steps that no hardware prefetcher foresees and that share few sets of the cache (conflict
+misses); packing reads whole pixels, one after the other. See Goto and van de Geijn, "Anatomy of high-performance matrix
+multiplication", ACM TOMS 34 (2008). Which kernels pay for the copy is for ``weights`` to know.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans of convolution kernels: what they have in common, and how their scratch memory is divided.
+"""The base of the plans of all convolution kernels.
 
 A plan names the areas of its scratch memory and says how many bytes each has; sizes and addresses follow from that.
 """
@@ -64,7 +64,7 @@ class Scratch:
         return next(area for area in (*self.shared, *self.own) if area.name == name)
 
     def place(self, f: Function, name: str, own: Index, number: Index) -> Index:
-        """Where an area begins, or one of its copies, in bytes; the worker's areas begin at ``own``."""
+        """The offset of an area, or of one of its copies, in bytes; the worker's areas begin at ``own``."""
         for first, areas in ((0, self.shared), (own, self.own)):
             at = 0
             for area in areas:
@@ -83,7 +83,7 @@ def areas(dtype: np.dtype, **elements: int) -> tuple[Area, ...]:
 
 
 class ConvolutionPlan(abc.ABC):
-    """How a kernel is done: chosen by its sizes and strides and by the target, before anything is written. Sizes and
+    """The plan of a kernel: chosen by its sizes and strides and by the target, before anything is written. Sizes and
     strides are elements unless said otherwise."""
 
     __slots__ = ()
@@ -101,12 +101,13 @@ class ConvolutionPlan(abc.ABC):
 
     @property
     def text(self) -> str:
-        """How the kernel is done, and its scratch memory."""
+        """The text of the way in which the kernel is done, and of its scratch memory."""
         return f"{self.way}{self.scratch.text}"
 
     @abc.abstractmethod
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Where the epilogue finds the result of a kernel that does not store it."""
+        """The strides of the scratch memory in which the epilogue finds the result of a kernel that does not store
+        it."""
 
     @abc.abstractmethod
     def emit(self, f: Function, kernel: Convolution, epilogue: str | None, pointers: list[Value], pool: Value) -> None:

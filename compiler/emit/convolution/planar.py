@@ -2,12 +2,12 @@
 and where images lie in planes and a group has few inputs, as the first layer of a network.
 
 With fewer filters than a vector has lanes, channels-last tiles would leave most lanes idle; and a result in planes
-would have to be turned, which takes as long as the few terms of a first layer. Here columns of tiles are pixels along
-q, rows are filters, terms are taps j, and blocks are pairs (i, c). What is read is a *strip*, the rows of one image
-that a block of rows of the result needs, framed with zeros, as ``[group][row][channel][column]``: in this order the
-blocks (i, c) of a pixel are evenly spaced. With a stride along the row the strip has a copy of each row for every tap,
-``[group][row][channel][j][q]``, with the pixels that this tap reads; terms are then (i, c, j). Weights are packed as
-``[group][filter][i][c][j]``. A result in planes is written where it belongs, others go through a scratch row.
+would have to be transposed, which takes as long as the few terms of a first layer. Here columns of tiles are pixels
+along q, rows are filters, terms are taps j, and blocks are pairs (i, c). What is read is a *strip*, the rows of one
+image that a block of rows of the result needs, framed with zeros, as ``[group][row][channel][column]``: in this order
+the blocks (i, c) of a pixel are evenly spaced. With a stride along the row the strip has a copy of each row for every
+tap, ``[group][row][channel][j][q]``, with the pixels that this tap reads; terms are then (i, c, j). Weights are packed
+as ``[group][filter][i][c][j]``. A result in planes is written where it belongs, others go through a scratch row.
 
 The floor is that of the arithmetic. The result of a first layer is many times its image, and for 27 terms at two
 multiply-adds a cycle the 4 bytes of an element take 0.84 cycles: as long as memory takes them, if it takes them in
@@ -75,7 +75,7 @@ class Planar(ByUnits):
 
     @property
     def copies(self) -> int:
-        """Of each row in the strip."""
+        """The number of copies of each row in the strip."""
         return self.taps[1].number if self.dealt else 1
 
     @property
@@ -88,7 +88,7 @@ class Planar(ByUnits):
 
     @property
     def planes(self) -> bool:
-        """Whether tiles are written where the result, or the epilogue, wants them."""
+        """True if tiles are written where the result, or the epilogue, wants them."""
         return self.result[3] == 1
 
     @property
@@ -97,8 +97,8 @@ class Planar(ByUnits):
         return f"outputs as rows: {self.tiling.text}; strips of {self.strip_rows} rows{copies}; {self.units.text()}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch block in which the epilogue finds the result: in planes as the result would be, or channels
-        last."""
+        """The strides of the scratch block in which the epilogue finds the result: in planes as the result would be, or
+        channels last."""
         if self.planes:
             return 0, self.units.rows * self.columns, self.columns, 1
         return 0, 1, self.columns * self.tile_pixel, self.tile_pixel
@@ -129,7 +129,7 @@ class Planar(ByUnits):
             writer.finish(raw, [(number, f.add(number, 1)), (0, outputs), rows, (0, self.columns)])
 
     def _block(self, writer: ConvolutionWriter, tile: Value, first: Index) -> Value:
-        """Where row 0 of the result would be, if row ``first`` is at the start of the scratch block."""
+        """The address at which row 0 of the result would be, if row ``first`` is at the start of the scratch block."""
         return writer.at(tile, (first, -self.raw_strides(writer.kernel)[2]))
 
     def _fill_strip(self, writer: ConvolutionWriter, strip: Value, number: Index, rows: Range) -> None:
@@ -214,7 +214,8 @@ class Planar(ByUnits):
         writer.copy(Matrix(place, r[3], r[1]), Matrix(to.base, 1, to.row), self.columns, self.outputs)
 
     def _line(self, writer: ConvolutionWriter, strip: Value, first: Index, p: Index, group: Index) -> Value:
-        """Where in the strip row ``p`` of the result begins to read, if the strip is for row ``first`` and more."""
+        """The address in the strip at which row ``p`` of the result begins to read, if the strip is for row ``first``
+        and more."""
         row = writer.f.mul(writer.f.sub(p, first), self.taps[0].step)
         return writer.at(strip, (group, self.strip_group), (row, self.strip_row))
 
@@ -243,7 +244,7 @@ def _lanes_used(target: Target, dtype: np.dtype, count: int) -> float:
 
 
 def is_planar(kernel: Convolution, target: Target) -> bool:
-    """Whether vectors along pixels use so many more lanes than along channels that they are worth a strip."""
+    """True if vectors along pixels use so many more lanes than along channels that they are worth a strip."""
     back = kernel.direction == "input_grad"
     if kernel.direction == "weight_grad" or kernel.dtype.kind != "f" or (back and kernel.stride != (1, 1)):
         return False
@@ -256,7 +257,7 @@ def is_planar(kernel: Convolution, target: Target) -> bool:
         inputs, outputs = outputs, inputs
     along = _lanes_used(target, kernel.dtype, kernel.width if back else kernel.out_width)
     across = _lanes_used(target, kernel.dtype, outputs)
-    # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not turned.
+    # A tile of one vector of outputs loads a pixel for each multiply-add; a result in planes is not transposed.
     short = target.isa.vector_bytes <= SHORT_BYTES and (planes or outputs <= tile_lanes(target, kernel.dtype))
     gain = GAIN_SHORT if short else GAIN
     return along > gain * across or (planes and inputs <= FEW_INPUTS and along > LEAST_USE * across)

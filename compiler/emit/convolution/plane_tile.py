@@ -1,7 +1,7 @@
 """The functions of depthwise convolutions over planes: some rows of one channel, vectors along the pixels of a row.
 
-In: a ``PlaneTile``, which says how the plane that is read lies in its frame and which taps a pixel sums. Out: the name
-of a function of the module, emitted once however many kernels use it:
+Input: a ``PlaneTile``, which says how the plane that is read lies in its frame and which taps a pixel sums. Output: the
+name of a function of the module, emitted once however many kernels use it:
 
     forward   void @tile(ptr x, ptr w, ptr y)      y[p, q] = Σ_{i, j} x[p, q; i, j]·w[i, j]
     weights   void @tile(ptr x, ptr s, ptr y)      s[i, j] += Σ_{p, q} x[p, q; i, j]·y[p, q]     a vector of sums each
@@ -29,7 +29,7 @@ from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
 MOST_ROWS = 4  # of the result at a time
-MOST_PRODUCTS = 128  # written down for one vector of each row
+MOST_PRODUCTS = 128  # unrolled for one vector of each row
 MOST_TAPS = 64
 Kind = Literal["forward", "weights"]
 _Sums = dict[tuple[int, int], Value]  # by filter row and tap
@@ -68,7 +68,7 @@ def meetings(rows: int, taps: int, step: int, dilation: int) -> dict[int, list[t
 
 
 def suits_tiles(target: Target, kind: Kind, taps: int) -> bool:
-    """Whether so many taps can be written down, and their sums kept in registers."""
+    """True if so many taps can be unrolled, and their sums kept in registers."""
     return taps <= (target.isa.registers - MOST_ROWS - 2 if kind == "weights" else MOST_TAPS)
 
 
@@ -84,7 +84,7 @@ def plane_tile(module: IRModule, tile: PlaneTile) -> str:
 
 
 def below(limit: int, numbers: Sequence[int]) -> Value:
-    """Which of the numbers, one for each lane, are below a limit."""
+    """A mask of the numbers, one for each lane, that are below a limit."""
     bits = ", ".join(f"i1 {int(number < limit)}" for number in numbers)
     return Value(f"<{bits}>", vector("i1", len(numbers)))
 
@@ -105,7 +105,7 @@ def store_first(f: Function, value: Value, at: Value, count: int) -> None:
 
 
 class _PlaneTileWriter:
-    """What both kinds share: the function, and vectors or single pixels of a row."""
+    """The base of the writers of both kinds of tiles: the function, and vectors or single pixels of a row."""
 
     def __init__(self, module: IRModule, tile: PlaneTile, name: str) -> None:
         self.tile = tile
@@ -121,7 +121,7 @@ class _PlaneTileWriter:
 
     @property
     def whole(self) -> int:
-        """How many vectors of each phase are whole."""
+        """The number of whole vectors of each phase."""
         return self.tile.width // (self.lanes * self.spacing)
 
 
@@ -204,7 +204,7 @@ class _WeightTile(_PlaneTileWriter):
         return f.finish()
 
     def _plane(self, sums: _Sums) -> _Sums:
-        """What all rows add."""
+        """The sums with the products of all rows added."""
         f, tile, some = self.f, self.tile, self.tile.together
         whole, rest = tile.rows - tile.rows % some, tile.rows % some
         with f.loop(0, whole, some, carry=list(sums.values())) as group:
@@ -218,7 +218,7 @@ class _WeightTile(_PlaneTileWriter):
         return self._band(x, f.offset(self.y, whole * tile.y_row, self.element), sums, rest)
 
     def _band(self, x: Value, y: Value, sums: _Sums, rows: int) -> _Sums:
-        """What a few whole rows add."""
+        """The sums with the products of a few whole rows added."""
         f, done = self.f, self.whole * self.lanes
         if done:
             with f.loop(0, done, self.lanes, carry=list(sums.values())) as column:
@@ -231,12 +231,12 @@ class _WeightTile(_PlaneTileWriter):
         return self._rows(x, y, sums, rows, below(self.tile.width - done, range(self.lanes)))
 
     def _rows(self, x: Value, y: Value, sums: _Sums, rows: int, mask: Value | None) -> _Sums:
-        """What one vector of each of some rows adds."""
+        """The sums with the products of one vector of each of some rows added."""
         f, tile = self.f, self.tile
         sums = dict(sums)
 
         def load(at: Value) -> Value:
-            """What is not of this row may be anything: it must not meet a zero."""
+            """Load a vector, under the mask: outside of this row there may be anything, which must not meet a zero."""
             return f.load(self.type, at) if mask is None else f.masked_load(self.type, at, mask)
 
         given = [load(f.offset(y, t * tile.y_row, self.element)) for t in range(rows)]
@@ -255,7 +255,7 @@ class _WeightTile(_PlaneTileWriter):
 def frame_rows(module: IRModule, dtype: np.dtype, deals: int) -> str:
     """``(to, other, to_row, source, source_row, rows, columns, ahead)``: rows of an image into a frame.
 
-    The lines ``ahead`` elements behind those that are read, which the next frame needs, are asked for.
+    The lines ``ahead`` elements behind those that are read, which the next frame needs, are prefetched.
 
     With ``deals`` 2 the pixels of a row go to ``to`` and ``other`` by turns. Whole vectors are written: zeros follow
     what is left of a row, for which the frame has room.

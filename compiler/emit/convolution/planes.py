@@ -1,7 +1,7 @@
 """The planes of an image as the taps of a filter see them: ``[channel][class][j][image][row][column]``.
 
-Comes in: some channels of some images, plane by plane or channels last, of which a block of output rows is worked on.
-Goes out: for each tap column j a copy of each plane, moved by the tap, as wide as the output and with zeros for what
+Input: some channels of some images, plane by plane or channels last, of which a block of output rows is worked on.
+Output: for each tap column j a copy of each plane, moved by the tap, as wide as the output and with zeros for what
 lies outside the image, so that what one tap reads for all pixels of the block is one contiguous run. Tap rows i read
 the same copy some rows further on; where the stride lets them reach other rows of the image, there is a copy for each
 *class* of them. This is the unfolding of an image (im2col; Chellapilla, Puri and Simard, "High performance
@@ -27,17 +27,17 @@ from staticgrad.frozen import frozen
 
 @frozen
 class Segment:
-    """What is worked on at a time."""
+    """The images and rows that are worked on at a time."""
 
     images: Range
     rows: Range  # of y
 
     def pixels(self, f: Function, width: int) -> Index:
-        """How many pixels of y an image has."""
+        """The number of pixels of y that an image has."""
         return f.mul(f.sub(self.rows[1], self.rows[0]), width)
 
     def count(self, f: Function) -> Index:
-        """How many images there are."""
+        """The number of images."""
         return f.sub(self.images[1], self.images[0])
 
 
@@ -52,7 +52,7 @@ class Segments:
 
     @staticmethod
     def of(kernel: Convolution, most: int) -> Segments:
-        """Of at most about ``most`` pixels each, and balanced."""
+        """Cut a batch into balanced segments of at most about ``most`` pixels each."""
         height, rows = kernel.out_height, max(1, most // kernel.out_width)
         together = max(1, min(kernel.batch, rows // height))
         return Segments(kernel.batch, height, together, -(-height // -(-height // min(rows, height))))
@@ -72,7 +72,7 @@ class Segments:
 
 @frozen
 class Planes:
-    """Where the copies lie; sizes are elements. Tap row i is of class ``i % classes``."""
+    """The layout of the copies of planes; sizes are elements. Tap row i is of class ``i % classes``."""
 
     kernel: Convolution
     images: int  # at a time
@@ -100,28 +100,28 @@ class Planes:
 
     @property
     def by_pixel(self) -> bool:
-        """Whether the channels of a pixel are next to each other, and are copied together."""
+        """True if the channels of a pixel are next to each other, and are copied together."""
         return self.kernel.x_strides[1] == 1 and self.kernel.x_strides[3] != 1 and not self.unfolded
 
     @property
     def further(self) -> int:
-        """How many rows a plane has besides those of the block."""
+        """The number of rows that a plane has besides those of the block."""
         return (self.kernel.kernel[0] - 1) // self.classes * self.jump
 
     @property
     def image(self) -> int:
-        """From one image to the next in a plane."""
+        """The distance from one image to the next in a plane."""
         return (self.rows + self.further) * self.kernel.out_width
 
     @property
     def pitch(self) -> int:
-        """From one plane to the next: an odd number of lines, so that those which a tile reads at once share no set of
-        the cache."""
+        """The distance from one plane to the next: an odd number of lines, so that those which a tile reads at once
+        share no set of the cache."""
         line = max(1, LINE // self.kernel.dtype.itemsize)
         return (round_up(self.images * self.image, line) // line | 1) * line
 
     def tap(self, f: Function, i: Index, j: Index) -> Index:
-        """Where tap (i, j) finds the first pixel of the block, from the first plane of a channel on."""
+        """The offset at which tap (i, j) finds the first pixel of the block, from the first plane of a channel on."""
         kw, width = self.kernel.kernel[1], self.kernel.out_width
         if isinstance(i, int):
             later, of_class = divmod(i, self.classes)
@@ -156,7 +156,7 @@ class Planes:
             self._bring(writer, start, f.add(first, channel), 1, of_class, j, segment)
 
     def _fetch(self, writer: ConvolutionWriter, channel: Index, part: Index, segment: Segment) -> None:
-        """Ask for a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
+        """Prefetch a part of a channel, of as many as planes are copied of one: it lies far from the one before."""
         kernel = self.kernel
         s_n, s_c, s_h, _ = kernel.x_strides
         far = abs(self.rows * kernel.stride[0] * s_h) * writer.dtype.itemsize

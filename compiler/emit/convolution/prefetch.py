@@ -1,8 +1,8 @@
-"""What is prefetched while something else is computed, a part at a time.
+"""Prefetches while something else is computed, a part at a time.
 
-Operands of convolutions lie in many short pieces of memory, which no prefetcher of the machine foresees. So between any
-two tiles some lines are asked for of what the next unit, segment or panel will read: all tiles together ask for all of
-it. In come addresses, strides and sizes of the pieces, and which part of how many is asked for; out goes the loop.
+Operands of convolutions lie in many short pieces of memory, which no hardware prefetcher foresees. So between any two
+tiles some lines are prefetched of what the next unit, segment or panel will read: all tiles together prefetch all of
+it. Input: addresses, strides and sizes of the pieces, and the part that is prefetched of how many. Output: the loop.
 """
 
 from __future__ import annotations

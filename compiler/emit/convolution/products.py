@@ -10,8 +10,8 @@ an image, which an epilogue finds in the caches, by a part of the outputs where 
 threads. Forward with a stride the pixels of a unit are gathered first (``planes``). In a unit the pixels are taken a
 *strip* at a time, some panels as wide as a tile: rows of the strip, which lie a plane apart, are copied into its panels
 and stay in the caches while all outputs are computed, some planes after each other; few outputs read them in place.
-What is read of an image is too scattered for the machine to foresee: so between the tiles of a unit the lines of the
-next one are asked for, channel by channel, as they lie in memory, and a few at a time, since a core waits for no more.
+What is read of an image is too scattered for the hardware prefetcher: so between the tiles of a unit the lines of the
+next one are prefetched, channel by channel, as they lie in memory, and a few at a time, since a core waits for no more.
 
 The floor is that of the arithmetic, two multiply-adds a cycle, and for fewer than about 64 channels or filters that of
 memory: each image once. Where an image has so few pixels that lanes along them would be idle, products along channels
@@ -55,7 +55,7 @@ TOO_LARGE = 0.97  # how good a unit is that the second cache does not hold
 LEAST_USE = 0.95  # of the lanes along pixels, for being worth it
 LEAST_USE_FAR = 0.94  # where images are not in the caches: turning them would be waiting for memory
 NEAR_BYTES = 2 << 20  # of all images
-AT_ONCE = 16  # lines of memory that a core waits for: who asks for more waits itself
+AT_ONCE = 16  # lines of memory that a core has in flight: a prefetch beyond these blocks
 ENOUGH_UNITS = 8  # so that threads have work of their own: for more of them outputs are not cut in parts
 LEAST_PART = 64  # outputs of a part at least: each part packs the pixels again
 LEAST_PART_GATHERED = 256  # where each part gathers them, too
@@ -97,23 +97,23 @@ class Products(ByUnits):
         return f"one tap, planes as matrices: {self.tiling.text}; {panels}{weights}; {units}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch block in which the epilogue finds the result."""
+        """The strides of the scratch block in which the epilogue finds the result."""
         return 0, self.pixels, self.columns, 1
 
     @property
     def packed_row(self) -> int:
-        """From output to output of packed weights: an odd number of cache lines."""
+        """The distance from output to output of packed weights: an odd number of cache lines."""
         line = max(1, LINE // self.tiling.dtype.itemsize)
         return (-(-self.terms // line) | 1) * line
 
     @property
     def strips(self) -> int:
-        """Of a unit."""
+        """The number of strips of a unit."""
         return -(-self.tiling.column_panels // self.strip)
 
     @property
     def passes(self) -> int:
-        """Over the terms."""
+        """The number of passes over the terms."""
         return -(-self.terms // self.depth)
 
     @property
@@ -123,17 +123,17 @@ class Products(ByUnits):
 
     @property
     def lines(self) -> int:
-        """That a unit reads of its image."""
+        """The number of cache lines of its image that a unit reads."""
         return self.terms * -(-self.rows * abs(self.source[2]) // max(1, LINE // self.tiling.dtype.itemsize))
 
     @property
     def by_tiles(self) -> bool:
-        """Whether lines of the next unit are asked for before each tile."""
+        """True if lines of the next unit are prefetched before each tile."""
         return self.lines > AT_ONCE * self.turns
 
     @property
     def apart(self) -> int:
-        """From channel to channel of the pixels that panels are made of."""
+        """The distance from channel to channel of the pixels that panels are made of."""
         return self.source[1] if self.planes is None else self.planes.pitch
 
     def prepare(self, writer: ConvolutionWriter) -> None:
@@ -176,8 +176,8 @@ class Products(ByUnits):
     def _pixels(
         self, writer: ConvolutionWriter, to: Value, image: Index, group: Index, block: Index
     ) -> tuple[Value, Value]:
-        """Where the pixels of a block begin, which are gathered if need be, and where in the image the next block's do:
-        the planes of the next group or image follow those of the last block."""
+        """The address of the first pixels of a block, which are gathered if need be, and the address in the image of
+        the next block's: the planes of the next group or image follow those of the last block."""
         f, (s_n, s_c, s_row) = writer.f, self.source
         planes = writer.at(writer.first, (image, s_n), (group, self.terms * s_c))
         x = writer.at(planes, (block, self.rows * s_row))
@@ -200,8 +200,8 @@ class Products(ByUnits):
 
 @frozen
 class _Strips:
-    """What the strips of a unit share: ``x`` and ``c`` are where its first pixels are read and written, ``following``
-    is where the image has those of the next one."""
+    """The values that the strips of a unit share: ``x`` and ``c`` are where its first pixels are read and written,
+    ``following`` is where the image has those of the next one."""
 
     plan: Products
     writer: ConvolutionWriter
@@ -237,7 +237,7 @@ class _Strips:
         return start // size if isinstance(start, int) else self.writer.f.binary("sdiv", start, integer(size))
 
     def _fetch(self, turn: Index) -> None:
-        """Ask for some lines of the next unit, in the order of memory: in all turns together for all of them."""
+        """Prefetch some lines of the next unit, in the order of memory: in all turns together all of them."""
         writer, plan = self.writer, self.plan
         f, line = writer.f, max(1, LINE // writer.dtype.itemsize)
         run = plan.lines // plan.terms
@@ -253,7 +253,7 @@ class _Strips:
         return self.writer.at(self.scratch, (behind, self.plan.depth * self.plan.tiling.width))
 
     def _pack(self, panel: Value, column: Index, start: Index, depth: Index) -> None:
-        """Some terms of a panel of pixels."""
+        """Pack some terms of a panel of pixels."""
         plan, writer = self.plan, self.writer
         first = writer.f.mul(column, plan.tiling.width)
         width = writer.f.min(plan.tiling.width, writer.f.sub(plan.tiling.n, first))
@@ -273,7 +273,7 @@ class _Strips:
 
 
 def is_product(kernel: Convolution, target: Target) -> bool:
-    """Whether a kernel is a product of planes, with lanes enough in use."""
+    """True if a kernel is a product of planes, with lanes enough in use."""
     if kernel.direction == "weight_grad" or kernel.kernel != (1, 1) or 0 in (kernel.channels, kernel.filters):
         return False
     if _is_gathered(kernel) and kernel.direction != "forward":
@@ -286,7 +286,7 @@ def is_product(kernel: Convolution, target: Target) -> bool:
 
 
 def _is_gathered(kernel: Convolution) -> bool:
-    """Whether pixels of the result belong to some pixels of x only, or to padding."""
+    """True if pixels of the result belong to some pixels of x only, or to padding."""
     return kernel.stride != (1, 1) or kernel.padding != (0, 0) or kernel.x_strides[2] != kernel.width
 
 

@@ -1,7 +1,7 @@
 """The functions of depthwise convolutions: some pixels of one row, all channels.
 
-In: a ``RowTile``, which says what taps of a filter row reach each pixel inside the image. Out: the name of a function
-of the module, emitted once however many kernels use it:
+Input: a ``RowTile``, which says what taps of a filter row reach each pixel inside the image. Output: the name of a
+function of the module, emitted once however many kernels use it:
 
     void @tile(ptr x, i64 x_row, i64 x_pixel, ptr w, i64 w_tap, ptr y, i64 y_pixel, i64 rows, i64 channels)
 
@@ -58,7 +58,7 @@ class RowTile:
 
 
 def most_pixels(target: Target, taps: int) -> int:
-    """How many pixels one tile can take in the registers, with one vector of channels.
+    """The greatest number of pixels that one tile can take in the registers, with one vector of channels.
 
     Forward these are accumulators, beside the weights of a filter row and one element of x; by weights it is the
     other way round.
@@ -67,7 +67,8 @@ def most_pixels(target: Target, taps: int) -> int:
 
 
 def vectors_at_once(target: Target, kind: str, pixels: int, taps: int, whole: int) -> int:
-    """How many vectors of channels to take at a time, so that there are enough chains of sums; it divides ``whole``."""
+    """The number of vectors of channels to take at a time, so that there are enough chains of sums; it divides
+    ``whole``."""
     chains = pixels if kind == "forward" else taps
     vectors = 1
     while 2 * vectors * chains <= MOST_PIXELS and (pixels + taps) * 2 * vectors + 2 <= target.isa.registers:
@@ -135,7 +136,7 @@ class _RowTileWriter:
         return self.f.mul(self.w_tap, self.tile.taps)
 
     def _fetch_rows(self, below: Value, columns: list[int]) -> None:
-        """Ask for the rows of x that the next row of y needs besides: as many as a step, which is mostly square."""
+        """Prefetch the rows of x that the next row of y needs besides: as many as a step, which is mostly square."""
         for _ in range(self.tile.step):
             for at in self._pixels(below, self.x_pixel, columns).values():
                 prefetch(self.f, at)

@@ -1,6 +1,6 @@
 """Schedules of convolution kernels: loops over units of work, and sums over segments, alone or in chunks.
 
-Comes in: a plan, which says how many units or segments there are and writes what one of them does. Goes out: the loops
+Input: a plan, which says how many units or segments there are and writes what one of them does. Output: the loops
 around that, the functions of chunks with their scratch memory, and partial sums added in their order, so that no bit
 of a result depends on the number of threads.
 """
@@ -65,7 +65,7 @@ class Chunks:
 
 
 def share_of(units: int, wanted: int) -> int | None:
-    """How many units are one of about ``wanted`` chunks; None where the work is not cut."""
+    """The number of units in one of about ``wanted`` chunks; None where the work is not cut."""
     return cut(units, wanted)[0] if wanted > 1 and units > 1 else None
 
 
@@ -168,9 +168,9 @@ class ByUnits(ConvolutionPlan):
 
 @frozen
 class SumChunks:
-    """How a sum over segments is cut in chunks: ``share`` of the ``units`` that the result consists of, one segment
-    after the other; or a run of ``part`` segments, which has sums of its own, that are added in their order. So no sum
-    depends on the number of threads."""
+    """The chunks of a sum over segments: ``share`` of the ``units`` that the result consists of, one segment after the
+    other; or a run of ``part`` segments, whose partial sums are added in their order. So no sum depends on the number
+    of threads."""
 
     segments: int
     units: int
@@ -189,12 +189,12 @@ class SumChunks:
 
     @property
     def parts(self) -> int:
-        """How many sums there are, which are added in the end."""
+        """The number of partial sums, which are added in the end."""
         return -(-self.segments // self.part) if self.part else 0
 
     @property
     def text(self) -> str:
-        """How the work is cut, behind a semicolon."""
+        """The text of the chunks, behind a semicolon; "" where there are none."""
         if self.part:
             return f"; chunks of {self.part} with sums of their own"
         return f"; chunks of {self.share}" if self.share is not None else ""
@@ -224,7 +224,8 @@ class SumPlan(ConvolutionPlan):
         raise NotImplementedError
 
     def bring(self, chunks: Chunks) -> tuple[str, int] | None:
-        """What is brought for all units of the segment in word 0: the function of a chunk, and how many there are."""
+        """The function of a chunk that brings what all units of the segment in word 0 read, and the number of chunks;
+        None if nothing is brought."""
         return None
 
     def complete(self, writer: ConvolutionWriter) -> None:
@@ -232,7 +233,7 @@ class SumPlan(ConvolutionPlan):
 
     @property
     def words(self) -> int:
-        """How many words of the table chunks of units read: the segment's number."""
+        """The number of words of the table that chunks of units read: the segment's number."""
         return 1
 
     def emit_units(self, chunks: Chunks, share: int) -> None:
@@ -264,7 +265,7 @@ class SumPlan(ConvolutionPlan):
 
     @property
     def apart(self) -> int:
-        """How many units each have runs of segments of their own."""
+        """The number of units that each have runs of segments of their own."""
         return 1
 
     def _emit_parts(self, chunks: Chunks) -> None:

@@ -1,7 +1,7 @@
 """The functions of depthwise convolutions over small planes: all pixels of one channel, read where they lie.
 
-In: a ``SmallPlaneTile``, of planes whose rows fit a vector or two. Out: the name of a function of the module, emitted
-once however many kernels use it, which does what those of ``plane_tile`` do:
+Input: a ``SmallPlaneTile``, of planes whose rows fit a vector or two. Output: the name of a function of the module,
+emitted once however many kernels use it, which does what those of ``plane_tile`` do:
 
     forward   void @tile(ptr x, ptr w, ptr y)      y[p, q] = Σ_{i, j} x[p, q; i, j]·w[i, j]
     weights   void @tile(ptr x, ptr s, ptr y)      s[i, j] += Σ_{p, q} x[p, q; i, j]·y[p, q]     a vector of sums each
@@ -30,7 +30,7 @@ from staticgrad.compiler.emit.microkernel import multiply_add, tile_lanes
 from staticgrad.compiler.emit.target import Target
 from staticgrad.frozen import frozen
 
-MOST_PRODUCTS = 160  # written down
+MOST_PRODUCTS = 160  # unrolled
 
 
 @frozen
@@ -66,7 +66,7 @@ def _power(size: int) -> int:
 
 
 def is_small(tile: SmallPlaneTile, target: Target) -> bool:
-    """Whether the rows of a phase fit a vector, those that it reads two, and all products can be written down."""
+    """True if the rows of a phase fit a vector, those that it reads two, and all products can be unrolled."""
     lanes, pitch, width = tile_lanes(target, tile.dtype), tile.pitch, tile.size[1]
     if not target.isa.masked_loads or pitch > lanes or _power(width) > 2 * pitch or tile.width == 0:
         return False
@@ -145,7 +145,7 @@ class _SmallPlaneTileWriter:
         return self.f.finish()
 
     def _vectors(self, vertical: Taps) -> int:
-        """How many vectors the rows of a phase are."""
+        """The number of vectors that the rows of a phase fill."""
         return -(-vertical.count // (self.lanes // self.pitch))
 
     def _numbers(self, vertical: Taps, first: int, step: int) -> tuple[int, ...]:
@@ -154,7 +154,8 @@ class _SmallPlaneTileWriter:
         return tuple(first + group * apart for group in range(self.lanes // self.pitch))
 
     def _read(self, taps: tuple[Taps, Taps], row: int, j: int) -> Value | None:
-        """What tap j of a filter row reads, where the first row of the result reads this one; none if only zeros."""
+        """The elements that tap j of a filter row reads, where the first row of the result reads this one; None if only
+        zeros."""
         (vertical, horizontal), (top, left) = taps, self.tile.offset
         numbers = self._numbers(vertical, row + vertical.origin - top, vertical.step)
         if not any(map(self.x.inside, numbers)):
@@ -219,7 +220,8 @@ class _SmallPlaneTileWriter:
             f.store(sums[tap], pointer)
 
     def _where_given(self, vertical: Taps, t: int, total: Value, before: Value) -> Value:
-        """What is read for rows that the result does not have may be anything: it must not meet a zero."""
+        """Select ``total`` for rows that the result has, else ``before``: other rows may hold anything, which must not
+        meet a zero."""
         rows = self._numbers(vertical, t, 1)
         if rows[-1] < vertical.count:
             return total

@@ -1,11 +1,11 @@
 """Strips of framed images: the rows that a block of rows of a result needs, and what the next block will need.
 
-In: an image tensor in any order of axes, and a range of rows. Out: these rows channels last, as ``[group][row][column]
-[channel]``, framed left and right with zeros. Rows above and below the image are left as they are: no tap that would
-read one is computed. Images that have this form in the caller's memory are read where they lie.
+Input: an image tensor in any order of axes, and a range of rows. Output: these rows channels last, as
+``[group][row][column][channel]``, framed left and right with zeros. Rows above and below the image are left as they
+are: no tap that would read one is computed. Images that have this form in the caller's memory are read where they lie.
 
 Images as users hold them, in planes, are scattered: the rows of a block are as many pieces of memory as there are
-channels. While a block is computed, the lines of the next one are asked for, a few between any two tiles, so that
+channels. While a block is computed, the lines of the next one are prefetched, a few between any two tiles, so that
 bringing images into this form and results out of it costs what it costs from the second cache.
 """
 
@@ -92,7 +92,7 @@ class Strip:
         f, image = writer.f, self.image
         if image.in_place:
             return []
-        shared = max(0, self.reach - self.step)  # rows that the block above asks for as well
+        shared = max(0, self.reach - self.step)  # rows that the block above prefetches as well
         low = f.sub(self.frame_rows(f, block)[0], image.offset[0])
         row = f.max(f.add(low, f.min(block[0], shared)), 0)
         base = writer.at(writer.first, (number, image.strides[0]), (row, image.strides[2]))
@@ -103,7 +103,7 @@ class Strip:
 
 
 def all_inside(taps: Taps, image: Image) -> bool:
-    """Whether every row that a phase reads is in the image."""
+    """True if every row that a phase reads is in the image."""
     last = taps.origin + (taps.count - 1) * taps.step + (taps.number - 1) * taps.dilation
     return image.offset[0] <= taps.origin and last < image.offset[0] + image.size[0]
 

@@ -1,4 +1,4 @@
-"""Which taps of a filter reach which pixels of a result: the geometry of a convolution and of its transpose by data.
+"""The geometry of a convolution and of its transpose by data: which taps of a filter reach which pixels of a result.
 
 The transpose with strides above one falls into *phases*: pixels with equal remainders, each a forward convolution of
 its own, of stride one, with the taps that reach them. The convolution itself is one phase.
@@ -104,8 +104,8 @@ def phase_rows(f: Function, taps: Taps, block: Range) -> Range:
 
 
 def beside(taps: Taps, image: Image) -> tuple[int, int]:
-    """How many taps of a row lie left of the image for its first pixel, and how many others right of it for its last.
-    Nothing is said of the pixels between, which may have such taps too."""
+    """The numbers of taps of a row that lie left of the image for its first pixel, and of others right of it for its
+    last. Nothing is said of the pixels between, which may have such taps too."""
     low, high = image.offset[1], image.offset[1] + image.size[1]
     first = [taps.origin + u * taps.dilation for u in range(taps.number)]
     last = (taps.count - 1) * taps.step

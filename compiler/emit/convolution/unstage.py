@@ -1,7 +1,7 @@
 """Blocks of rows of a result whose tiles have channels beside each other: where they are written and how they are
 brought into their place.
 
-Comes in: the result's strides, and how far pixels of a scratch block lie apart. Goes out: where tiles write, in the
+Input: the result's strides, and how far pixels of a scratch block lie apart. Output: where tiles write, in the
 result if its channels are contiguous, else in the scratch block; the copy from there, and the call of the epilogue.
 """
 
@@ -40,7 +40,7 @@ class ResultRows:
 
     @property
     def text(self) -> str:
-        """How rows get where they belong, behind a semicolon."""
+        """The text of the way in which rows get where they belong, behind a semicolon; "" where tiles write there."""
         return "" if self.direct else "; rows of the result by way of scratch memory"
 
     def elements(self, rows: int) -> int:
@@ -48,8 +48,8 @@ class ResultRows:
         return 0 if self.direct else rows * self.columns * self.pixel
 
     def place(self, writer: ConvolutionWriter, tile: Value, number: Index, first: Index) -> tuple[Value, int, int]:
-        """Where tiles write row 0 of image ``number``, and the strides of rows and pixels there; the scratch block at
-        ``tile`` begins with row ``first``."""
+        """The address at which tiles write row 0 of image ``number``, and the strides of rows and pixels there; the
+        scratch block at ``tile`` begins with row ``first``."""
         if self.direct:
             return writer.at(writer.result_pointer, (number, self.strides[0])), self.strides[2], self.strides[3]
         row = self.columns * self.pixel
@@ -77,5 +77,6 @@ class ResultRows:
 
 
 def _lines_kept(stride: int) -> int:
-    """How many lines, so many bytes apart, the first cache keeps: eight in a set, in as many sets as they reach."""
+    """The number of lines, ``stride`` bytes apart, that the first cache keeps: eight in a set, in as many sets as they
+    reach."""
     return 8 * min(64, PAGE // math.gcd(stride, PAGE))

@@ -2,15 +2,15 @@
 product of x and y, summed over pixels and images. Others read planes (``weights_planes``, ``weights_products``).
 
 Rows of tiles are runs of (j, c) for one i, columns are filters, terms are output columns q, blocks are output rows p;
-the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that
-a tile of the result stays in the first cache over all of them, large ones in blocks of rows, which all tiles find in
-the second cache. What comes next is asked for in the meantime. Where there is one tap and many filters, the pixels of
-a block are packed for the tiles first (``panels``).
+the sum over images is carried in the result, ``[i][j][c][filter]``. Small images are taken several at a time, so that a
+tile of the result stays in the first cache over all of them, large ones in blocks of rows, which all tiles find in the
+second cache. What comes next is prefetched in the meantime. Where there is one tap and many filters, the pixels of a
+block are packed for the tiles first (``panels``).
 
 The epilogue is called once for all weights, or for some filters at a time. A kernel that takes long is cut in chunks
-(``emit.parallel``). Where the weights are few, chunks are images, each with a sum of its own, and these are added in
-their order. Else first the images are copied or a block of them is packed, then the tiles of the result are chunks,
-each over all that was brought, and at the end the filters that are stored. So no sum depends on the number of threads.
+(``emit.parallel``). Where the weights are few, chunks are images, whose partial sums are added in their order. Else
+first the images are copied or a block of them is packed, then the tiles of the result are chunks, each over all that
+was brought, and at the end the filters that are stored. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class WeightGrad(SumPlan):
         return f"weights by rows of pixels: {self.tiling.text}; {images}{copies}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result."""
+        """The strides of the scratch result."""
         row, channels = self.result_row, self.channels
         return 1, row, kernel.kernel[1] * channels * row, channels * row
 
@@ -176,13 +176,13 @@ def weight_grad_plan(kernel: Convolution, target: Target) -> WeightGrad:
 
 
 def _is_packed(kernel: Convolution, image: Image, in_blocks: bool) -> bool:
-    """Whether tiles read a packed copy of x. With one tap each element of x is packed once for all filters; fewer
+    """True if tiles read a packed copy of x. With one tap each element of x is packed once for all filters; fewer
     filters pay for it where an image is larger than the second cache, and is not found there by the next tiles."""
     return kernel.kernel == (1, 1) and image.in_place and kernel.filters >= (64 if in_blocks else 128)
 
 
 def _images_of_part(kernel: Convolution, target: Target, weight_bytes: int) -> int:
-    """How many images a chunk takes that adds up weights of its own; 0 where these are too many, or the images too
+    """The number of images of a chunk that adds up weights of its own; 0 where these are too many, or the images too
     few, for that to pay. Threads then share no line of memory but at the end."""
     if (
         weight_bytes > target.sized(PART_BYTES)
@@ -199,7 +199,7 @@ WORTH_STORING = 1 << 15  # weights: fewer are stored by one thread
 
 
 def _weights_result(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[Value, tuple[int, int, int, int]]:
-    """Where the tiles add up, and its strides of o, c, i, j."""
+    """The address at which the tiles add up, and its strides of o, c, i, j."""
     if plan.direct and writer.result is not None:
         return writer.result, writer.kernel.w_strides
     row, channels = plan.result_row, plan.channels
@@ -323,15 +323,15 @@ def _add_tiles(
 def _fetch_ahead(
     writer: ConvolutionWriter, plan: WeightGrad, place: Value, row: int, image: int, number: Index
 ) -> None:
-    """Ask for some of what follows the block that starts at ``place``: tiles read it column by column, in steps that
-    no prefetcher of the machine foresees. All tiles together ask for as much as a block is."""
+    """Prefetch some of what follows the block that starts at ``place``: tiles read it column by column, in steps that
+    no hardware prefetcher foresees. All tiles together prefetch as much as a block is."""
     block = image * plan.together if plan.together > 1 else row * plan.rows  # 0: a single row has no row after it
     following = PrefetchRuns(writer.at(place, (1, block)), block * writer.dtype.itemsize)
     following.ask(writer, number, math.prod(_tile_grid(writer.kernel, plan)))
 
 
 def _tile_grid(kernel: Convolution, plan: WeightGrad) -> tuple[int, ...]:
-    """How many groups, taps i and j, column panels and row panels the tiles of the result are."""
+    """The numbers of groups, taps i and j, column panels and row panels of the tiles of the result."""
     kh, kw = kernel.kernel
     return plan.image.groups, kh, 1 if plan.run else kw, plan.tiling.column_panels, plan.tiling.row_panels
 
@@ -370,7 +370,7 @@ def _sides(writer: ConvolutionWriter, plan: WeightGrad) -> tuple[tuple[Image, Va
 
 
 def _image_places(writer: ConvolutionWriter, plan: WeightGrad, start: Index) -> tuple[Value, Value]:
-    """Where image ``start`` of x and y is read, the first of those that are taken together."""
+    """The addresses at which image ``start`` of x and y is read, the first of those that are taken together."""
     pixels, y = (
         writer.at(source, (start, image.strides[0])) if image.in_place else to
         for image, source, to in _sides(writer, plan)

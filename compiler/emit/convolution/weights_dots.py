@@ -7,8 +7,8 @@ of filters][tap][filter][channel][lane]``, and their lanes are added when all im
 
 The work is a sequence of *segments*, some images or a block of rows of one, such that the planes of a panel of channels
 and some filters stay in the first cache. A chunk (``emit.parallel``) is a panel of channels of one group with all
-segments; where there are few of these panels, a run of segments, with sums of its own that are added in their order.
-So no sum depends on the number of threads.
+segments; where there are few of these panels, a run of segments, with partial sums of its own that are added in their
+order. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class DotWeights(SumPlan):
         return f"weights by dot products of planes: {tile}; {segments}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result."""
+        """The strides of the scratch result."""
         return row_major_weights(kernel)
 
     @property
@@ -170,15 +170,15 @@ def _panels(kernel: Convolution, target: Target) -> tuple[Panels, Panels]:
 
 
 def dots_pay(kernel: Convolution, target: Target, tile_cycles: float) -> bool:
-    """Whether tiles of dots take less time than ``tile_cycles`` for each pixel of a group."""
+    """True if tiles of dots take less time than ``tile_cycles`` for each pixel of a group."""
     _, _, s_p, s_q = kernel.y_strides
     by_plane = s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
     return kernel.dtype.kind == "f" and by_plane and _dot_cycles(kernel, target) < tile_cycles
 
 
 def _dot_cycles(kernel: Convolution, target: Target) -> float:
-    """About how many cycles a pixel takes in all tiles of a group: multiply-adds, two a cycle with a latency of four,
-    or loads, two a cycle, half of which meet two lines; and for each segment the sums, which are read and written."""
+    """The estimated cycles of a pixel in all tiles of a group: multiply-adds, two a cycle with a latency of four, or
+    loads, two a cycle, half of which meet two lines; and for each segment the sums, which are read and written."""
     plan = dot_weights_plan(kernel, target)
     pixels = plan.segments.rows * kernel.out_width
     steps = -(-pixels // plan.lanes) / pixels
@@ -191,7 +191,7 @@ def _dot_cycles(kernel: Convolution, target: Target) -> float:
 
 
 def _add_units(writer: ConvolutionWriter, plan: DotWeights, units: Range) -> None:
-    """Some panels of channels, with all segments."""
+    """Add up some panels of channels, with all segments."""
     f, kernel = writer.f, writer.kernel
     raw = weights_of(writer)
     with span(f, *units) as unit:
@@ -239,8 +239,8 @@ def _upcoming(f: Function, plan: DotWeights, unit: Index, number: Index, segment
 
 
 def _fetch(writer: ConvolutionWriter, plan: DotWeights, upcoming: Range, rows: Index, tap: Index) -> None:
-    """Ask for some of the next segment, which lies in pieces of a few lines that no prefetcher of the machine foresees.
-    All tiles of a segment together ask for all of it."""
+    """Prefetch some of the next segment, which lies in pieces of a few lines that no hardware prefetcher foresees. All
+    tiles of a segment together prefetch all of it."""
     f, kernel, size = writer.f, writer.kernel, writer.dtype.itemsize
     taps = kernel.kernel[0] * kernel.kernel[1]
     group, panel = divide(f, upcoming[0], plan.channels.number)

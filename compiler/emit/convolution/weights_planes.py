@@ -10,8 +10,8 @@ plane, or channels last: all that differs is how panels are made.
 The work is a sequence of *segments*, some images or a block of rows of one, such that a panel of each operand stays in
 the second cache; all taps of a tile read what was brought there. Where there is only one, a tile's sums never leave the
 first cache. A kernel that takes long is cut in chunks (``emit.parallel``): where the weights are few, runs of segments,
-each with sums of its own, which are added in their order; else the panels of filters that are packed, and then the
-panels of channels. So no sum depends on the number of threads.
+whose partial sums are added in their order; else the panels of filters that are packed, and then the panels of
+channels. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PlaneWeights(SumPlan):
 
     @property
     def kept(self) -> bool:
-        """Whether the sums of all tiles are kept, because a tile is added to more than once."""
+        """True if the sums of all tiles are kept, because a tile is added to more than once."""
         return self.segments.number > 1 or self.unfolded
 
     @property
@@ -100,7 +100,7 @@ class PlaneWeights(SumPlan):
         return f"weights by planes: {self.tiling.text}; {segments}, {y}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result."""
+        """The strides of the scratch result."""
         return row_major_weights(kernel)
 
     def emit_alone(self, writer: ConvolutionWriter) -> None:
@@ -141,7 +141,7 @@ class PlaneWeights(SumPlan):
 
 
 def reads_planes(kernel: Convolution, target: Target) -> bool:
-    """Whether several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
+    """True if several taps read each pixel of x, and its planes can be copied by vectors: because they are contiguous,
     or the channels of a pixel are. Channels last, turning planes pays where the weights outgrow the second cache, so
     that sums must not be passed through once for each block of rows."""
     pixels = kernel.batch * kernel.out_height * kernel.out_width
@@ -205,14 +205,14 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
 
 
 def tile_cycles(kernel: Convolution, target: Target) -> float:
-    """About how many cycles a pixel takes in all tiles of a group, with the packing of y."""
+    """The estimated cycles of a pixel in all tiles of a group, with the packing of y."""
     plan, depth = plane_weights_plan(kernel, target), kernel.batch * kernel.out_height * kernel.out_width
     products = plan.taps * tiling_cost(plan.tiling, depth) / depth
     return products + (0.0 if plan.y_in_place else target.machine.packed_y * plan.filters)
 
 
 def _areas(writer: ConvolutionWriter) -> tuple[Value, Value, Value]:
-    """Where the planes, the packed y and the sums lie."""
+    """The offsets of the planes, the packed y and the sums of a worker, in bytes; one worker or any number."""
     return writer.area("planes"), writer.area("y"), writer.area("sums")
 
 
@@ -289,7 +289,7 @@ def _rows_of(f: Function, plan: PlaneWeights, row_panel: Index) -> Range:
 def _sums_at(
     writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, group: Index, panel: Index, row: Index
 ) -> Value:
-    """Where the sums of a row of a panel of filters lie, where those of all tiles are kept."""
+    """The address of the sums of a row of a panel of filters, where those of all tiles are kept."""
     number = writer.f.add(writer.f.mul(group, plan.tiling.column_panels), panel)
     return writer.at(sums, (number, plan.sum_panel), (row, plan.taps * plan.tiling.width))
 
@@ -383,7 +383,7 @@ def _spacing(writer: ConvolutionWriter) -> int | None:
 def _fetch_weights(
     writer: ConvolutionWriter, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index
 ) -> None:
-    """Ask for some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
+    """Prefetch some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
     f, size = writer.f, writer.dtype.itemsize
     result, (o, c, _, _) = weights_of(writer)
     share = -(-plan.tiling.width // plan.taps)

@@ -7,11 +7,10 @@ a time; blocks of the sum are images. Weights as users hold them have channels n
 in the result itself.
 
 The work is a sequence of *segments*, some images or a block of rows of one, so that y stays in the caches while all
-panels of channels pass by. A segment is many short pieces of memory, which no prefetcher of the machine foresees: so
-between two tiles some lines of the next one are asked for. A kernel that takes long is cut in chunks
-(``emit.parallel``): where the weights are few, runs of segments, each with sums of its own, which are added in their
-order; else the panels of channels, by parts of the filters where there are few panels. So no sum depends on the number
-of threads.
+panels of channels pass by. A segment is many short pieces of memory, which no hardware prefetcher foresees: so between
+two tiles some lines of the next one are prefetched. A kernel that takes long is cut in chunks (``emit.parallel``):
+where the weights are few, runs of segments, whose partial sums are added in their order; else the panels of channels,
+by parts of the filters where there are few panels. So no sum depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -88,12 +87,12 @@ class WeightProducts(SumPlan):
 
     @property
     def channels(self) -> int:
-        """Of a group."""
+        """The number of channels of a group."""
         return self.kernel.channels // self.kernel.groups
 
     @property
     def sum_strides(self) -> tuple[int, int]:
-        """Of sums in scratch memory, from filter to filter and channel to channel."""
+        """The strides of sums in scratch memory, from filter to filter and channel to channel."""
         return (1, self.kernel.filters) if self.swapped else (self.channels, 1)
 
     @property
@@ -109,7 +108,7 @@ class WeightProducts(SumPlan):
         return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{self.sharing.text}"
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
-        """Of the scratch result."""
+        """The strides of the scratch result."""
         return *self.sum_strides, 1, 1
 
     def emit_alone(self, writer: ConvolutionWriter) -> None:
@@ -135,7 +134,7 @@ class WeightProducts(SumPlan):
 
 
 def is_weight_product(kernel: Convolution) -> bool:
-    """Whether a kernel is a product of planes: those of y are contiguous, those of x at least along rows."""
+    """True if a kernel is a product of planes: those of y are contiguous, those of x at least along rows."""
     _, _, s_p, s_q = kernel.y_strides
     by_plane = s_q == 1 and (s_p == kernel.out_width or kernel.out_height == 1)
     pixels = kernel.batch * kernel.out_height * kernel.out_width
@@ -197,7 +196,7 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
 
 
 def _sums(writer: ConvolutionWriter, plan: WeightProducts) -> tuple[Value, tuple[int, int]]:
-    """Where tiles add up, and its strides of filters and channels."""
+    """The address at which tiles add up, and its strides of filters and channels."""
     if writer.result is not None and plan.in_place:
         return writer.result, (writer.kernel.w_strides[0], writer.kernel.w_strides[1])
     return writer.area("sums"), plan.sum_strides
@@ -233,7 +232,7 @@ def _finish(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, filter
 
 @frozen
 class _SegmentSums:
-    """What a segment gives to the weights; sums begin where ``later`` is 0."""
+    """The writer of the products that a segment adds to the weights; sums begin where ``later`` is 0."""
 
     writer: ConvolutionWriter
     plan: WeightProducts
@@ -294,8 +293,8 @@ class _SegmentSums:
         call_tile(f, tiling, "rows", row, column, at)
 
     def _fetch(self, group: Index, row: Index, column: Index, place: Index) -> None:
-        """Ask for some of the next segment: all tiles together ask for all of it. ``place`` is that of the tile in its
-        unit."""
+        """Prefetch some of the next segment: all tiles together prefetch all of it. ``place`` is that of the tile in
+        its unit."""
         f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
         segment = plan.segments.at(f, f.add(self.number, 1))
         first = f.add(f.mul(group, plan.rows.count), tiling.row_start(f, row))
@@ -305,7 +304,7 @@ class _SegmentSums:
         self._ask(plan.columns, segment, first, share, 0, 1)
 
     def _ask(self, side: Side, segment: Segment, plane: Index, planes: int, part: Index, parts: int) -> None:
-        """Ask for a part of the pixels of some planes."""
+        """Prefetch a part of the pixels of some planes."""
         writer, segments = self.writer, self.plan.segments
         nbytes = max(1, segments.rows * abs(side.row) * writer.dtype.itemsize)
         pieces = ((0, segments.together), side.image), ((0, planes), side.plane)

@@ -24,8 +24,8 @@ def row_major_weights(kernel: Convolution) -> Strides:
 
 
 def weights_of(writer: ConvolutionWriter) -> tuple[Value, Strides]:
-    """Where the weights lie that the epilogue reads: in the result, or in scratch memory where the kernel does
-    not store it."""
+    """The address and strides of the weights that the epilogue reads: in the result, or at the start of the scratch
+    memory of a kernel that does not store it."""
     if writer.result is not None:
         return writer.result, writer.kernel.w_strides
     return writer.area("raw"), row_major_weights(writer.kernel)

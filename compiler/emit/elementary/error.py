@@ -105,8 +105,8 @@ ERFC_VANISHES = 10.3  # within the last interval, and the power of two in exp(-t
 
 @functools.cache
 def erfcx_pieces() -> NDArray[np.float64]:
-    """exp(t²)·erfc(t) around multiples of the step: what is left of the constant's rounding, the powers of the distance
-    from 1 to 6, and the constant."""
+    """exp(t²)·erfc(t) around multiples of the step: the rounding error of the constant, the powers of the distance from
+    1 to 6, and the constant."""
     found = np.stack([
         interpolated(lambda t: math.exp(t * t) * math.erfc(t), i * ERFCX_STEP, ERFCX_STEP / 2, 7)
         for i in range(INTERVALS)

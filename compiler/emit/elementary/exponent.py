@@ -11,7 +11,7 @@ from staticgrad.compiler.emit.llvm import Value, vector
 
 
 def has_scale(x: Num) -> bool:
-    """Whether the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
+    """True if the target scales by powers of two, and takes exponent and mantissa apart, in one instruction."""
     return x.f.target.isa.scales
 
 

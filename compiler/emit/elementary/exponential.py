@@ -44,7 +44,7 @@ STEP = (0.043321698784993146, 3.436201886692732e-15)  # ln2/16 in two parts, the
 
 
 def is_tabled(x: Num) -> bool:
-    """Whether the target looks powers up in registers, and ``x`` is of a format that they are for."""
+    """True if the target looks powers up in registers, and ``x`` is of a format that they are for."""
     return has_scale(x) and x.format is DOUBLE
 
 

@@ -105,7 +105,7 @@ def _natural(level: Num, r: Num) -> Num:
 
 
 def is_tabled(x: Num) -> bool:
-    """Whether the target looks intervals up in registers, and ``x`` is of a format that they are for."""
+    """True if the target looks intervals up in registers, and ``x`` is of a format that they are for."""
     return has_scale(x) and x.f.target.isa.looks_up and x.format is FLOAT
 
 

@@ -1,6 +1,6 @@
 """Tables in registers: AVX-512 picks each lane's element out of two registers with one instruction.
 
-Comes in: a row of constants and the numbers of those that are wanted; goes out: these constants.
+Input: a row of constants and the numbers of those that are wanted; output: these constants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ REGISTER_BITS = 512
 
 
 def looked_up(index: Num, like: Num, row: Sequence[float]) -> Num:
-    """Of each lane the element of ``row`` whose number are the lowest bits of ``index``, in the format of ``like``: a
+    """The element of ``row``, in each lane, whose number are the lowest bits of ``index``, in the format of ``like``: a
     row of 32 floats or 16 doubles."""
     half = len(row) // 2
     low, high = (_constants(part, like.element) for part in (row[:half], row[half:]))

@@ -1,6 +1,6 @@
 """Lanes of one LLVM type as values with Python's operators, what is known of float formats, exact sums and products.
 
-Comes in: LLVM values; goes out: LLVM values. The functions of this package are written with these.
+Input: LLVM values; output: LLVM values. The functions of this package are written with these.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Num:
         return self._compare("fcmp uno", other)
 
     def where(self, yes: Num | float, no: Num | float) -> Num:
-        """Of an i1 mask: ``yes`` in the lanes where it is on, else ``no``; one of them must be a ``Num``."""
+        """Select by this i1 mask: ``yes`` in the lanes where it is on, else ``no``; one of them must be a ``Num``."""
         like = yes if isinstance(yes, Num) else no
         if not isinstance(like, Num):
             raise TypeError("one of the choices must be a Num, for its type")
@@ -151,7 +151,7 @@ class Num:
 
 @frozen
 class Format:
-    """What is known about a float format."""
+    """The properties of a float format."""
 
     element: str
     integer: str

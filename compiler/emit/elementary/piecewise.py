@@ -1,6 +1,6 @@
 """Odd functions that grow to 1, in float: a polynomial on each of 32 intervals, coefficients looked up in registers.
 
-Comes in: |x|; goes out: the function of it. One AVX-512 instruction picks each lane's coefficient out of two registers,
+Input: |x|; output: the function of it. One AVX-512 instruction picks each lane's coefficient out of two registers,
 so that a short polynomial serves where one for the whole range would be long and would need an exponential besides.
 Coefficients are those of interpolation at Chebyshev's points, found in double when they are first needed.
 """
@@ -36,7 +36,7 @@ TANH = Piecewise(math.tanh, 0.28125, 6)  # 1.4 ULP
 
 
 def is_piecewise(x: Num) -> bool:
-    """Whether the target looks coefficients up in registers, and ``x`` is of a format that they are for."""
+    """True if the target looks coefficients up in registers, and ``x`` is of a format that they are for."""
     return x.f.target.isa.looks_up and x.format is FLOAT
 
 

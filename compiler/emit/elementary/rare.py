@@ -9,7 +9,7 @@ from staticgrad.compiler.emit.llvm import Value
 
 
 def any_lane(mask: Num) -> Value:
-    """Whether an i1 mask is on in any lane, as a scalar i1."""
+    """True if an i1 mask is on in any lane, as a scalar i1."""
     if mask.lanes == 1:
         return mask.value
     return mask.f.intrinsic(f"llvm.vector.reduce.or.{mask.f.suffix(mask.value.type)}", "i1", mask.value)

@@ -1,6 +1,6 @@
 """Floats of 16 bits to and from float32: float16 (IEEE 754 binary16), and bfloat16, the upper half of a float32.
 
-Comes in, goes out: lanes of floats; the lanes of a short float are its bits, as i16. To short floats is to the nearest,
+Input and output: lanes of floats; the lanes of a short float are its bits, as i16. To short floats is to the nearest,
 halves to even, as NumPy's and ml_dtypes' conversions. The bits of a float16 are those of a float32 under another bias,
 which a product by 2¹¹² exchanges; denormal numbers come out right by themselves. x86's own conversions are not used:
 LLVM turns them into calls of a library where it finds double numbers before them, or computes in float16.

@@ -1,4 +1,4 @@
-"""What a nest says, before anything is decided about how it is run.
+"""Facts about a nest, before anything is decided about how it is run.
 
     simplify   sizes 0 and 1 go, dimensions that lie behind each other in every access become one: a nest for a nest
     analyse    what each value varies along, after how many reductions it is known, whether anybody needs it
@@ -36,7 +36,8 @@ _NOTHING = Constant(0, np.dtype(np.int64))
 
 
 def literals_of(nest: Nest) -> tuple[str, ...]:
-    """What tells equal nests apart: constants and attributes count by their text, as 0.0 equals -0.0, and 1 True."""
+    """A key that tells equal nests apart: constants and attributes count by their text, as 0.0 equals -0.0, and 1
+    True."""
     return tuple(
         repr(i.value) if isinstance(i, Constant) else repr(i.attrs)
         for i in nest.body
@@ -70,7 +71,7 @@ def operands(instr: Instr) -> tuple[int, ...]:
 
 
 def cost_of(nest: Nest, number: int) -> int:
-    """About how many vector instructions a computed value takes; divisions and roots count six."""
+    """The estimated number of vector instructions of a computed value; divisions and roots count six."""
     instr = nest.body[number]
     if not isinstance(instr, Compute):
         return 0
@@ -78,7 +79,8 @@ def cost_of(nest: Nest, number: int) -> int:
 
 
 def node_cost(node: Node) -> int:
-    """About how many vector instructions a nest needs for a node; a few where that depends on its operands."""
+    """The estimated number of vector instructions that a nest needs for a node; a few where that depends on its
+    operands."""
     if not node.op.elementwise:
         return 4
     # A draw's scalar reads two key words and the index of its element, which are no operands.
@@ -252,8 +254,8 @@ def contractions(nest: Nest, facts: Facts) -> dict[int, int]:
 
 
 def first_index(nest: Nest, number: int) -> tuple[int, bool] | None:
-    """Of a reduction to the least index along the only inner dimension at which a condition holds or does not: the
-    condition, and what it is where the index counts."""
+    """The condition whose first index a reduction finds along the only inner dimension, and the value of the condition
+    at which an index counts; None for other reductions."""
     match nest.body[number]:
         case Reduce("min", arg, dtype) if len(nest.inner) == 1 and dtype.kind == "i":
             chosen = nest.body[arg]
@@ -274,7 +276,7 @@ def stores_of(nest: Nest) -> list[int]:
 
 
 def is_divisible(nest: Nest, dim: int) -> bool:
-    """Whether what happens at different indices along an outer dimension can happen at once: additions never meet.
+    """True if what happens at different indices along an outer dimension can happen at once: additions never meet.
 
     Sums i·s over dimensions with |s| at least that of ``dim`` are then told apart by their largest index that differs,
     as in a number system: each stride is larger than all that smaller ones can reach. Indirect indices count as
@@ -297,12 +299,12 @@ def is_divisible(nest: Nest, dim: int) -> bool:
 
 
 def _reach(steps: list[tuple[int, int]], below: int) -> int:
-    """How far indices along dimensions of smaller strides lead."""
+    """The greatest sum of indices times strides over the dimensions whose strides are below ``below``."""
     return sum(s * last for s, last in steps if s < below)
 
 
 def is_all_divisible(nest: Nest | None) -> bool:
-    """Whether a nest may be run piece by piece along any of its outer dimensions, the pieces at once."""
+    """True if a nest may be run piece by piece along any of its outer dimensions, the pieces at once."""
     return nest is None or all(is_divisible(nest, d) for d, size in enumerate(nest.outer) if size != 1)
 
 

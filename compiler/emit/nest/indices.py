@@ -1,6 +1,6 @@
 """Index arithmetic in 32 bits: guards and masks compare indices, and twice as many of half the width fit a register.
 
-Comes in: a nest; goes out: the same nest, with values that follow from indices and constants in int32 where they fit
+Input: a nest; output: the same nest, with values that follow from indices and constants in int32 where they fit
 and where nobody sees their dtype. Instructions keep their numbers.
 """
 
@@ -51,7 +51,7 @@ def narrowed(nest: Nest) -> Nest:
 
 
 def _takes(user: Instr, number: int, chosen: set[int]) -> bool:
-    """Whether an instruction reads its operands in int32 as well as in int64: what makes a bool of integers compares
+    """True if an instruction reads its operands in int32 as well as in int64: what makes a bool of integers compares
     them."""
     if not isinstance(user, Compute):
         return False

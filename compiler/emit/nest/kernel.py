@@ -1,4 +1,4 @@
-"""From a nest to a function of vectorised LLVM IR.
+"""A nest becomes a function of vectorised LLVM IR.
 
     whole    define internal void @name(ptr arg0, …, ptr scratch)
     ranged   define internal void @name(ptr arg0, …, i64 lo0, i64 hi0, i64 lo1, i64 hi1, …)
@@ -254,7 +254,8 @@ class _NestEmitter:
             self._turns(scope, level, Span(whole, self.nest.dims[dim], 1, 1), [], one)
 
     def _group(self, scope: LoopScope, dim: int) -> None:
-        """As ``_row`` for neighbouring rows at once: the sweeps of each, then what follows in a lane for each."""
+        """Run neighbouring rows at once, each as ``_row`` does: the sweeps of each, then what follows in a lane for
+        each."""
         rows = [scope.nested() for _ in range(self.plan.group)]
         joint = scope.nested(VectorBlock(len(rows), rows=True))
         first = [n for n in self._active() if self.plan.levels[n] == self.rows and self._is_row(n, 0)]
@@ -309,7 +310,7 @@ class _NestEmitter:
         return sorted(self.plan.facts.needed)
 
     def _is_row(self, number: int, stage: int) -> bool:
-        """Whether an instruction is computed once a row, after ``stage`` sweeps (stores: with the values)."""
+        """True if an instruction is computed once a row, after ``stage`` sweeps (stores: with the values)."""
         if self.plan.facts.element[number] or (self.nest.inner and isinstance(self.body[number], Reduce)):
             return False
         return self.plan.facts.stage[number] == stage
@@ -407,7 +408,8 @@ class _NestEmitter:
         return loop.results
 
     def _search(self, dim: int, span: Span) -> tuple[int, bool] | None:
-        """Where the sweep only looks for the first index of its kind, in vectors: as ``first_index``."""
+        """The condition and its value, as ``first_index``, of a sweep in vectors that only looks for the first index;
+        else None."""
         sweep = self._sweep
         if sweep is None or dim != self.plan.vector or span.lanes == 1 or span.masked or len(sweep.reductions) != 1:
             return None
@@ -461,7 +463,7 @@ class _NestEmitter:
         return loop.results
 
     def _block_turns(self, level: int, span: Span) -> int | None:
-        """How many turns of this loop a block of a long floating sum takes (None: the sum is not cut here).
+        """The number of turns of this loop that a block of a long floating sum takes (None: the sum is not cut here).
 
         Rounding errors grow with the number of terms that one accumulator takes; with blocks of about the square
         root of that number they grow with the root (Higham, Accuracy and Stability of Numerical Algorithms, §4.2).
@@ -700,7 +702,7 @@ class _NestEmitter:
                 self.f.store(to_memory(self.f, value), self._saved_at(scope, number, copy))
 
     def _load_panels(self, scope: LoopScope, sweep: Sweep) -> dict[int, list[Value]]:
-        """As ``_gather``: what all panels have left in scratch memory."""
+        """Load what all panels have left in scratch memory, as ``_gather`` does."""
         types = {number: self._slot_types(scope, sweep, number) for number in sweep.reductions}
         return {n: [self._saved(scope, n, copy, type_) for copy, type_ in enumerate(types[n])] for n in types}
 
@@ -710,7 +712,7 @@ class _NestEmitter:
         return from_memory(self.f, found, dtype).value
 
     def _saved_at(self, scope: LoopScope, number: int, copy: int) -> Value:
-        """Where in scratch memory an accumulator is between two panels."""
+        """The address in scratch memory that holds an accumulator between two panels."""
         assert self.plan.panel is not None
         assert self.plan.vector is not None
         column = self.f.add(scope.index[self.plan.vector], copy * scope.block.lanes)
@@ -767,7 +769,7 @@ class _NestEmitter:
         return new
 
     def _in_pairs(self, number: int, lanes: int, copies: int) -> bool:
-        """Whether the accumulators of a reduction are floating extremes that become one in the end, two and two."""
+        """True if the accumulators of a reduction are floating extremes that become one in the end, two and two."""
         kind, _, dtype = self._reduce(number)
         is_extreme = kind in ("max", "min") and dtype.kind == "f"
         return is_extreme and self.plan.vector_is_inner and lanes == self.plan.lanes and copies % 2 == 0

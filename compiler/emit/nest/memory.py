@@ -1,7 +1,7 @@
 """Memory of a nest: how its accesses become addresses, vector loads and stores, gathers and scatters.
 
-Comes in: a ``NestPlan`` and a ``LoopScope`` that says which loops are open around the place where code is written; goes
-out: LLVM values. What an address has in common with others, or from turn to turn, is computed once, in the outermost
+Input: a ``NestPlan`` and a ``LoopScope`` that says which loops are open around the place where code is written; output:
+LLVM values. What an address has in common with others, or from turn to turn, is computed once, in the outermost
 loop where it is known.
 """
 
@@ -23,10 +23,10 @@ from staticgrad.frozen import frozen
 
 @frozen
 class VectorBlock:
-    """What one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are inside (the
-    first ``count``, or all of them if it is larger). The
-    vectors follow each other along the vector axis, or stand side by side along the axis ``across``. With ``rows`` the
-    lanes are the rows of a group, whatever the vector axis is."""
+    """The elements that one turn of the innermost loops covers: ``copies`` vectors of ``lanes``, of which ``mask`` are
+    inside (the first ``count``, or all of them if it is larger). The vectors follow each other along the vector axis,
+    or stand side by side along the axis ``across``. With ``rows`` the lanes are the rows of a group, whatever the
+    vector axis is."""
 
     lanes: int = 1
     copies: int = 1
@@ -50,8 +50,8 @@ class _Pointer:
 
 @dataclass(slots=True)
 class LoopScope:
-    """What is known at one place of the code. ``values[n]`` holds the copies of instruction n, one where all are the
-    same; scalars where the lanes are the same."""
+    """The values that are known at one place of the code. ``values[n]`` holds the copies of instruction n, one where
+    all are the same; scalars where the lanes are the same."""
 
     index: dict[int, Index] = field(default_factory=dict)
     values: dict[int, list[Lane]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class LoopScope:
 
 
 def to_memory(f: Function, value: Value) -> Value:
-    """As an element is stored: a bool is a byte."""
+    """The element in the form in which it is stored: a bool is a byte."""
     return f.cast("zext", value, "i8") if element_of(value.type) == "i1" else value
 
 
@@ -167,7 +167,7 @@ class Memory:
         return f.emit(f"<{lanes} x ptr>", f"getelementptr {memory_type(dtype)}, {base}, {index}")
 
     def _is_contiguous(self, scope: LoopScope, access: Access) -> bool:
-        """Whether the lanes lie side by side, forwards or backwards."""
+        """True if the lanes lie side by side, forwards or backwards."""
         return abs(self._step(access)) == 1 and all(self._is_scalar(scope, value) for value, _ in access.terms)
 
     # -- short rows ---------------------------------------------------------------------------------------------
@@ -199,7 +199,8 @@ class Memory:
         return self.roots[self.plan.staged[access].arg]
 
     def _found(self, scope: LoopScope, access: Access) -> Access:
-        """Where the elements of ``access`` are while a block of rows is worked on."""
+        """The access to the elements of ``access`` while a block of rows is worked on: the staged copy, if there is
+        one."""
         return self.plan.staged.get(access, access) if self._is_staging(scope) else access
 
     # -- loads --------------------------------------------------------------------------------------------------
@@ -228,15 +229,15 @@ class Memory:
         return from_memory(self.f, self._turned(found, access), dtype)
 
     def _prefetch(self, access: Access, dtype: np.dtype, address: Value) -> None:
-        """Ask for what a later turn loads, where that is too far away for the machine to foresee."""
+        """Prefetch what a later turn loads, where that is too far away for the hardware prefetcher."""
         ahead = self.plan.ahead
         if ahead is not None and access.arg >= 0 and is_far(self.plan.nest, access, ahead, self.f.target):
             place = self.f.offset(address, AHEAD * access.strides[ahead], memory_type(dtype))
             prefetch(self.f, place, near=self.plan.panel is None)
 
     def load_tile(self, scope: LoopScope, access: Access, dtype: np.dtype) -> list[Lane] | None:
-        """All copies of a load that is contiguous across the vectors: rows of a tile, turned in registers. None where
-        the load is of another form."""
+        """All copies of a load that is contiguous across the vectors: rows of a tile, transposed in registers. None
+        where the load is of another form."""
         block, axis = scope.block, self.plan.vector
         if block.across is None or axis is None or not is_turned(access, axis, block.across):
             return None
@@ -254,7 +255,7 @@ class Memory:
     # -- every second element, every third, … -----------------------------------------------------------------------
 
     def _is_strided(self, scope: LoopScope, access: Access, dtype: np.dtype) -> bool:
-        """Whether the lanes are so near each other that vectors and shuffles reach them with fewer instructions."""
+        """True if the lanes are so near each other that vectors and shuffles reach them with fewer instructions."""
         block = scope.block
         near = is_near(self._step(access), block.lanes) and all(self._is_scalar(scope, v) for v, _ in access.terms)
         return near and (block.mask is None or (block.count is not None and dtype.itemsize >= 4))
@@ -303,7 +304,7 @@ class Memory:
     # -- lane by lane -----------------------------------------------------------------------------------------------
 
     def _is_lane_by_lane(self, scope: LoopScope, access: Access) -> bool:
-        """Whether lanes that do not lie side by side have constant distances, on a target without instructions that
+        """True if lanes that do not lie side by side have constant distances, on a target without instructions that
         gather and scatter them: then no vector of addresses is needed."""
         return not self.f.target.isa.gathers and all(self._is_scalar(scope, value) for value, _ in access.terms)
 

@@ -1,4 +1,4 @@
-"""How a nest is run: a nest comes in, a ``NestPlan`` goes out, and nothing is emitted.
+"""The plan of a nest: a nest comes in, a ``NestPlan`` goes out, and nothing is emitted.
 
     choose     the vector axis, by a count of what each candidate costs; the order of the loops, by strides
     sweep      which element values each pass over the inner dimensions computes, and which it keeps for later ones
@@ -73,7 +73,7 @@ PANEL_VECTORS = 4
 LONGEST_CHAIN = 256
 # So many vectors are worth code that runs several registers at once.
 WORTH_INTERLEAVING = 256
-# Transposed loads are turned in registers, at least so many vectors at a time.
+# Loads are transposed in registers, at least so many vectors at a time.
 NARROWEST_TILE = 4
 # Loads that jump along the vectors, and are the same for every turn of another loop, are loaded once for all of these
 # turns if that saves so many instructions for each vector that then comes or goes row by row.
@@ -140,26 +140,26 @@ def staged_accesses(nest: Nest, facts: Facts, dim: int | None, lanes: int, targe
 
 
 def _staging_cost(size: int, lanes: int) -> float:
-    """Of one vector that a tile of rows of ``size`` elements gives or takes, in instructions."""
+    """The instructions for one vector of a tile of rows of ``size`` elements that is staged or unstaged."""
     width = min(lanes, 1 << (size - 1).bit_length())
     tiles = -(-size // width)
     return tiles * (lanes + SHUFFLE_COST * (lanes - width + width * (width.bit_length() - 1))) / size
 
 
 def is_near(stride: int, lanes: int) -> bool:
-    """Whether elements ``stride`` apart lie in so few vectors that loading those and shuffling takes fewer instructions
+    """True if elements ``stride`` apart lie in so few vectors that loading those and shuffling takes fewer instructions
     than there are lanes."""
     return stride > 1 and 2 * stride - 1 < lanes
 
 
 def _is_left(access: Access, inner: range, dim: int) -> bool:
-    """Whether sweeps do not go along the rows of memory in which the lanes lie."""
+    """True if sweeps do not go along the rows of memory in which the lanes lie."""
     return bool(inner) and not any(abs(access.strides[d]) == 1 for d in inner if d != dim)
 
 
 def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner: range, gathered: float = 1.0) -> float:
-    """Of one vector along ``dim``, in instructions, in a nest with the dimensions ``inner``; ``gathered`` is what a
-    lane takes that is loaded by itself."""
+    """The instructions for one vector along ``dim`` of a load or store in a nest with the dimensions ``inner``;
+    ``gathered`` is the cost of a lane that is loaded by itself."""
     stride = abs(instr.access.strides[dim])
     moving = any(dim in facts.depends[value] for value, _ in instr.access.terms)
     if is_near(instr.access.strides[dim], lanes) and not moving and instr.guard is None:
@@ -173,7 +173,8 @@ def _memory_cost(instr: Load | Store, facts: Facts, dim: int, lanes: int, inner:
 
 
 def _runs(nest: Nest, facts: Facts) -> list[int]:
-    """In how many sweeps each element instruction runs: what costs much is kept, the rest is repeated."""
+    """The number of sweeps in which each element instruction runs: what costs much is kept, the rest is computed
+    again."""
     sweeps: list[set[int]] = [set() for _ in nest.body]
     for number, instr in reversed(list(enumerate(nest.body))):
         if isinstance(instr, Reduce | Store):
@@ -187,7 +188,7 @@ def _runs(nest: Nest, facts: Facts) -> list[int]:
 
 
 def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: int) -> float:
-    """About how many instructions the whole nest takes with vectors of ``lanes`` along ``dim``."""
+    """The estimated number of instructions of the whole nest with vectors of ``lanes`` along ``dim``."""
     rows, elements = math.prod(nest.outer), math.prod(nest.dims)
     per_turn = 1.0
     if dim is not None:
@@ -230,8 +231,8 @@ def _run_cost(nest: Nest, facts: Facts, target: Target, dim: int | None, lanes: 
 
 
 def _rows_at_once(nest: Nest, facts: Facts, lanes: int) -> int:
-    """How many rows are run together where the lanes are elements: those of short bodies, whose reductions take as long
-    as their elements."""
+    """The number of rows that are run together where the lanes are elements: more than one for short bodies, whose
+    reductions take as long as their elements."""
     if not nest.outer or lanes < GROUPED_ROWS or math.prod(nest.inner) // lanes > GROUPED_VECTORS:
         return 1
     elements = [number for number in facts.needed if facts.element[number]]
@@ -253,7 +254,7 @@ def choose_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None,
 
 
 def _ranged_vector(nest: Nest, facts: Facts, target: Target) -> tuple[int | None, int]:
-    """As ``choose_vector`` for bounds that are not known: the axis with most unit strides, the last of equals."""
+    """The vector axis of a nest whose bounds are not known: the axis with most unit strides, the last of equals."""
     full = vector_lanes(nest, target)
 
     def units(dim: int) -> int:
@@ -304,8 +305,8 @@ def still_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
 
 
 def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int | None:
-    """The axis of the tiles that transposed loads are turned in: only for short bodies, which are written down once for
-    each vector of a tile."""
+    """The axis of the tiles in which loads are transposed: only for short bodies, which are unrolled for each vector of
+    a tile."""
     across = transposed_axis(nest, facts, vector)
     if across is None or vector is None or nest.dims[vector] < lanes or nest.dims[across] < min(lanes, NARROWEST_TILE):
         return None
@@ -316,13 +317,13 @@ def tiled_axis(nest: Nest, facts: Facts, vector: int | None, lanes: int) -> int 
 
 
 def is_turned(access: Access, vector: int, across: int) -> bool:
-    """Whether a load jumps along the vectors and is contiguous across them."""
+    """True if a load jumps along the vectors and is contiguous across them."""
     return access.strides[across] == 1 and abs(access.strides[vector]) > 1 and not access.terms
 
 
 def block_of_rows(cost: int, target: Target) -> tuple[int, int]:
-    """How many vectors of many rows of memory a body of so many instructions accumulates side by side, and the ratio of
-    that to the next smaller block."""
+    """The number of vectors of many rows of memory that a body of ``cost`` instructions accumulates side by side, and
+    the ratio of that to the next smaller block."""
     copies, ratio = next((copies, ratio) for most, copies, ratio in VISITED if cost <= most)
     return min(copies, target.isa.registers // 2), ratio
 
@@ -426,7 +427,7 @@ class Sweep:
 
 @frozen
 class SweepPart:
-    """What one pass over the inner dimensions computes, and what it reads back."""
+    """The values that one pass over the inner dimensions computes, and those that it reads back."""
 
     members: frozenset[int]
     reloads: frozenset[int]
@@ -472,13 +473,13 @@ class NestPlan:
     panel: dict[int, Access] | None = None
 
     def reads_far_rows(self, target: Target) -> bool:
-        """Whether each turn of the innermost loop loads from a row of memory that is far away."""
+        """True if each turn of the innermost loop loads from a row of memory that is far away."""
         ahead = self.ahead
         return ahead is not None and any(is_far(self.nest, access, ahead, target) for access in self.loaded)
 
     @property
     def loaded(self) -> frozenset[Access]:
-        """Where elements are loaded from."""
+        """The accesses by which elements are loaded."""
         return self._reached(Load)
 
     @property
@@ -525,12 +526,12 @@ class NestPlan:
         return self.vector is not None and self.vector >= len(self.nest.outer)
 
     def varies(self, number: int) -> bool:
-        """Whether the lanes of a vector hold different values of it."""
+        """True if the lanes of a vector hold different values of it."""
         return self.vector in self.facts.depends[number]
 
 
 def is_far(nest: Nest, access: Access, dim: int, target: Target) -> bool:
-    """Whether a step along ``dim`` leads to a row of memory that is far away."""
+    """True if a step along ``dim`` leads to a row of memory that is far away."""
     return abs(access.strides[dim]) * nest.args[access.arg].itemsize >= target.machine.far_bytes
 
 
@@ -592,7 +593,7 @@ def _blocked(nest: Nest, facts: Facts, vector: int | None, lanes: int, target: T
 
 
 def seconds_of(nest: Nest, target: Target) -> float:
-    """About how long a simplified nest takes on one core."""
+    """The estimated seconds of a simplified nest on one core."""
     facts = analyse(nest)
     return _Planner(nest, facts, target, *choose_vector(nest, facts, target)).seconds()
 
@@ -683,7 +684,7 @@ class _Planner:
         return self.order[-1] if far and self.nest.dims[self.order[-1]] > AHEAD else None
 
     def _is_in_panels(self, parts: Sequence[SweepPart]) -> bool:
-        """Whether the rows that the innermost loop visits are far apart, and threads have other loops to share: then
+        """True if the rows that the innermost loop visits are far apart, and threads have other loops to share: then
         all columns of a few rows are read before the next rows. Not where short rows of another operand are staged:
         their block is transposed whole, once for all of its rows."""
         dim = self._ahead(len(parts))
@@ -709,7 +710,7 @@ class _Planner:
         return [d for d in dims if is_divisible(self.nest, d) and not (in_panels and d == self.vector)]
 
     def _group(self, sweeps: tuple[Sweep, ...]) -> int:
-        """How many rows are run together."""
+        """The number of rows that are run together."""
         if not self.inner_vector or not self.nest.outer or not any(sweep.reductions for sweep in sweeps):
             return 1
         rows = self.nest.dims[self.order[len(self.nest.outer) - 1]]
@@ -719,7 +720,7 @@ class _Planner:
         return _rows_at_once(self.nest, self.facts, self.lanes)
 
     def _rows_meet(self) -> bool:
-        """Whether a row may touch what another writes: additions, and memory that is reached in several ways."""
+        """True if a row may touch what another writes: additions, and memory that is reached in several ways."""
         stores = [i for i in self.nest.body if isinstance(i, Store)]
         accesses = [x for i in self.nest.body if (x := access_of(i))]
         return any(s.mode == "add" or any(x.arg == s.access.arg and x != s.access for x in accesses) for s in stores)
@@ -753,7 +754,7 @@ class _Planner:
         return -(-max(1, elements) // grain) * grain
 
     def seconds(self) -> float:
-        """About how long the nest takes on one core, by its instructions or by the memory that it moves."""
+        """The estimated seconds of the nest on one core, by its instructions or by the memory that it moves."""
         instructions = _run_cost(self.nest, self.facts, self.target, self.vector, self.lanes)
         machine = self.target.machine
         return max(instructions * machine.instruction_seconds, self._moved() / machine.bytes_moved)
@@ -786,7 +787,7 @@ class _Planner:
 
     @property
     def _registers(self) -> int:
-        """Of a value, where several are run at once."""
+        """The number of registers that a value takes, where several vectors are run at once."""
         return max(1, self.lanes // vector_lanes(self.nest, self.target))
 
     def _fitting(self, copies: int) -> int:
@@ -813,7 +814,7 @@ class _Planner:
         return spans_of(size, self.lanes, min(copies, whole), self.target, cost, ratio)
 
     def _visits_rows(self, number: int) -> bool:
-        """Whether an access takes a few vectors of each of many rows of memory."""
+        """True if an access takes a few vectors of each of many rows of memory."""
         access = access_of(self.nest.body[number])
         inner = range(len(self.nest.outer), len(self.nest.dims))
         return access is not None and any(abs(access.strides[dim]) > abs(access.strides[self._vector]) for dim in inner)
@@ -832,8 +833,8 @@ class _Planner:
         return tuple(self._sweep(s, part, first) for s, part in enumerate(parts))
 
     def _roots(self) -> dict[int, list[int]]:
-        """What each sweep is for: its reductions and element stores. A store goes in the earliest sweep that can; one
-        that overwrites what is loaded must wait for the last."""
+        """The purposes of each sweep: its reductions and element stores. A store goes in the earliest sweep that can;
+        one that overwrites what is loaded must wait for the last."""
         body, facts = self.nest.body, self.facts
         read = {i.access.arg for n, i in enumerate(body) if isinstance(i, Load) and facts.element[n]}
         sweep_of: dict[int, int] = {}

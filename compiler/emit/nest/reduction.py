@@ -1,6 +1,6 @@
 """Reductions of values: the identity of each kind, one step of it, and the fixed tree that ends it.
 
-Comes in: LLVM values and a ``ReduceKind``; goes out: the combined LLVM value. The order of the combinations depends on
+Input: LLVM values and a ``ReduceKind``; output: the combined LLVM value. The order of the combinations depends on
 the number of values only, so the same program gives the same bits.
 """
 

@@ -1,9 +1,9 @@
-"""Short rows of which each lane takes one: they pass through tiles that are turned in registers.
+"""Short rows of which each lane takes one: they are staged through tiles that are transposed in registers.
 
 Where the lanes are rows and the elements of a row lie side by side, a vector of one element of each row is a gather.
 Instead a block of rows is read whole, transposed, and kept in scratch memory column by column, where all sweeps find
-vectors; what they store goes there too, and is transposed back. Comes in: a plan whose ``staged`` says for which
-accesses; goes out: IR before and behind the sweeps of a block.
+vectors; what they store goes there too, and is transposed back. Input: a plan whose ``staged`` says for which
+accesses; output: IR before and behind the sweeps of a block.
 """
 
 from __future__ import annotations
@@ -84,5 +84,5 @@ class Tiles:
 
 
 def is_staged(access: Access, vector_dim: int, inner: int) -> bool:
-    """Whether lanes along ``vector_dim`` are rows whose elements lie side by side along ``inner``."""
+    """True if lanes along ``vector_dim`` are rows whose elements lie side by side along ``inner``."""
     return not access.terms and access.strides[inner] == 1 and access.strides[vector_dim] > 1

@@ -1,6 +1,6 @@
 """A batch: a routine on each of many pieces that lie one after the other.
 
-Comes in: a ``Batch`` of routines, whose pieces lie in row-major memory. Goes out: a function of the kernel's arguments,
+Input: a ``Batch`` of routines, whose pieces lie in row-major memory. Output: a function of the kernel's arguments,
 scratch memory and, if the batch takes long, the pool. Each routine is a function ``void(ptr, …, ptr scratch)`` of one
 piece; here it is called for all of them, and a long batch is cut in chunks between pieces. One that runs several pieces
 together is a function of all pieces, ``void(ptr, …, ptr scratch, i64 count)``. Which routine is written how is in the
@@ -37,9 +37,9 @@ FEW = 2  # a part of the pieces that are run together: fewer are run alone, in l
 
 @frozen
 class RoutineWriter:
-    """How a routine is written: its body over the pointers of one piece, and the scratch memory of one piece. Where
-    ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other, best as many
-    as a multiple of that, and ``scratch_together`` its scratch memory."""
+    """The way in which a routine is written: its body over the pointers of one piece, and the scratch memory of one
+    piece. Where ``together`` is a number it is the body of ``write_together`` over pieces that lie one after the other,
+    best as many as a multiple of that, and ``scratch_together`` its scratch memory."""
 
     write: Callable[[Function, Any, Sequence[Value]], None]
     scratch_bytes: Callable[[Any, Target], int] = lambda routine, target: 0
@@ -65,7 +65,7 @@ WRITERS: dict[type, RoutineWriter] = {
 
 
 def _together(batch: Batch, target: Target) -> int:
-    """How many pieces are run together; 0 where each is run alone, also where there are few."""
+    """The number of pieces that are run together; 0 where each is run alone, also where there are few."""
     unit = WRITERS[type(batch.routine)].together(batch.routine, target)
     return unit if FEW * batch.count >= unit else 0
 
@@ -79,7 +79,7 @@ def _chunks(batch: Batch, together: int, target: Target) -> tuple[int, int]:
 
 @frozen
 class BatchPlan:
-    """How a batch is run: ``together`` says how many pieces are run at once, 0 where each is run alone; chunks have
+    """The plan of a batch: ``together`` says how many pieces are run at once, 0 where each is run alone; chunks have
     ``size`` pieces."""
 
     together: int

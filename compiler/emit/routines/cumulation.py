@@ -37,7 +37,7 @@ def write(f: Function, routine: Cumulation, pointers: Sequence[Value]) -> None:
 
 
 def _neutral(kind: ReduceKind, dtype: np.dtype) -> float | int:
-    """What changes nothing, also the sign of no zero."""
+    """The identity of the routine's operation, which keeps the sign of zeros as well."""
     return -0.0 if kind == "sum" and dtype.kind == "f" else identity(kind, dtype)
 
 
@@ -124,7 +124,7 @@ def _prefixes(f: Function, dtype: np.dtype, kind: ReduceKind, value: Value, neut
 
 
 def run_together(routine: Cumulation, target: Target) -> int:
-    """How many short columns are run together, one after the other; 0 where each is run alone."""
+    """The number of short columns that are run together, one after the other; 0 where each is run alone."""
     lanes = target.lanes(routine.dtype)
     if (
         routine.kind == "recurrence"

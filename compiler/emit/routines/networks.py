@@ -1,6 +1,6 @@
 """Sorting rows of the same length side by side, in LLVM IR: each lane of a vector sorts a row of its own.
 
-The rows are turned, so that a vector holds one element of each; then vectors are compared and exchanged in an order
+The rows are transposed, so that a vector holds one element of each; then vectors are compared and exchanged in an order
 that depends on the length alone: merge exchange (Batcher, AFIPS 1968; Knuth, The Art of Computer Programming, 5.2.2,
 Algorithm M). Short rows stay in registers. The order is made stable by words that are all different: where indices are
 wanted, a key of 32 bits and its index are the halves of one word, and one of 64 bits has its index beside it.
@@ -30,8 +30,8 @@ Words = list[Value]  # of one element of each row: its key, and its index where 
 
 @frozen
 class NetworkScratch:
-    """How many rows are sorted at once, and where in the scratch memory: keys, indices, values that are turned, then
-    rows of which there are too few."""
+    """The number of rows that are sorted at once, and the offsets in scratch memory, in bytes, of keys, indices,
+    transposed values, and the rows of a remainder."""
 
     lanes: int
     key_bits: int

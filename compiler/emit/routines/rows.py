@@ -1,6 +1,6 @@
 """Functions over one or two rows in LLVM IR, written once a module: dot products, updates, rotations, reflections.
 
-They are what level 1 of BLAS is (Lawson et al., ACM TOMS 1979), over neighbouring elements. Comes in: pointers and a
+They are what level 1 of BLAS is (Lawson et al., ACM TOMS 1979), over neighbouring elements. Input: pointers and a
 number of elements known at run time. The order of summation depends on the number and the target alone.
 """
 

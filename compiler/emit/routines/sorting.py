@@ -31,7 +31,7 @@ COUNT = "i32"
 
 @frozen
 class _SortScratch:
-    """Where things lie in the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
+    """The layout of the scratch memory, in bytes: keys and places twice, then counts, or keys and ranks."""
 
     key_bits: int
     keys: tuple[int, int]
@@ -45,7 +45,7 @@ def _is_ranked(routine: Sort) -> bool:
 
 
 def _groups(vectors: int) -> list[tuple[int, int, int]]:
-    """Vectors [first, stop) in groups of ``count``: the last group takes what is left."""
+    """Vectors [first, stop) in groups of ``count``: the last group takes the remainder."""
     whole = vectors - vectors % COMPARED
     groups = [(0, whole, COMPARED), (whole, vectors, vectors - whole)]
     return [group for group in groups if group[0] < group[1]]
@@ -78,13 +78,13 @@ def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
 
 
 def run_together(routine: Sort, target: Target) -> int:
-    """How many rows are sorted side by side; 0 where each is sorted alone."""
+    """The number of rows that are sorted side by side; 0 where each is sorted alone."""
     found = networks.layout(routine, target)
     return 0 if found is None else found.lanes
 
 
 def scratch_together(routine: Sort, target: Target) -> int:
-    """For rows side by side and for the few that are left."""
+    """The bytes of scratch memory for rows side by side and for the remainder."""
     found = networks.layout(routine, target)
     return max(scratch_bytes(routine, target), 0 if found is None else found.nbytes)
 

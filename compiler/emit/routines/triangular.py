@@ -1,7 +1,7 @@
 """Cholesky factorisation and triangular systems of one matrix, in LLVM IR.
 
 Both compute some rows of their result at a time: from the rows above comes a matrix product, kept in registers for a
-strip of columns, and what is left is a triangle of a few rows (Golub & Van Loan, Matrix Computations, 3.1 and 4.2).
+strip of columns, and the remainder is a triangle of a few rows (Golub & Van Loan, Matrix Computations, 3.1 and 4.2).
 The Cholesky factor is the upper one, so that all of it is read and written along rows. A matrix that is not positive
 definite gives NaN from the first row on whose pivot is not positive.
 """
@@ -28,7 +28,7 @@ ROWS = 4  # of the result at a time
 
 
 def _strip_vectors(f: Function) -> int:
-    """How many vectors a strip of columns has: sums of ``ROWS`` rows fill half of the registers."""
+    """The number of vectors in a strip of columns: sums of ``ROWS`` rows fill half of the registers."""
     return max(1, f.target.isa.registers // (2 * ROWS))
 
 

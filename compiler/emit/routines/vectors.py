@@ -1,6 +1,6 @@
-"""Rows of matrices in memory, as routines read, write and subtract them.
+"""The building blocks of routines: strips of vectors over rows, and functions over two rows (dot products and updates).
 
-Comes in: a function under construction and a float or integer dtype. Goes out: IR.
+Input: a function under construction and a float or integer dtype. Output: IR.
 """
 
 from __future__ import annotations
