@@ -1,6 +1,6 @@
 """``vmap``: a function of one example, applied to many at once.
 
-Comes in: a function that declares ops, and tensors with an axis of examples. Goes out: the same ops over all examples,
+Input: a function that declares ops, and tensors with an axis of examples. Output: the same ops over all examples,
 declared into the user's graph. The function runs once, on placeholders of one example's shape, in a private
 continuation of the graph; then what it declared is declared again with a leading axis wherever a value depends on an
 example. What does not depend on one is computed once.
@@ -142,8 +142,9 @@ def _example(trace: Graph, x: Tensor, batched: bool = True) -> Tensor:
 
 
 class _Trace(Derivation):
-    """What one example computes. Its random ops have their places among those of the graph around, and the number of
-    the example is one more index of theirs; what that graph reads of others around it, a trace reads through it."""
+    """The computation of one example, as a derivation. Its random ops have their places among those of the graph
+    around, and the number of the example is one more index of theirs; what that graph reads of others around it, a
+    trace reads through it."""
 
     def __init__(self, base: Graph) -> None:
         super().__init__(base)
@@ -161,7 +162,7 @@ class _Trace(Derivation):
 
 @frozen
 class _BatchedValue:
-    """What stands for a traced tensor: one value for all examples, or (``batched``) one for each along axis 0."""
+    """The value that stands for a traced tensor: one for all examples, or (``batched``) one for each along axis 0."""
 
     tensor: Tensor
     batched: bool
@@ -203,7 +204,8 @@ class _Batcher:
     def ruled(
         self, rule: OwnRule, node: Node, outputs: Sequence[_BatchedValue], given: Sequence[_BatchedValue]
     ) -> list[_BatchedValue | None]:
-        """What a rule of a traced node makes, for all examples, of cotangents or tangents of one example."""
+        """The results, for all examples, of a rule of a traced node that is called with cotangents or tangents of one
+        example."""
         with self._trace:
             inner = [_example(self._trace, v.tensor, v.batched) for v in given]
             found = [None if g is None else lift(g, self._trace) for g in rule(node.outputs, inner)]
@@ -381,7 +383,7 @@ def _turns(
 
 
 def _one_turn(b: _Batcher, body: Body, given: Sequence[_BatchedValue]) -> list[_BatchedValue]:
-    """What a body hands out, declared for all examples into that of a loop over all of them."""
+    """The results of a body, declared for all examples into that of a loop over all of them."""
     around = get_default_graph()
     assert isinstance(around, BodyGraph)
     assert around.turn is not None
@@ -444,7 +446,8 @@ def _reached(body: Body, flags: Sequence[bool]) -> set[Tensor]:
 
 
 def _varying(body: Body, given: Sequence[bool], carries: int) -> list[bool]:
-    """Which operands of a loop differ between examples: those that do from the start, and carries that come to."""
+    """Flags of the operands of a loop that differ between examples: those that do from the start, and carries that come
+    to."""
     flags = list(given)
     while True:
         found = _reached(body, flags)

@@ -1,6 +1,6 @@
 """Binaries: a program as the runtime loads it, found among those that were kept, or compiled now.
 
-Comes in: a region, options, and what lies in the arena before. Goes out: the program's interface and its code in
+Input: a region, options, and what lies in the arena before. Output: the program's interface and its code in
 memory; the program itself, with its plan, costs and texts, when somebody asks. What is kept is found by the digest of
 the region before anything is compiled, so a hit runs no pass, no lowering, no placement, and imports neither the
 compiler nor LLVM.
@@ -92,7 +92,8 @@ class Binary:
 
     @property
     def stepwise(self) -> Stepwise | None:
-        """Where it is to be run step by step: such a program is never one that was kept."""
+        """The steps and places of a program that is to be run step by step, else None: such a program is never one that
+        was kept."""
         return None if self._program is None else self._program.stepwise
 
     def assembly(self) -> str:
@@ -132,7 +133,7 @@ def _names(region: Region, options: CompileOptions, held: Sequence[Held]) -> Dig
 
 
 def _is_watched() -> bool:
-    """Whether somebody wants to see the stages of compilations, which a hit does not have."""
+    """True if somebody wants to see the stages of compilations, which a hit does not have."""
     return any(config.get(name) != default for name, default in WATCHING)
 
 
@@ -161,7 +162,7 @@ def _loaded(data: Plain, names: Digest) -> tuple[Interface, Loaded] | None:
 
 
 def to_plain(interface: Interface, code: Code, names: Digest) -> Plain:
-    """What is kept of a program that calls no Python functions; ``names`` are those of its region."""
+    """The plain data that are kept of a program that calls no Python functions; ``names`` are those of its region."""
     numbers = {
         "variable": {key: number for number, key in enumerate(names.variables)},
         "gradient": {key: number for number, key in enumerate(names.gradients)},

@@ -1,4 +1,4 @@
-"""What a program's steps do, as text, and which memories each of them touches."""
+"""The text of a program's steps, and the memories that each of them touches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from staticgrad.phases import phase
 
 @phase("describe")
 def describe_flows(steps: Sequence[Step], slots: Sequence[Slot], plan: Plan) -> tuple[StepFlow, ...]:
-    """What each step does and which memories it touches, by their numbers (``StepFlow``)."""
+    """The text of each step and the memories that it touches, by their numbers (``StepFlow``)."""
     numbers = {memory: number for number, memory in enumerate((*plan.temps, *slots))}
 
     def numbered(memories: Iterable[Memory]) -> tuple[int, ...]:

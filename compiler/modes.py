@@ -1,6 +1,6 @@
 """Modes: the ways in which programs are run, counted as planners choose them, for whoever asks what has been tried.
 
-Comes in: what a planner decided, as the plan that it gives or as a sentence. Goes out: how often each was chosen in
+Input: what a planner decided, as the plan that it gives or as a sentence. Output: how often each was chosen in
 this process. A mode of a plan is named after the class and the attribute that say it, such as ``Tiling.far: yes`` or
 ``NestPlan.panel: none``. Attributes say one that are true or false, there or not, empty or filled, and those named here
 that count pieces of what need not be cut, or measure what need not be there; other numbers do not.
@@ -36,7 +36,7 @@ def took(mode: str, is_so: bool = True) -> None:
 
 
 def is_plan(kind: type) -> bool:
-    """Whether values of this class are plans, or parts of plans."""
+    """True if values of this class are plans, or parts of plans."""
     return dataclasses.is_dataclass(kind) and kind.__module__.startswith(PLANS) and kind.__name__ not in GIVEN
 
 
@@ -88,7 +88,7 @@ def _chosen(plan: Any) -> Iterator[str]:
 
 
 def _place(what: str, value: Any) -> bool:
-    """Which of the two words it is."""
+    """The one of the two words of a mode that applies: False for the first, True for the second."""
     if what in ("amount", "count", "sized"):
         count = value if isinstance(value, int) else len(value)
         return bool(count > (what == "count"))

@@ -1,4 +1,5 @@
-"""What a program depends on beside its region, as one value; part of the key under which the program is kept."""
+"""The options of a program: all that it depends on beside its region, as one value; part of the key under which it is
+kept."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 @frozen
 class CompileOptions:
-    """What a program is compiled for and how. ``replace`` makes other options of some."""
+    """The target and the options for which a program is compiled. ``replace`` makes other options of some."""
 
     target: Target
     memory: str = "plan"

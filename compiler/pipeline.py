@@ -11,7 +11,7 @@
     schedule     steps           -> steps in order               (steps/schedule.py)
     scalarize    steps in order  -> small neighbours joined      (steps/scalarize.py)
     recompute    steps, a budget -> steps, some of them repeated (steps/recompute.py)
-    place        live ranges     -> offsets                      (memory/)
+    place        live intervals  -> offsets                      (memory/)
     emit         steps, offsets  -> LLVM text                    (emit/)
 
 Loading the text and running it is the runtime's.
@@ -101,7 +101,7 @@ def compile_region(region: Region, options: CompileOptions, held: Sequence[Held]
 
 
 def _may_prepare(options: CompileOptions, held: Sequence[Held]) -> bool:
-    """Whether the arena is the program's own and may be larger than one call needs."""
+    """True if the arena is the program's own and may be larger than one call needs."""
     return options.prepares and options.memory == "plan" and options.memory_budget is None and not held
 
 

@@ -1,6 +1,6 @@
 """Prices: what each hook, retained gradient, print and callback adds to a program or a tape.
 
-Comes in: what was compiled, as declared. Goes out: for each intervention the difference to the same thing compiled
+Input: what was compiled, as declared. Output: for each intervention the difference to the same thing compiled
 without it. Nothing is estimated: both are lowered, scheduled and placed. Machine code is not made.
 """
 
@@ -22,7 +22,7 @@ from staticgrad.types import TensorType, bind, product
 
 @frozen
 class Price:
-    """What one intervention adds.
+    """The cost that one intervention adds.
 
     ``kept_bytes`` are held after the call: a retained gradient, values that a tape saves. ``arena_bytes`` are more in
     the arena. Lost fusion shows as ``kernels`` more (calls out apart) and ``moved_bytes`` more that kernels read and
@@ -39,7 +39,7 @@ class Price:
 
 @frozen
 class _Sum:
-    """What is compared, of one or several programs."""
+    """The sums that are compared, of one or several programs."""
 
     kept: int
     arena: int

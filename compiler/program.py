@@ -49,7 +49,7 @@ class FeedSlot:
 
 @frozen
 class FetchSlot:
-    """Where result number ``index`` is written; fresh memory or the caller's ``out``."""
+    """The place of result number ``index``: fresh memory or the caller's ``out``."""
 
     index: int
     type: TensorType
@@ -123,8 +123,8 @@ Slot = FeedSlot | FetchSlot | StateSlot | GradSlot | ConstantSlot | KeySlot | Ca
 
 @frozen
 class Prepared:
-    """How many of the first steps follow from variables alone, the versions of those, and where the versions lie that
-    the steps saw when they ran last."""
+    """The preparation of a program: how many of the first steps follow from variables alone, the versions of those, and
+    the place of the versions that the steps saw when they ran last."""
 
     steps: int
     versions: tuple[VersionSlot, ...]
@@ -182,7 +182,7 @@ class BufferPlan:
 
 @frozen
 class KernelCost:
-    """What one step does: for reports."""
+    """The cost of one step, for reports."""
 
     name: str
     family: str
@@ -194,8 +194,8 @@ class KernelCost:
 
 @frozen
 class StepFlow:
-    """Which memories one step reads and writes, and what it does, as text. The program's buffers are numbered from 0 in
-    their order, its slots behind them."""
+    """The numbers of the memories that one step reads and writes, and its text. The program's buffers are numbered from
+    0 in their order, its slots behind them."""
 
     reads: tuple[int, ...]
     writes: tuple[int, ...]
@@ -204,7 +204,8 @@ class StepFlow:
 
 @frozen(eq=False)
 class Interface:
-    """What whoever runs a program has to know beside its code: fields of ``Program``, and the sums of its costs."""
+    """The part of a program that whoever runs it needs beside its code: fields of ``Program``, and the sums of its
+    costs."""
 
     slots: tuple[Slot, ...]
     arena_bytes: int
@@ -218,8 +219,8 @@ class Interface:
 
 @frozen(eq=False)
 class Stepwise:
-    """What running a program step by step beside its reference takes: the steps, where their buffers lie, the region
-    that was lowered, and where its tensors lie, with which strides. The function of step k is ``step<k>``."""
+    """The data for running a program step by step beside its reference: the steps, the offsets of their buffers, the
+    region that was lowered, and the memory and strides of its tensors. The function of step k is ``step<k>``."""
 
     steps: tuple[Step, ...]
     offsets: Mapping[Temp, int]
@@ -257,7 +258,7 @@ class Program:
 
     @property
     def kernels_text(self) -> str:
-        """What all steps do, a paragraph each."""
+        """The text of all steps, a paragraph each."""
         return "\n".join(flow.text for flow in self.flows)
 
     @property

@@ -1,6 +1,6 @@
-"""Computing again: what a derivative rule reads of a node that was declared in ``sg.checkpoint``.
+"""Rematerialization: what a derivative rule reads of a node that was declared in ``sg.checkpoint`` is computed again.
 
-Comes in: a declared node and its cotangents. Goes out: the tensors that its rule shall read. Values computed in a
+Input: a declared node and its cotangents. Output: the tensors that its rule shall read. Values computed in a
 checkpoint are declared a second time (``Graph.repeat``), from what lies outside of it, after the first cotangent that
 reaches it; so that nothing of it has to be kept in between. Each walk repeats the ops of a checkpoint at most once, and
 only those whose results it reads. In a checkpoint within another one, what is repeated begins at values that the outer

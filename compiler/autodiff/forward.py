@@ -1,6 +1,6 @@
 """Forward mode: tangents are carried from the operands of each node to its results; again by writing more graph.
 
-Comes in: tensors of a graph and tangents of those that vary. Goes out: the tangents of what is asked for. A rule is,
+Input: tensors of a graph and tangents of those that vary. Output: the tangents of what is asked for. A rule is,
 in this order of preference: the entry's ``jvp``; the op itself, where it is linear; its ``expand``, walked; its
 ``vjp``, transposed (the vjp is linear in the cotangent, and its transpose is the jvp).
 """

@@ -1,16 +1,16 @@
 """Derivatives of ops that run bodies: loops again, whose bodies are the derivatives of the bodies.
 
-Comes in: a loop and the cotangents of its results (or the tangents of its operands). Goes out: those of its operands
+Input: a loop and the cotangents of its results (or the tangents of its operands). Output: those of its operands
 (results). The derivative of a body is linear in them, and besides reads values of the body. What it reads is
 
     a parameter that every turn shares, or a row      read again
     a constant, a view, an elementwise function
-    that only the derivative needs                    computed again from what it is made of
-    a value of a checkpoint                           computed again, unless it was drawn
+    that only the derivative needs                    rematerialized from what it is made of
+    a value of a checkpoint                           rematerialized, unless it was drawn
     anything else                                     *stacked* by the loop itself, one row a turn
 
-Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but computed
-again from what takes fewest bytes (``minimum_cut``).
+Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but
+rematerialized from what takes fewest bytes (``minimum_cut``).
 
 So the loop is declared a second time with more stacked results (``Body.origin`` says of what), and the two are one
 before anything runs (``merged``). The derivative of a loop in reverse runs the other way round, carries the cotangents
@@ -104,7 +104,7 @@ class _Extraction:
         self.active: set[Tensor] = set(seeds)
         self.fresh = list(derivation.captured.items())[derivation.first_capture :]
         self.outside = {parameter for _, parameter in self.fresh}
-        self.of_checkpoints: set[Tensor] = set()  # values of checkpoints computed again, and what rules make of them
+        self.of_checkpoints: set[Tensor] = set()  # values of checkpoints rematerialized, and what rules make of them
         for node in derivation.nodes[self.first :]:
             if any(x in self.active for x in node.inputs):
                 self.active.update(node.outputs)
@@ -117,7 +117,7 @@ class _Extraction:
         self.nodes: set[Node] = set()
 
     def find(self, results: Iterable[Tensor]) -> None:
-        """Which nodes ``results`` take, and what these read."""
+        """Find the nodes that ``results`` take, and what these read."""
         stack = [*results]
         seen = set(stack)
         while stack:
@@ -149,8 +149,8 @@ class _Extraction:
         return node.op.view or (node.serial >= self.first and (node.op.elementwise or not node.inputs))
 
     def thinned(self, stacked_anyway: set[Tensor]) -> Again:
-        """Which values between the body's parameters and what is stacked now had better be computed again, for fewest
-        bytes in all."""
+        """A choice, for each value between the body's parameters and what is stacked now, of whether it is computed
+        again, with the fewest bytes in all."""
 
         def operands(x: Tensor) -> tuple[Tensor, ...]:
             return tuple(y for y in x.op.inputs if not self._is_free(y)) if self._is_cheap(x.op) else ()
@@ -208,7 +208,7 @@ def _forward(body: Body, derivation: BodyGraph, stacked: Sequence[Tensor]) -> Bo
 
 
 def _outgrows(parts: _Parts, stacked: Iterable[Tensor]) -> bool:
-    """Whether stacks do not stay in the caches; sizes that only feeds bind are taken for small."""
+    """True if stacks do not stay in the caches; sizes that only feeds bind are taken for small."""
     length = parts.attrs.length
     anyway = set(parts.results)
     added = [x for x in stacked if x not in anyway]
@@ -227,7 +227,7 @@ def _finish(
     choose: Callable[[_Extraction], Again],
 ) -> _DerivativeBody:
     """A body out of what was derived: its parameters are the turn, carries, rows and captured values. ``choose`` says
-    what is computed again where stacks outgrow the caches.
+    what is rematerialized where stacks outgrow the caches.
 
     Args:
         seeds: carried, row and shared cotangents or tangents, parameters of the derivation.
@@ -336,7 +336,7 @@ def pull_back_loop(
 
 
 def _count(primal: Primal[Any]) -> list[Tensor]:
-    """How many turns a loop took, where that is not its length."""
+    """The number of turns that a loop took, where that is not its length, as a list of one tensor; else no tensor."""
     attrs: LoopAttributes = primal.attrs
     if attrs.condition is not None:
         return [primal.outputs[attrs.carries]]
@@ -420,8 +420,8 @@ def _reversed(
 
 
 def _again_of_all(graph: Graph, attrs: LoopAttributes) -> Again:
-    """What the derivative of all results by all operands computes again. That of some of them reads no more then, so
-    that a tape which keeps what all of them read has kept what any of them does."""
+    """The values that the derivative of all results by all operands computes again. That of some of them reads no more
+    then, so that a tape which keeps what all of them read has kept what any of them does."""
     memo, key = attrs.body.memo, ("again", attrs.carries, attrs.sequences, attrs.length)
     if key not in memo:
         parts = _Parts(attrs)

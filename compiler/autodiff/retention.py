@@ -1,7 +1,7 @@
 """Retention: which backwards may still run, and which saved values nothing can read any more.
 
-Comes in: the declared outputs of a tape, what the tape holds and which nodes read it, and every backward that is asked
-for. Goes out: a refusal, or what can be given back. Nothing is derived or run here.
+Input: the declared outputs of a tape, what the tape holds and which nodes read it, and every backward that is asked
+for. Output: a refusal, or what can be given back. Nothing is derived or run here.
 
 The rule is PyTorch's, on the graph as declared: a backward passes every node between its outputs and the leaves that
 require a gradient. Without ``retain_graph`` it spends the nodes that it passes. A backward that would pass a spent
@@ -58,8 +58,8 @@ def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:
 
 @frozen(eq=False)
 class Spent(Generic[H]):
-    """How far the backwards of a tape have come: the nodes that they spent, what is still held, and how many of a
-    declared order are done."""
+    """The state that the backwards of a tape have reached: the nodes that they spent, what is still held, and how many
+    of a declared order are done."""
 
     nodes: frozenset[Node]
     held: tuple[H, ...]
@@ -120,7 +120,7 @@ class Retention(Generic[H]):
         retain_graph: bool,
         inputs: frozenset[Tensor] | None = None,
     ) -> Passage[H]:
-        """What a backward does that ``check`` and ``blocked`` have nothing against."""
+        """The passage of a backward that ``check`` and ``blocked`` have nothing against."""
         nodes = before.nodes if retain_graph else before.nodes.union(self._spends(before, outputs, inputs))
         gone = frozenset[H]() if retain_graph else self._unreadable(before, nodes)
         if self._order is None and nodes == before.nodes:
@@ -137,7 +137,7 @@ class Retention(Generic[H]):
         return set(self._nodes(outputs, inputs)).difference(*map(self._nodes, self._later(before)))
 
     def _unreadable(self, before: Spent[H], nodes: frozenset[Node]) -> Collection[H]:
-        """What nothing can read after the next backward, when ``nodes`` are spent."""
+        """The items that nothing can read after the next backward, when ``nodes`` are spent."""
         if self._order is None:
             return {item for item, readers in self._readers.items() if readers and readers <= nodes}
         readable = {item for outputs in self._later(before) for item in self._reads(outputs)}
@@ -217,8 +217,9 @@ class Retention(Generic[H]):
 
 
 class Ledger(Generic[H]):
-    """What the backwards of one tape have spent, and which call spent what. Whoever runs one appends its passage to
-    ``ran`` in one step with what it changes, so that it counts even where an exception ends the call right after."""
+    """The record of what the backwards of one tape have spent, and which call spent what. Whoever runs one appends its
+    passage to ``ran`` in one step with what it changes, so that it counts even where an exception ends the call right
+    after."""
 
     __slots__ = ("_calls", "_changes", "_rule", "ran", "state")
 

@@ -1,6 +1,6 @@
 """Reverse mode: a walk of the graph, from what is derived back to what it is derived by, that writes more graph.
 
-Comes in: tensors of a graph and their cotangents. Goes out: the cotangents of target tensors, as nodes declared into
+Input: tensors of a graph and their cotangents. Output: the cotangents of target tensors, as nodes declared into
 the graph that is current; so they can be derived again. Every derived node carries the source line of its primal.
 
 One step of the walk settles a tensor: the cotangents that its users gave it are summed in the order in which they
@@ -181,7 +181,7 @@ def parallel_list(values: Any, tensors: Sequence[Tensor], listed: bool, what: st
 
 
 def seed_cotangents(graph: Graph, ys: Sequence[Tensor], weights: Sequence[Any]) -> dict[Tensor, Tensor]:
-    """What the walk starts from: the weights that were given, or ones."""
+    """The cotangents from which the walk starts: the weights that were given, or ones."""
     seeds: dict[Tensor, Tensor] = {}
     for y, weight in zip(ys, weights, strict=True):
         ct = FUNCTIONS.ones_like(y) if weight is None else as_type_of(graph, weight, y, "grad_ys")
@@ -286,14 +286,14 @@ def backpropagate(
 
 
 def _is_copy(x: Tensor, of: Tensor) -> bool:
-    """Whether ``x`` is ``of``, after hooks that only look and accumulations."""
+    """True if ``x`` is ``of``, after hooks that only look and accumulations."""
     while x is not of and x.op.op in (IDENTITY, ACCUMULATE_GRAD, PRINT):
         x = x.op.inputs[0]
     return x is of
 
 
 def passes_gradients(node: Node) -> bool:
-    """Whether gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
+    """True if gradients go through, or stop at a stop_gradient, a comparison, or a declaration under no_grad."""
     return not node.blocked and node.op.differentiable
 
 
@@ -350,7 +350,7 @@ def _collect(
 
 
 def compatible(a: Shape, b: Shape) -> bool:
-    """Whether two shapes may be the same once sizes are bound."""
+    """True if two shapes may be the same once sizes are bound."""
     return len(a) == len(b) and all(
         m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in zip(a, b, strict=True)
     )
@@ -441,7 +441,7 @@ def finisher(
     retained: Callable[[Tensor], bool] = lambda x: x.retains_grad,
     on_hook: OnNode | None = None,
 ) -> OnTensor:
-    """What happens to the summed cotangent of each tensor: its hooks, then, if retained, its accumulation.
+    """A function that finishes the summed cotangent of each tensor: its hooks, then, if retained, its accumulation.
 
     ``on_hook`` is called with the node whose result was hooked and the nodes that its hooks declared.
     """

@@ -1,6 +1,6 @@
-"""What the derivative of a node reads, and so what the node *saves* for its backward.
+"""The values that the derivative of a node reads, and so what the node *saves* for its backward.
 
-Comes in: a declared node. Goes out: which of its operands and results its vjp reads, and whether it reads something
+Input: a declared node. Output: which of its operands and results its vjp reads, and whether it reads something
 that only its own expansion or rule knows. Nobody declares this: the rule is run once on a scratch graph, where
 placeholders stand for operands, results and cotangents, and what the cotangents' ops read besides is followed back.
 
@@ -42,7 +42,7 @@ NOTHING = Saved()
 
 
 def saves(node: Node) -> Saved:
-    """What the derivative of ``node`` by those of its operands that require a gradient reads."""
+    """The values that the derivative of ``node`` by those of its operands that require a gradient reads."""
     needs = tuple(x.requires_grad for x in node.inputs)
     if not any(needs) or not any(y.requires_grad for y in node.outputs):
         return NOTHING

@@ -1,6 +1,6 @@
-"""What a walk goes over: the graph that it writes into and, from the body of a loop or branch, the graphs around it.
+"""The scope of a walk: the graph that it writes into and, from the body of a loop or branch, the graphs around it.
 
-Comes in: a graph. Goes out: which tensors are one tensor, in which order nodes come, and as what a rule reads a node. A
+Input: a graph. Output: which tensors are one tensor, in which order nodes come, and as what a rule reads a node. A
 body reads each tensor of the graphs around it as a parameter. A derivative that is declared in the body takes the two
 for one tensor and goes on with the op that made it: by the chain rule a total derivative is the sum, over what the body
 captured, of the partial derivative by it times its own derivative, which is written into the body as well, since the
@@ -35,7 +35,7 @@ class DerivativeScope:
         return x if len(self._graphs) == 1 else self.graph.outermost(x)
 
     def place(self, node: Node) -> tuple[int, int]:
-        """By which nodes are in order: operands come before their users."""
+        """A key by which nodes are in order: operands come before their users."""
         return -self._depth(node), node.serial
 
     def home(self, node: Node) -> Graph:

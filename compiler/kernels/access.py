@@ -76,7 +76,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_reshape(node: Node) -> bool:
-    """Whether a node shows the elements of its operand in their row-major order, under another shape."""
+    """True if a node shows the elements of its operand in their row-major order, under another shape."""
     return node.op.name == "reshape"
 
 
@@ -102,7 +102,7 @@ def source_of(x: Tensor) -> Tensor:
 
 
 def broadcast_map(shape: Sequence[int], domain: Sequence[int]) -> tuple[Affine, ...]:
-    """How a tensor of ``shape`` is indexed inside a loop nest over ``domain``, by NumPy's broadcasting."""
+    """The indices of a tensor of ``shape`` inside a loop nest over ``domain``, by NumPy's broadcasting."""
     lead = len(domain) - len(shape)
     return tuple(ZERO if size == 1 else Affine.index(lead + axis) for axis, size in enumerate(shape))
 

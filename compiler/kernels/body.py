@@ -1,6 +1,6 @@
 """Nests rewritten: instructions are copied from one nest into the body of another, under another index.
 
-Comes in: a nest and, for each of its dimensions, an affine expression of the new nest's indices. Goes out: numbers of
+Input: a nest and, for each of its dimensions, an affine expression of the new nest's indices. Output: numbers of
 instructions in a ``BodyBuilder``, which holds each value once. What is worth rewriting is left to others
 (``unroll.py``, ``inline.py``).
 """
@@ -75,7 +75,7 @@ class BodyBuilder:
 
 
 def _key(instr: Instr) -> object:
-    """What tells values apart: numbers count by their text, as 0.0 equals -0.0, and 1 True."""
+    """A key that tells values apart: numbers count by their text, as 0.0 equals -0.0, and 1 True."""
     match instr:
         case Constant(value, dtype):
             return "constant", repr(value), dtype
@@ -87,7 +87,7 @@ def _key(instr: Instr) -> object:
 
 class InstructionCopier:
     """Copies instructions of ``nest`` into ``body``: dimension d becomes ``where[d]``, argument a becomes ``args[a]``.
-    Of the inner dimensions in ``unrolled`` (dimension: size) every index is written down."""
+    Of the inner dimensions in ``unrolled`` (dimension: size) every index is unrolled."""
 
     def __init__(
         self, body: BodyBuilder, nest: Nest, where: Sequence[Affine], args: Sequence[int], unrolled: Sequence[int] = ()

@@ -1,4 +1,4 @@
-"""What every kernel is: a frozen value that says what it computes, and no word of how it is run.
+"""The interface of kernels: a frozen value that says what it computes, and no word of how it is run.
 
 ``Nest``, ``Contraction`` and the others are values of families; stages between lowering and emission ask them what
 stands here, and nothing else. How a kernel of a family is run is planned and emitted by the family's entry in
@@ -25,7 +25,7 @@ class Kernel(Protocol):
 
     @property
     def terms(self) -> int:
-        """How many terms one element of the result sums at most."""
+        """The greatest number of terms that one element of the result sums."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Kernel(Protocol):
 
     @property
     def text(self) -> str:
-        """What it computes: sizes, dtypes, instructions, in lines."""
+        """The text of the computation: sizes, dtypes, instructions, in lines."""
         ...
 
 

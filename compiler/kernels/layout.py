@@ -28,7 +28,7 @@ IMAGE_RANKS = (4, 6)  # of images and of windows over them
 
 
 def overlaps(window: WindowAttributes) -> bool:
-    """Whether two windows may share a place."""
+    """True if two windows may share a place."""
     spans = (d * (k - 1) + 1 for d, k in zip(window.dilation, window.kernel, strict=True))
     return any(span > step for span, step in zip(spans, window.stride, strict=True))
 
@@ -68,8 +68,8 @@ class _Images:
                 yield from (node.inputs[0], node.outputs[0])
 
     def kept(self) -> set[Tensor]:
-        """Those that have memory of the program's own, but for what is only read as rows of all its elements and what
-        stands between a single layer and the user."""
+        """The images that have memory of the program's own, but for what is only read as rows of all its elements and
+        what stands between a single layer and the user."""
         beside = self._beside_users()
         return {
             x
@@ -78,16 +78,16 @@ class _Images:
         }
 
     def _is_users(self, x: Tensor) -> bool:
-        """Whether ``x`` lies as users hold it."""
+        """True if ``x`` lies as users hold it."""
         return x.op.op.role == "source" or x in self.fetched
 
     def _is_held(self, x: Tensor) -> bool:
-        """Whether ``x`` is in memory of the user's or the session's."""
+        """True if ``x`` is in memory of the user's or the session's."""
         return x in self.fetched or (x.op.op.role == "source" and not x.op.op.rematerializable)
 
     def _beside_users(self) -> set[Tensor]:
         """The images that are computed element by element with some that users hold, if convolutions read and write no
-        other images but users': then all of them may lie in planes, and nothing has to be turned."""
+        other images but users': then all of them may lie in planes, and nothing has to be transposed."""
         found: set[Tensor] = set()
         left = set(self.marked)
         while left:
@@ -110,7 +110,7 @@ class _Images:
         return group
 
     def _is_flattened(self, x: Tensor) -> bool:
-        """Whether a reshape that no channels-last memory can serve reads ``x`` and no convolution does."""
+        """True if a reshape that no channels-last memory can serve reads ``x`` and no convolution does."""
         users = list(self.users[x])
         flattened = False
         while users:
@@ -133,7 +133,7 @@ def _images_of(convolution: Node) -> tuple[Tensor, ...]:
 
 
 def _takes_strides(node: Node) -> bool:
-    """Whether the kernel that computes a node writes with any strides: loops, branches, routines and calls do not."""
+    """True if the kernel that computes a node writes with any strides: loops, branches, routines and calls do not."""
     return is_nest(node) or node.op.role in ("matrix", "write")
 
 

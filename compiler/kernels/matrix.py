@@ -29,9 +29,9 @@ Direction = Literal["forward", "input_grad", "weight_grad"]
 
 @frozen
 class Blocking:
-    """How a product C = A·B is cut, as far as that is free: whether Cᵀ is computed; the rows and vectors of a tile;
-    whether a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No
-    choice changes the order in which an element's terms are added."""
+    """The free choices of how a product C = A·B is cut: whether Cᵀ is computed; the rows and vectors of a tile; whether
+    a last panel that lacks one vector is ``folded`` into the function of the others; whether B is packed. No choice
+    changes the order in which an element's terms are added."""
 
     swapped: bool
     rows: int
@@ -211,7 +211,7 @@ class Packing:
 
     @property
     def is_repeatable(self) -> bool:
-        """What is packed is kept, not made again."""
+        """False: what is packed is kept, not made again."""
         return False
 
     @property

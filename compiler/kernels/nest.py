@@ -121,7 +121,7 @@ class Nest:
 
     @property
     def terms(self) -> int:
-        """How many elements one sum takes in."""
+        """The number of elements that one sum takes in."""
         return math.prod(self.inner)
 
     @property

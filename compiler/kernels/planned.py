@@ -1,6 +1,6 @@
 """Planned kernels: how a kernel is run on one target, decided once, before anything is written.
 
-Comes in: a kernel, and what the planner of its family decided (``emit/families.py``). Goes out: what the stages between
+Input: a kernel, and what the planner of its family decided (``emit/families.py``). Output: what the stages between
 lowering and emission ask: scratch memory, whether threads share the work, where the raw result lies, how large an
 operand is that was packed beforehand, and the text that reports show. ``plan`` is the family's own: loops, tiles,
 staging and prefetches, which its emitter writes down.
@@ -15,7 +15,7 @@ from staticgrad.frozen import frozen
 
 
 class KernelPlan(Protocol):
-    """How one kernel is run, as its family says it."""
+    """The interface of the plan that a kernel's family makes of it."""
 
     @property
     def text(self) -> str:

@@ -1,6 +1,6 @@
-"""What kernels compute, in NumPy: the definition that compiled kernels are held against.
+"""The definition of every kernel, in NumPy, that compiled kernels are held against.
 
-Comes in: a kernel as a value, and the memory behind its arguments as flat arrays. Goes out: the same memory, with what
+Input: a kernel as a value, and the memory behind its arguments as flat arrays. Output: the same memory, with what
 the kernel writes. A product is added up in float64, everything else in the dtype that the kernel says. Operands that a
 matrix kernel is given packed are handed over here as they were before, since how they are packed is the emitter's.
 
@@ -143,7 +143,7 @@ def _reduce(nest: Nest, reduce: Reduce, x: Array) -> Array:
 
 
 def _least(kind: str, dtype: np.dtype) -> Any:
-    """What a maximum or minimum of nothing is."""
+    """The identity of a maximum or minimum: its value over no elements."""
     if dtype.kind == "b":
         return kind == "min"
     if dtype.kind == "f":

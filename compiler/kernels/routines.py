@@ -29,7 +29,7 @@ Cumulated = Literal["sum", "prod", "recurrence"]
 
 @frozen
 class Block:
-    """What one piece has of one operand or result: so many elements of a dtype."""
+    """The shape of one operand or result of one piece: so many elements of a dtype."""
 
     dtype: np.dtype
     elements: int
@@ -40,7 +40,7 @@ class Block:
 
 
 class Routine(Protocol):
-    """What a batch knows of its routine."""
+    """The interface of the routine that a batch runs."""
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -287,7 +287,7 @@ class Batch:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to write."""
+        """True if there is nothing to write."""
         return self.count == 0 or not any(block.elements for block in self.routine.blocks)
 
     @property

@@ -289,7 +289,7 @@ class NestBuilder:
         self.added.append(memory)
 
     def _sweeps(self, value: int, access: Access, guard: int | None) -> bool:
-        """Whether a store does something else at each element along the inner dimensions."""
+        """True if a store does something else at each element along the inner dimensions."""
         inner = {self.dim[axis] for axis in self.axes if self.domain[axis] > 1}
         moving: set[int] = set()
         for number, instr in enumerate(self.body):
@@ -320,7 +320,7 @@ class NestBuilder:
         return [m for m, number in self.args.items() if number in numbers and not isinstance(m, Raw)]
 
     def check_in_place(self, memory: Memory) -> bool:
-        """Whether everything loaded from a memory that is also stored is loaded by the iteration that stores it."""
+        """True if everything loaded from a memory that is also stored is loaded by the iteration that stores it."""
         if self.raw is not None and memory in self.raw.operands:
             return False
         arg = self.args[memory]

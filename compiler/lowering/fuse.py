@@ -1,6 +1,6 @@
 """Fuse: which nodes share a kernel.
 
-Comes in: a region of primitives. Goes out: groups in topological order,
+Input: a region of primitives. Output: groups in topological order,
 each of which becomes one kernel (or, for writes, the fill before it). A nest group has a *domain*, the shape over which
 it loops, and the axes it reduces; a member is an element value (of the domain's shape) or a row value (reduced axes of
 size 1). Groups grow greedily: a node joins its operands' group if its shape fits, no cycle arises (``order``) and the
@@ -76,7 +76,7 @@ def producers(x: Tensor) -> Tensor:
 
 
 def is_soft(node: Node, x: Tensor) -> bool:
-    """Whether ``node`` may find operand ``x`` in a register: it is computed by a nest and read without a view."""
+    """True if ``node`` may find operand ``x`` in a register: it is computed by a nest and read without a view."""
     return node.op.role != "gather" and not is_view(x) and is_nest(x.op)
 
 
@@ -199,7 +199,8 @@ class Fuser:
             home = large
 
     def _product(self, node: Node) -> Tensor | None:
-        """What ``node`` alone reads of a matrix kernel, whose epilogue it can begin."""
+        """The product of a matrix kernel that ``node`` alone reads, whose epilogue it can begin; None if there is
+        none."""
         for x in node.inputs if node.op.elementwise else ():
             if x.op.op.role == "matrix" and x.shape == node.outputs[0].shape and len(self.users[x]) == 1:
                 return x
@@ -207,7 +208,7 @@ class Fuser:
 
     @staticmethod
     def _go_together(home: Group, other: Group) -> bool:
-        """Whether one nest shall compute both; a node by itself may be a row value of the other group. Two epilogues
+        """True if one nest shall compute both; a node by itself may be a row value of the other group. Two epilogues
         stay apart: united they would be that of one kernel, and the other would have to store its result."""
         if home.product is not None and other.product is not None:
             return False

@@ -1,6 +1,6 @@
 """Lower: groups of nodes become steps, each with a kernel and the memory that it reads and writes.
 
-Comes in: a region of primitives, materialized, and its groups. Goes out: steps (unordered but for what they read and
+Input: a region of primitives, materialized, and its groups. Output: steps (unordered but for what they read and
 write), the slots of the caller's memory. Left to others: order (schedule), offsets (memory), code (emit).
 
 Writes (concat, pad, fold, scatter_add) have no kernel of their own but a fill: the nests that make their operands store
@@ -353,7 +353,7 @@ class Lowering:
         self._append(step, [node])
 
     def _packed(self, feed: PackedFeed, memory: Memory, node: Node) -> Temp:
-        """Where an operand that all turns of a loop read is packed before it."""
+        """The buffer in which an operand that all turns of a loop read is packed, by a step before the loop."""
         packed = Temp(f"{node.name}.packed", feed.nbytes, "packed for all turns", node.source)
         step = Step(
             f"pack_{node.name}", "pack", feed.kernel, (Operand(memory, feed.offset), Operand(packed)), (memory,),
@@ -426,8 +426,8 @@ def _reached(nodes: Sequence[Node], step_of: dict[Node, Step]) -> list[Step]:
 
 
 def _captured(attrs: LoopAttributes) -> int | None:
-    """From which feed of a loop's body on all are the same in all turns, of which there are many; None if they are
-    few, or it is not known how many."""
+    """The number of the first feed of a loop's body from which on all are invariant, if there are many turns; None if
+    they are few, or it is not known how many."""
     known = not attrs.counted and attrs.condition is None and attrs.length is not None
     return 1 + attrs.carries + attrs.sequences if known and int(attrs.length or 0) >= ENOUGH_TURNS else None
 
@@ -438,7 +438,7 @@ def _name(nodes: Sequence[Node]) -> str:
 
 
 def _covers(fold: Node) -> bool:
-    """Whether the windows of a fold lie side by side over the whole image: then nothing needs to be filled."""
+    """True if the windows of a fold lie side by side over the whole image: then nothing needs to be filled."""
     window = fold.attrs.window
     counts = sizes(fold.inputs[0].shape)[-4:-2]
     sides = zip(counts, window.kernel, (fold.attrs.height, fold.attrs.width), strict=True)

@@ -63,8 +63,8 @@ class Order:
 
     @staticmethod
     def _between(first: Ordered, last: Ordered) -> tuple[list[Ordered], list[Ordered]] | None:
-        """What depends on ``first`` and what ``last`` depends on, with ranks between; None if there is a way, or if
-        this cannot be said within the budget."""
+        """The successors of ``first`` and the predecessors of ``last`` with ranks between them; None if there is a path
+        from the one to the other, or if this cannot be said within the budget."""
         budget = BUDGET
         above: set[Ordered] = set()
         stack = [first]

@@ -1,6 +1,6 @@
 """Places: where the tensors of a region lie.
 
-Comes in: a region of primitives. Goes out, as lowering asks: for each tensor a slot of the caller's memory (what is fed
+Input: a region of primitives. Output, as lowering asks: for each tensor a slot of the caller's memory (what is fed
 and fetched, state, constants, keys) or a buffer of the arena, and the strides of its axes there. Where in the arena a
 buffer lies is decided by placement.
 """
@@ -81,7 +81,7 @@ class Places:
         return self._gradients[key]
 
     def memory(self, x: Tensor) -> Memory:
-        """Where a tensor lies: the caller's memory for sources and fetches, else a buffer of the arena."""
+        """The memory in which a tensor lies: the caller's for sources and fetches, else a buffer of the arena."""
         x = source_of(x)
         if x not in self._memory:
             if x.op.op is CONSTANT:
@@ -95,11 +95,11 @@ class Places:
         return self._memory[x]
 
     def found(self) -> dict[Tensor, tuple[Memory, tuple[int, ...]]]:
-        """Where each tensor lies that has been asked for, and its strides there."""
+        """The memory of each tensor that has been asked for, and its strides there."""
         return {x: (memory, tuple(self.strides_of(x))) for x, memory in self._memory.items()}
 
     def start_in(self, concat: Node, x: Tensor) -> int:
-        """Where operand ``x`` begins in the result of a concat, along its axis."""
+        """The index at which operand ``x`` begins in the result of a concat, along its axis."""
         if concat not in self._starts:
             starts, start = self._starts.setdefault(concat, {}), 0
             for y in concat.inputs:
@@ -108,7 +108,7 @@ class Places:
         return self._starts[concat][x]
 
     def strided(self, x: Tensor) -> tuple[Operand, tuple[int, ...]]:
-        """Where an operand of a matrix kernel lies, through views, and its strides by axis."""
+        """The memory in which an operand of a matrix kernel lies, through views, and its strides by axis."""
         shape = sizes(x.shape)
         path = resolve(x, broadcast_map(shape, shape), self.strides_of)
         assert isinstance(path, Path)

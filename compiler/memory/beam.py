@@ -35,9 +35,9 @@ LARGEST = 1 << 22  # beyond so many pairs of section and buffer one step takes t
 
 @frozen
 class Judgement:
-    """How partial plans are compared: waste times ``tightness^exponent · exp(pull)`` summed over the sections, per byte
-    placed if ``relative``, plus ``height`` times the excess of the bound over the target, all times ``1 +
-    noise·random``. The best ``width`` go on."""
+    """The parameters by which partial plans are compared: waste times ``tightness^exponent · exp(pull)`` summed over
+    the sections, per byte placed if ``relative``, plus ``height`` times the excess of the bound over the target, all
+    times ``1 + noise·random``. The best ``width`` go on."""
 
     exponent: float
     relative: bool
@@ -100,7 +100,7 @@ class _Beam:
 
 @frozen
 class _BeamStep:
-    """What was done last in each row of a beam: in which row of the beam before, to which buffer, at which offset."""
+    """The last placement in each row of a beam: in which row of the beam before, of which buffer, at which offset."""
 
     parent: Ints
     chosen: Ints
@@ -111,7 +111,7 @@ class _BeamStep:
 
 
 class BeamProblem:
-    """The buffers still free, as arrays, and the sections of their live ranges.
+    """The buffers still free, as arrays, and the sections of their live intervals.
 
     All bytes are counted in units, their greatest common divisor, so that 32 bits are nearly always enough.
     """
@@ -215,7 +215,7 @@ class BeamProblem:
     def _judge(
         self, beam: _Beam, total: Ints, weight: Ints, judgement: Judgement, rng: np.random.Generator
     ) -> tuple[Ints, Ints]:
-        """Of each partial plan a lower bound of its arena, and a score, the less the better."""
+        """A lower bound of the arena of each partial plan, and its score, the less the better."""
         floor = self._floor(beam.lowest)
         open_ = floor < self._never
         bound = np.maximum(np.where(open_, floor + beam.to_come, 0).max(axis=1), beam.height).astype(np.int64)

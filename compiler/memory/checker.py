@@ -1,4 +1,4 @@
-"""Is this plan right? Steps or intervals, and offsets, in; nothing or a ``PlanError`` out.
+"""The checker of plans: steps or intervals, and offsets, in; nothing or a ``PlanError`` out.
 
 Written without a line of the planner: a sweep over time that keeps the buffers alive now sorted by offset. As long
 as they are disjoint, a new one can only overlap the one below or the one above it, so n buffers take n log n steps.
@@ -55,7 +55,8 @@ def check_steps(
 
 
 def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[int, Held]) -> Temp | Held:
-    """What a buffer is that ``step`` is the first to touch: a value that lies there already if it reads it."""
+    """The value that a buffer holds when ``step`` touches it first: one that lies there already if the step reads it,
+    else the buffer itself."""
     if temp not in step.reads:
         return temp
     value = before.get(offsets[temp])
@@ -66,7 +67,7 @@ def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[
 
 def check(intervals: Sequence[Interval], offsets: Sequence[int], arena_bytes: int, *, alignment: int = 64) -> None:
     """Raise ``PlanError`` unless each buffer lies in ``[0, arena_bytes)``, aligned, where it is fixed, and apart from
-    every buffer of an overlapping live range. Buffers of no bytes overlap nothing."""
+    every buffer of an overlapping live interval. Buffers of no bytes overlap nothing."""
     if len(offsets) != len(intervals):
         raise PlanError(f"{len(intervals)} buffers, but {len(offsets)} offsets")
     for interval, offset in zip(intervals, offsets, strict=True):
@@ -89,7 +90,7 @@ def _check_alone(interval: Interval, offset: int, arena_bytes: int, alignment: i
 def _check_apart(intervals: Sequence[Interval], offsets: Sequence[int]) -> None:
     events = [(interval.first, 1, number) for number, interval in enumerate(intervals) if interval.nbytes]
     events += [(interval.last, 0, number) for number, interval in enumerate(intervals) if interval.nbytes]
-    events.sort()  # at one time the dead leave before the newborn enter: live ranges are half-open
+    events.sort()  # at one time the dead leave before the newborn enter: live intervals are half-open
     alive: list[tuple[int, int]] = []  # (offset, number), disjoint
     for _, born, number in events:
         entry = (offsets[number], number)

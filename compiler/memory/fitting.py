@@ -1,4 +1,5 @@
-"""Does everything fit? A capacity and an order of preference come in, offsets come out, or why there are none.
+"""Depth-first search for a placement that fits: a capacity and an order of preference come in, offsets come out, or why
+there are none.
 
 Depth first over *canonical* plans (Moffitt, "MiniMalloc", ASPLOS 2023): buffers in the order of their offsets, of equal
 offsets the preferred first, each at the lowest offset that those before it leave. A node takes the next buffer and
@@ -27,7 +28,8 @@ ALWAYS = 2 * NEVER
 
 
 class SearchOutcome(Enum):
-    """There is a plan, there is none, or the tries or the time were used up before that was known."""
+    """The outcome of a search: there is a plan, there is none, or the tries or the time were used up before that was
+    known."""
 
     FITS = "fits"
     IMPOSSIBLE = "impossible"
@@ -91,11 +93,11 @@ class _Stretch:
 
 @frozen
 class _PlacedState:
-    """What the buffers placed so far leave.
+    """The bounds that the buffers placed so far leave to the others.
 
-    ``lowest``: of each buffer the lowest offset it can have, NEVER once it is placed. ``limit``: of each section the
-    highest that the lowest of its remaining buffers may have, ALWAYS if there are none. ``joins``: how many remaining
-    buffers live both in a section and in the next.
+    ``lowest``: the lowest offset that each buffer can have, NEVER once it is placed. ``limit``: the highest offset that
+    the lowest of the remaining buffers of each section may have, ALWAYS if there are none. ``joins``: how many
+    remaining buffers live both in a section and in the next.
     """
 
     lowest: list[int]
@@ -215,7 +217,7 @@ class _Search:
         return lowest
 
     def _may_fit(self, lowest: list[int], limit: list[int], passed: list[int], part: _Stretch) -> bool:
-        """Is there room for each passed buffer once it is lifted, and in each section for what is to come?"""
+        """True if there is room for each passed buffer once it is lifted, and in each section for what is to come."""
         if passed:
             sizes, lowest = self._sizes, lowest.copy()
             for number in passed:

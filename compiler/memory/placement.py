@@ -1,9 +1,9 @@
-"""Where each buffer lies in the arena: intervals and sizes in, offsets out. Nothing here knows of graphs.
+"""Offsets of buffers in the arena: intervals and sizes in, offsets out. Nothing here knows of graphs.
 
     place(intervals) -> Placement        offsets parallel to the intervals, bytes of the arena, bytes no plan goes below
 
 The problem is dynamic storage allocation (Garey and Johnson 1979, SR2: strongly NP-hard). Buffers are placed one after
-the other, each into the smallest gap that its live range leaves; what matters is the order, so several are tried and
+the other, each into the smallest gap that its live interval leaves; what matters is the order, so several are tried and
 the best is kept, and none goes on once it is worse than that. Where none reaches the bound, orders are revised a few
 times: what lay above the bound is placed earlier (squeaky wheel optimization, Joslin and Clements 1999). Time allowing,
 a search goes on from there. Of very many buffers only two orders are tried, by birth and by death, for which a list of
@@ -197,7 +197,7 @@ def _refuse_clashes(intervals: Sequence[Interval], sizes: Sequence[int], fixed: 
 
 
 class _Packer(Protocol):
-    """Places the free buffers in one order, each into the smallest gap of its live range, the lowest of equals."""
+    """Places the free buffers in one order, each into the smallest gap of its live interval, the lowest of equals."""
 
     def pack(self, order: Sequence[int], limit: int | None) -> list[int] | None:
         """The offset of every buffer, or None as soon as one would end at or beyond the limit."""
@@ -233,8 +233,8 @@ class _Lists:
 
 
 class _Arrays:
-    """For large problems: everything placed so far stands sorted by offset in arrays, and each step filters it by
-    the live range of the next buffer, a few passes over contiguous memory instead of a walk over objects."""
+    """For large problems: everything placed so far stands sorted by offset in arrays, and each step filters it by the
+    live interval of the next buffer, a few passes over contiguous memory instead of a walk over objects."""
 
     def __init__(self, problem: _PlacedBuffers) -> None:
         self._problem = problem
@@ -273,7 +273,8 @@ class _Arrays:
 
 
 def _smallest_gap(low: np.ndarray, high: np.ndarray, size: int) -> int:
-    """Where ``size`` bytes fit between spans that are sorted by their low end, or above them all."""
+    """The start of the smallest gap of at least ``size`` bytes between spans that are sorted by their low end, else the
+    top of them all."""
     if not len(low):
         return 0
     top = np.maximum.accumulate(high)

@@ -21,8 +21,8 @@ ALIGNMENT = 64
 
 @frozen
 class Plan:
-    """Live ranges and offsets of all buffers, in the order of their first use. ``before`` is where values lie that were
-    there before the program and that it reads or leaves there, as ``(offset, nbytes)``."""
+    """Live intervals and offsets of all buffers, in the order of their first use. ``before`` is where values lie that
+    were there before the program and that it reads or leaves there, as ``(offset, nbytes)``."""
 
     temps: tuple[Temp, ...]
     intervals: tuple[Interval, ...]

@@ -1,4 +1,4 @@
-"""A placement problem: buffers as live ranges and sizes, and its file format.
+"""A placement problem: buffers as live intervals and sizes, and its file format.
 
     problem  ::= Interval*
     Interval ::= name, [first, last), nbytes, the offset it must have or None
@@ -54,7 +54,7 @@ class Held:
 
 
 def validate(intervals: Sequence[Interval], alignment: int) -> None:
-    """Refuse with ``PlanError`` what no arena can hold: empty live ranges, negative sizes, bad fixed offsets."""
+    """Refuse with ``PlanError`` what no arena can hold: empty live intervals, negative sizes, bad fixed offsets."""
     if alignment < 1 or alignment & (alignment - 1):
         raise PlanError(f"alignment {alignment}: expected a power of two")
     for interval in intervals:
@@ -76,7 +76,7 @@ def read_csv(path: str | os.PathLike[str]) -> list[Interval]:
 
 
 def parse_csv(text: str, *, source: str = "<text>") -> list[Interval]:
-    """As ``read_csv``, of the text itself; ``source`` is what errors call it."""
+    """The intervals of a CSV text, as ``read_csv`` reads them from a file; ``source`` is what errors call it."""
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]

@@ -3,7 +3,7 @@ check of bounds that repeats another one is no effect of its own.
 
 A control edge orders a pure node after an effect, for which the effect need not wait; the one that is kept has its own.
 Random ops have their place among their attributes, so two draws are never merged; one that a derivative repeats is.
-What shall be computed again instead of being kept carries the number of its recomputation and stays apart.
+What shall be rematerialized carries the number of its recomputation and stays apart.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def cse(region: Region) -> Region:
 
 
 def _checked_once(region: Region) -> Region:
-    """Of equal checks of bounds the first is left, and who came after another one comes after it."""
+    """The region with the first of equal checks of bounds alone; nodes that came after another one come after it."""
     first: dict[object, Node] = {}
     left: dict[Node, Node] = {}
     for node in region.graph.nodes:

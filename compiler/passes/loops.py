@@ -1,7 +1,7 @@
-"""Loops made lean: what nobody uses is not carried, stacked or read (``trim``); what is the same in every turn is
-computed once, before the loop (``hoist``).
+"""Loops made lean: what nobody uses is not carried, stacked or read (``trim``); what is invariant is computed once,
+before the loop (``hoist``: loop-invariant code motion).
 
-Comes in: a region whose bodies hold primitives. Effects and draws stay where they are. A value that is larger than all
+Input: a region whose bodies hold primitives. Effects and draws stay where they are. A value that is larger than all
 that it is computed from is hoisted only if it takes a product or a reduction: else reading costs more than making it.
 """
 
@@ -40,7 +40,7 @@ class _Lean:
     read: tuple[int, ...]
 
     def of(self, old: LoopAttributes, operands: Sequence[Tensor]) -> list[Tensor]:
-        """Of the operands of the ``old`` loop those that are left."""
+        """The operands of the ``old`` loop that are left."""
         base = old.counted + old.carries
         carried = [operands[old.counted + j] for j in self.carries]
         return [*operands[: old.counted], *carried, *(operands[base + i] for i in self.read)]
@@ -78,7 +78,7 @@ def _with_less(node: Node, lean: _Lean, inputs: tuple[Tensor, ...]) -> Sequence[
 
 
 def _trimmed(node: Node, used: set[Tensor]) -> _Lean | None:
-    """What is left of a loop of whose results only those in ``used`` are; None if that is all of it."""
+    """The parts of a loop that are needed for those of its results that are in ``used``; None if that is all of it."""
     attrs: LoopAttributes = node.attrs
     body, condition = attrs.body, attrs.condition
     carried, first = attrs.carries, attrs.first_result
@@ -175,19 +175,19 @@ def _stays(node: Node) -> bool:
 
 @frozen
 class _Worth:
-    """What a value that is the same in all turns is computed from: whether that takes a product or a reduction, and the
-    most elements of a tensor captured."""
+    """The inputs of an invariant value: whether computing it takes a product or a reduction, and the most elements of a
+    tensor captured."""
 
     heavy: bool
     given: int
 
     def pays(self, x: Tensor) -> bool:
-        """Whether reading ``x`` costs less than making it."""
+        """True if reading ``x`` costs less than making it."""
         return self.heavy or math.prod(sizes(x.shape)) <= self.given
 
 
 def _worth(node: Node, operands: Sequence[_Worth]) -> _Worth:
-    """That of a node; ``operands`` are those of its operands that are no parameters."""
+    """The worth of a node; ``operands`` are those of its operands that are no parameters."""
     given = [math.prod(sizes(x.shape)) for x in node.inputs if x.op.op is PLACEHOLDER]
     heavy = node.op.role in ("matrix", "reduction") or any(operand.heavy for operand in operands)
     return _Worth(heavy, max((*given, *(operand.given for operand in operands)), default=0))

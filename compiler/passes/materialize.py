@@ -39,12 +39,12 @@ CONSTANT_BYTES = 64  # up to here a filled tensor that is printed is part of the
 
 
 def has_memory(x: Tensor) -> bool:
-    """Whether a kernel or a call writes ``x``."""
+    """True if a kernel or a call writes ``x``."""
     return x.op.op.role not in ("source", "view", "alias", "store")
 
 
 def _is_readable(x: Tensor) -> bool:
-    """Whether ``x`` is in memory: a kernel has written it, or it is given."""
+    """True if ``x`` is in memory: a kernel has written it, or it is given."""
     return has_memory(x) or (x.op.op.role == "source" and not x.op.op.fill)
 
 
@@ -74,7 +74,7 @@ def materialize(region: Region) -> Region:
                 found = blocked(found)  # which the copy reads
 
     def plain(x: Tensor) -> bool:
-        """Whether a matrix kernel can read ``x`` where it lies."""
+        """True if a matrix kernel can read ``x`` where it lies."""
         shape = sizes(x.shape)
         path = resolve(x, broadcast_map(shape, shape), strides_of)
         if isinstance(path, Blocked):  # by what a copy will give memory, at row-major strides
@@ -82,7 +82,7 @@ def materialize(region: Region) -> Region:
         return not path.guards and not path.base.op.op.fill
 
     def fits(op: Op, position: int, x: Tensor) -> bool:
-        """Whether operand number ``position`` of an op can be used as it is."""
+        """True if operand number ``position`` of an op can be used as it is."""
         if op.role == "matrix":
             return plain(x)
         if op is PY_CALL:  # not a feed's or a variable's own memory: Python could write there
@@ -117,7 +117,7 @@ def materialize(region: Region) -> Region:
 
 
 def _may_show(x: Tensor) -> bool:
-    """Whether a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
+    """True if a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
     return (x.ndim not in IMAGE_RANKS and is_nest(x.op)) or (x.ndim == 2 and x.op.op is DOT)
 
 

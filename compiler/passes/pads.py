@@ -38,7 +38,7 @@ def _joined(region: Region) -> Region:
     fetched = set(region.fetches)
 
     def has_memory(x: Tensor) -> bool:
-        """Whether ``x`` is stored: something reads it that does not compute it on the way."""
+        """True if ``x`` is stored: something reads it that does not compute it on the way."""
         return x in fetched or any(
             has_memory(user.outputs[0]) if user.op.view else user.op.role not in ("elementwise", "reduction")
             for user in users[x]
@@ -133,7 +133,7 @@ def _is_plain_zero(value: float) -> bool:
 
 
 def _shows_other_than_zero(x: Tensor) -> bool:
-    """Whether windows with another value outside are on the way to memory: a load knows one such value."""
+    """True if windows with another value outside are on the way to memory: a load knows one such value."""
     while x.op.op.view:
         if x.op.op is WINDOW and not _is_plain_zero(x.op.attrs.value):
             return True

@@ -40,7 +40,7 @@ def rows(region: Region) -> Region:
     flat: set[Tensor] = set()  # matrices of the new graph that are shown as (*lead, n)
 
     def matrix(x: Tensor) -> Tensor | None:
-        """What a reshape shows, if it is a product or a result of this pass."""
+        """The matrix that a reshape shows, if it is a product or a result of this pass; else None."""
         base = x.op.inputs[0] if is_reshape(x.op) else None
         if base is None or not (base.op.op is DOT or base in flat) or base.ndim != 2:
             return None
@@ -80,7 +80,7 @@ def _composed(node: Node, x: Tensor) -> Sequence[Tensor] | None:
 
 
 def _is_rows_of(matrix: Shape, shape: Shape) -> bool:
-    """Whether ``shape`` is (*lead, n) of a matrix (prod(lead), n), with more than one axis in front."""
+    """True if ``shape`` is (*lead, n) of a matrix (prod(lead), n), with more than one axis in front."""
     return len(shape) > 2 and shape[-1] == matrix[-1] and math.prod(shape[:-1]) == matrix[0]
 
 

@@ -4,7 +4,7 @@
     carry' = carry + Σ X        =>   after the loop  carry + Σ X over the turns too, where X is stacked anyway
 
 The gradient of a weight that every turn shares is such a sum; one large product takes a fraction of the time of many
-small ones that each pass over it. Comes in: a region of primitives, bodies too. Left alone: loops that may
+small ones that each pass over it. Input: a region of primitives, bodies too. Left alone: loops that may
 end early, and products whose factors would take more memory than is saved.
 """
 
@@ -100,7 +100,7 @@ class _Rewriter:
         return self._rewrite(found) if found else None
 
     def _term(self, j: int) -> Tensor | None:
-        """What is added to carry ``j`` in each turn, if nothing else is done with it."""
+        """The term that is added to carry ``j`` in each turn, if nothing else is done with the carry; else None."""
         body = self.attrs.body
         before, after = body.feeds[1 + j], body.fetches[j]
         if after.op.op.name != "add" or len(self.users[before]) != 1 or self.users[after]:

@@ -1,6 +1,6 @@
 """Cut: from a user's graph to a region.
 
-Comes in: a declared graph, what is fetched, what is fed and with which sizes. Goes out: a region that holds only what
+Input: a declared graph, what is fetched, what is fed and with which sizes. Output: a region that holds only what
 the fetches need, with every size a number and every fed tensor a placeholder. Left to others: expansion and all
 rewriting (passes), checking fed values (runtime).
 
@@ -235,7 +235,7 @@ class _NodeCopier:
             return self.graph.add(PLACEHOLDER, (), attrs, name=y.name).outputs[0]
 
     def pass_over(self, node: Node, without: Intervention) -> None:
-        """Where the results of what is left out are read, other tensors are."""
+        """Let other tensors stand in for the results of ``node``, which is left out, where these are read."""
         for y in node.outputs:
             x = without.standing_for(y)
             if x is not y and x in self.tensors:
@@ -280,8 +280,8 @@ class _NodeCopier:
             raise GraphError(f"the size {error.args[0].name} is not bound", source=node.source) from None
 
     def _operands(self, node: Node) -> tuple[Tensor, ...]:
-        """What the value is made of: new values of variables where the node was declared after their write, else what
-        was declared."""
+        """The operands of the copied node: new values of variables where the node was declared after their write, else
+        the values as declared."""
         changed = written_before(node) if node.control else {}
         if not changed:
             return tuple([self.tensors[x] for x in node.value_inputs])

@@ -1,6 +1,6 @@
 """The digest of a region: what its program follows from, and nothing else.
 
-Comes in: a region as it was cut or derived. Goes out: a canonical text that two regions share only if one compiles to
+Input: a region as it was cut or derived. Output: a canonical text that two regions share only if one compiles to
 the other's program, and what in it stands for the names of this region. Ops, attributes, types, topology, order and
 constants are in the text; names of tensors, messages and source lines are not, and variables and gradients are numbers
 in the order in which they are met. So a graph that is declared again under other names finds the same program, and

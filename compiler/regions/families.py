@@ -1,4 +1,4 @@
-"""Which nodes a nest computes, and who uses what: the words that passes and kernels share."""
+"""The families of primitives, and the users of tensors: the words that passes and kernels share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from staticgrad.graph import Node, Tensor
 
 
 def is_nest(node: Node) -> bool:
-    """Whether the node is computed by a nest, element by element or by reduction."""
+    """True if the node is computed by a nest, element by element or by reduction."""
     return node.op.role in ("elementwise", "reduction", "gather")
 
 

@@ -1,6 +1,6 @@
 """Interventions: what a user put into the midst of a computation to look at it or change it.
 
-Comes in: a declared graph and the nodes of it that are needed. Goes out: hooks, retained gradients, prints and
+Input: a declared graph and the nodes of it that are needed. Output: hooks, retained gradients, prints and
 callbacks, each with what stands for its results where it is left out. ``cut`` can leave one out; ``prices`` compares
 the program with and without.
 """
@@ -32,14 +32,14 @@ class Intervention:
     hook: Callable[..., object] | None = None
 
     def standing_for(self, x: Tensor) -> Tensor:
-        """What is read where ``x`` was declared to be read."""
+        """The tensor that is read where ``x`` was declared to be read."""
         while x in self.instead:
             x = self.instead[x]
         return x
 
 
 def interventions(graph: Graph, needed: Collection[Node]) -> list[Intervention]:
-    """Those that take part in computing ``needed``, in order of declaration."""
+    """The interventions that take part in computing ``needed``, in order of declaration."""
     hooks = _hooks(graph, needed)
     found = [(min(n.serial for n in i.nodes), i) for i in hooks]
     retained = gradient_tensors(graph)

@@ -1,7 +1,7 @@
 """One loop out of several: those that compute the same and hand out different values of it.
 
-Comes in: a region as it was cut, in which a loop may stand several times, for its results and for what its derivatives
-read. Goes out: the region with each of them once, also inside bodies.
+Input: a region as it was cut, in which a loop may stand several times, for its results and for what its derivatives
+read. Output: the region with each of them once, also inside bodies.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def merged(region: Region) -> Region:
 
 
 def family_of(node: Node, inputs: Sequence[Tensor] | None = None) -> object:
-    """What loops that become one have in common. ``inputs`` are tensors with the values of the node's operands."""
+    """A key that is equal for loops that become one. ``inputs`` are tensors with the values of the node's operands."""
     attrs: LoopAttributes = node.attrs
     operands = node.inputs if inputs is None else tuple(inputs)
     return (attrs.body.root, attrs.condition, operands, attrs.length, attrs.reverse, attrs.counted)

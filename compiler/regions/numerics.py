@@ -1,6 +1,6 @@
 """Numerics: a region in which every op that makes a NaN or an infinity is found.
 
-Comes in: a region. Goes out: the region with a check after each floating result, also inside loops and conds, which
+Input: a region. Output: the region with a check after each floating result, also inside loops and conds, which
 have effects then. Checks, prints, callbacks and assertions happen in the order in which they stand, so the first check
 that fails names the first op; its source line is that of the declaration, in a derivative that of the primal.
 """

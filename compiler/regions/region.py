@@ -1,6 +1,6 @@
 """The region: the part of a user's graph that one program computes, on its way through the compiler.
 
-Comes in: a declared graph, fetches, feeds with their sizes (``cut``), or a derived graph (tapes). Goes out: a private
+Input: a declared graph, fetches, feeds with their sizes (``cut``), or a derived graph (tapes). Output: a private
 graph in which every size is a number, whose sources are placeholders, variables and constants, and which holds only
 what is needed. Every pass takes a region and gives one.
 """

@@ -1,14 +1,14 @@
-"""Inline: what one nest stores in a buffer and others load is computed where it is loaded, and the buffer goes.
+"""Inline: what one nest stores in a buffer and others load is rematerialized where it is loaded, and the buffer goes.
 
-Comes in: the steps of a program, unordered but for what they read and write. Goes out: steps that compute the same with
+Input: the steps of a program, unordered but for what they read and write. Output: steps that compute the same with
 fewer large buffers. Sums over pairs are the case in point: the distance of two points is a reduction over coordinates,
 and what follows a reduction over points; the N × N distances between them (and, for gradients, the N × N × d
 differences) are never stored.
 
 A buffer goes if a single nest stores it, if all its readers are nests, if the address at which they load says which
 iteration stored it, and if an estimate of instructions and of bytes moved says that it pays. Reductions that come
-before the value are written down term by term, so only short ones can. Recomputation in consumers is what Halide
-(Ragan-Kelley et al., PLDI 2013) calls inlining a producer.
+before the value are unrolled, so only short ones can. Recomputation in consumers is what Halide (Ragan-Kelley et al.,
+PLDI 2013) calls inlining a producer.
 """
 
 from __future__ import annotations
@@ -118,15 +118,15 @@ class _Inliner:
             self._replace(place, rest, made, memory)
 
     def _note_order(self, source: _Source, readers: Iterable[int]) -> None:
-        """What the source loads is read by these, too: before it is written. All else that the source came after, they
-        came after already."""
+        """Note that what the source loads is read by ``readers`` too: before it is written. All else that the source
+        came after, they came after already."""
         if self._first:
             for write in self._writers(m for m in source.memories if isinstance(m, StateSlot | GradSlot)):
                 for reader in readers:
                     self._behind.setdefault(self._first[reader], set()).add(write)
 
     def _grows_too_large(self, reader: int, source: _Source, memory: Temp) -> bool:
-        """Whether the nest of a reader would be too long with the value in the place of its loads of ``memory``."""
+        """True if the nest of a reader would be too long with the value in the place of its loads of ``memory``."""
         step = self.steps[reader]
         assert isinstance(step.kernel, Nest)
         if reader not in self._costs:
@@ -135,7 +135,7 @@ class _Inliner:
         return self._costs[reader] + source.cost * len(loads) > LARGEST
 
     def _is_stale(self, source: _Source, reader: int) -> bool:
-        """Whether a variable that the source loads may be written before the reader runs, or by it."""
+        """True if a variable that the source loads may be written before the reader runs, or by it."""
         written = {m for m in source.memories if isinstance(m, StateSlot | GradSlot) and self.writers[m]}
         if not written:
             return False
@@ -218,19 +218,19 @@ class _Source:
 
     @property
     def cost(self) -> int:
-        """The instructions of the value, reductions written down."""
+        """The instructions of the value, reductions unrolled."""
         points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
         return _cost(self.nest, self.closure) + (points - 1) * _cost(self.nest, self.moving)
 
     @property
     def is_movable(self) -> bool:
-        """Whether the value can be written down for an index from outside."""
+        """True if the value can be computed for an index from outside."""
         if self.store.guard is not None or self.store.mode != "set" or self.store.access.terms or 0 in self.nest.dims:
             return False
         if self.reduces and self.facts.element[self.store.value]:
             return False  # an element that waits for a reduction over the elements
         points = math.prod(self.nest.dims[dim] for dim in self.unrolled)
-        # A term that is the same at every point is written down once, but added as often as there are points.
+        # An invariant term is computed once, but added as often as there are points.
         if points * max(len(self.moving), len(self.reductions)) + len(self.closure) > MOST_INSTRUCTIONS:
             return False
         return all(i.kind in STEP_OF and dtype_of(self.nest, i.arg) == i.dtype for i in self.reductions)
@@ -350,7 +350,7 @@ def _unrolled(step: Step) -> Step:
 
 
 def pays(before: Iterable[object], after: Iterable[object], target: Target) -> bool:
-    """Whether the nests ``after`` take less time than those ``before``."""
+    """True if the nests ``after`` take less time than those ``before``."""
     totals = []
     for kernels in (before, after):
         nests = [kernel for kernel in kernels if isinstance(kernel, Nest)]
@@ -363,8 +363,7 @@ def _cost(nest: Nest, numbers: Iterable[int]) -> int:
 
 
 def estimate(nest: Nest, target: Target) -> float:
-    """About how many seconds a nest takes on one core if it computes nothing twice for the same indices. A store counts
-    twice, as its lines are read first."""
+    """The estimated seconds of a nest on one core if it computes nothing twice for the same indices."""
     facts, machine = analyse(nest), target.machine
     lanes = vector_lanes(nest, target)
     instructions, seconds = 0.0, 0.0

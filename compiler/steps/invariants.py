@@ -1,6 +1,6 @@
-"""What a loop would pack of the same operand in each turn is packed once, before the loop.
+"""Packing hoisted out of loops: an operand that a loop would pack alike in each turn is packed once, before the loop.
 
-Comes in: the steps of a loop's body, not yet in order, with its slots. Goes out: the same steps, in which matrix
+Input: the steps of a loop's body, not yet in order, with its slots. Output: the same steps, in which matrix
 kernels are given operands packed that no turn changes, and as feeds more what the loop's caller has to pack. Recurrent
 layers multiply by the same weights in each step.
 """
@@ -23,7 +23,7 @@ from staticgrad.types import TensorType
 def packed_before(
     steps: Sequence[Step], slots: tuple[Slot, ...], captured: int, target: Target
 ) -> tuple[list[Step], tuple[Slot, ...], tuple[PackedFeed, ...]]:
-    """The steps, slots and packed feeds of a body whose feeds from number ``captured`` on are the same in all turns."""
+    """The steps, slots and packed feeds of a body whose feeds from number ``captured`` on are invariant."""
     first = 1 + max((slot.index for slot in slots if isinstance(slot, FeedSlot)), default=-1)
     found: list[PackedFeed] = []
     more: list[Slot] = []

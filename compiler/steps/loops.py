@@ -1,6 +1,6 @@
 """Loops as steps: the parts of a program that run once a turn, and the memory that a loop needs beside them.
 
-Comes in: a node that runs bodies. Goes out: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
+Input: a node that runs bodies. Output: a step that runs a ``Loop`` or a ``Branch`` over ``Part``s, which were
 lowered, scheduled and planned like programs of their own. A part is called with a table of pointers in the order of its
 slots, as ``main`` is. Rows are read and written where they lie; what a turn carries to the next lies in turn in the
 result and in a spare buffer of the loop's scratch memory, such that the last turn writes the result.
@@ -35,7 +35,7 @@ Lent = ConstantSlot | KeySlot | CallbackSlot
 
 @frozen
 class PackedFeed:
-    """What a part is fed beside the feeds of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
+    """A feed of a part beside those of its body: feed ``index``, from byte ``offset`` on, packed by ``kernel`` in
     ``nbytes`` bytes."""
 
     index: int
@@ -213,5 +213,5 @@ class Branch:
 
 
 def lent_slots(parts: Sequence[Part]) -> list[Slot]:
-    """What the parts need of the caller beside operands and results, each once."""
+    """The slots that the parts need of the caller beside operands and results, each once."""
     return list(dict.fromkeys(slot for part in parts for slot in part.lent))

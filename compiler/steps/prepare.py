@@ -1,6 +1,7 @@
-"""What follows from variables alone: computed when one of them has changed, kept from call to call otherwise.
+"""Preparation: what follows from variables alone is computed when one of them has changed, and kept from call to call
+otherwise.
 
-Comes in: the steps of a program. Goes out: the steps that read nothing but variables which the program does not write,
+Input: the steps of a program. Output: the steps that read nothing but variables which the program does not write,
 and constants, apart from the others; before that, the packing of such operands becomes a step of its own. So an
 inference program packs its weights once. The first group of steps writes buffers that lie in the arena for good, and
 the program runs it only where a version number says that it has to (``emit.entry``); each frame of a program has an
@@ -53,7 +54,7 @@ def prepare(steps: Sequence[Step], target: Target) -> tuple[list[Step], list[Ste
 
 
 def summary(first: Sequence[Step]) -> Prepared | None:
-    """What the entry has to know about prepared steps."""
+    """The facts that the entry has to know about prepared steps; None if there are none."""
     if not first:
         return None
     names = dict.fromkeys(m.name for step in first for m in step.reads if isinstance(m, StateSlot))
@@ -148,7 +149,7 @@ def _prepared(steps: Sequence[Step], among: Iterable[Step]) -> set[Step]:
 
 
 def _is_pure(step: Step) -> bool:
-    """Whether a step does nothing but compute buffers of the arena, of variables, constants and such buffers."""
+    """True if a step does nothing but compute buffers of the arena, of variables, constants and such buffers."""
     plain = step.kernel is not None and step.check is None and step.callback is None
     own = all(isinstance(memory, Temp) for memory in (*step.writes, *step.adds))
     return plain and own and all(isinstance(memory, Temp | StateSlot | ConstantSlot) for memory in step.memories)

@@ -1,6 +1,6 @@
-"""Recompute: a program that shall fit a budget keeps less, and runs some of its kernels a second time.
+"""Recompute: a program that shall fit a budget keeps less, and rematerializes some buffers by running kernels twice.
 
-Comes in: steps in the order in which they run, a number of bytes, and a function that plans memory. Goes out: steps
+Input: steps in the order in which they run, a number of bytes, and a function that plans memory. Output: steps
 that fit, some of them repeated right before what they make is read again. Nothing else changes: order and kernels stay
 as they are, and so do the results. Where no choice fits, the error names the least that was found.
 
@@ -113,7 +113,7 @@ class _Candidate:
 
 
 class _PeakProblem:
-    """Which buffers might be given up at the peak of some steps."""
+    """The buffers that might be given up at the peak of some steps."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
@@ -145,7 +145,7 @@ class _PeakProblem:
         return temp.nbytes * SMALL < self.peak
 
     def _values(self) -> list[_Candidate]:
-        """In the order in which they are made."""
+        """The candidates, in the order in which their buffers are made."""
         together: dict[tuple[int, ...], list[Temp]] = defaultdict(list)
         for temp in self.uses:
             if self._is_idle(temp):
@@ -159,18 +159,19 @@ class _PeakProblem:
         return found
 
     def _is_idle(self, temp: Temp) -> bool:
-        """Whether a buffer is alive at the peak without being in use, and worth speaking of."""
+        """True if a buffer is alive at the peak without being in use, and worth speaking of."""
         before = [time for time in self.uses[temp] if time <= self.time]
         after = self._again(temp)
         made = self.makers[temp]
         return bool(made and before) and not self.is_small(temp) and made[-1] <= before[-1] < after - 1
 
     def _again(self, temp: Temp) -> int:
-        """When the buffer is read after the peak; -1: never."""
+        """The number of the step that first reads the buffer after the peak; -1: none does."""
         return next((time for time in self.uses[temp] if time > self.time), -1)
 
     def _value(self, temps: tuple[Temp, ...], candidates: set[Temp]) -> _Candidate | None:
-        """What repeating buffers that are made together takes; None where that is impossible."""
+        """The candidate of buffers that are made together: the cost of rematerializing them; None where that is
+        impossible."""
         again = min(self._again(temp) for temp in temps)
         repeats: set[int] = set()
         reads: set[Temp] = set()
@@ -198,7 +199,7 @@ class _PeakProblem:
         return _Candidate(temps, again, times, frozenset(reads), sum(_seconds(self.steps[t]) for t in times), working)
 
     def is_there(self, temp: Temp, time: int) -> bool:
-        """Whether the repetition may read a buffer as it is, since it is still there or hardly costs anything."""
+        """True if the repetition may read a buffer as it is, since it is still there or hardly costs anything."""
         return self.is_small(temp) or self.ranges[temp][1] > time
 
     def _is_repeatable(self, step: Step, again: int) -> bool:
@@ -283,7 +284,7 @@ def _seconds(step: Step) -> float:
 
 
 def _repeat(problem: _PeakProblem, given_up: frozenset[Temp]) -> list[Step]:
-    """The steps, with what is given up made again before it is read."""
+    """The steps, with what is given up rematerialized before it is read."""
     again: dict[Memory, Memory] = {}
     result = list(problem.steps[: problem.time + 1])
     for step in problem.steps[problem.time + 1 :]:

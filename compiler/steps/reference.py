@@ -1,6 +1,6 @@
 """Steps run with NumPy: what a program computes, memory by memory, where its kernels are their references.
 
-Comes in: steps in order, and the bytes of every memory that they touch. Goes out: the bytes that they write. Loops and
+Input: steps in order, and the bytes of every memory that they touch. Output: the bytes that they write. Loops and
 branches run their parts as steps do; every buffer of a part has memory of its own, so nothing here depends on where
 buffers were placed. A buffer that holds an operand packed has the operand's own bytes, since how operands are packed is
 the emitter's (``kernels.reference``).
@@ -144,7 +144,7 @@ def _run_loop(step: Loop, operands: Sequence[Array], noise: Noise | None) -> Non
 
 
 def terms_of_step(step: Step) -> int:
-    """How many terms one element that a step writes may sum, about."""
+    """An estimate of the number of terms that are summed in one element that a step writes."""
     if step.loop is None:
         return step.kernel.terms if step.kernel is not None else 1
     turns = step.loop.length if isinstance(step.loop, Loop) and step.loop.length is not None else 1

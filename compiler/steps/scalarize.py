@@ -1,9 +1,9 @@
 """Scalarize: neighbours of few elements become one nest without dimensions, whose values stay in registers.
 
-Comes in: steps in order. Goes out: the same order with runs of small nests joined. Every element is written down, and
-what one nest stores and another loads passes as a value: a loop over the state of a pendulum, a filter or a small
-system of equations would otherwise wait, kernel after kernel, for memory that was written a moment ago. Keeping the
-elements of arrays in registers is what Callahan, Carr and Kennedy (PLDI 1990) call scalar replacement.
+Input: steps in order. Output: the same order with runs of small nests joined. Every element is unrolled, and what
+one nest stores and another loads passes as a value: a loop over the state of a pendulum, a filter or a small system of
+equations would otherwise wait, kernel after kernel, for memory that was written a moment ago. Keeping the elements of
+arrays in registers is what Callahan, Carr and Kennedy (PLDI 1990) call scalar replacement.
 
 Neighbours in an order run at one time without harm, so nothing is asked about dependencies. All elements are loaded
 before the first is stored; a buffer that nobody else touches is not stored at all. Products of a few rows and columns
@@ -41,7 +41,7 @@ NAMES = 3  # that a joint step is called by
 
 @frozen
 class _Small:
-    """A step, its elements written down one by one as a nest, and the operands of that."""
+    """A step, its elements unrolled as a nest, and the operands of that."""
 
     step: Step
     nest: Nest
@@ -92,7 +92,7 @@ Parts = Sequence[tuple[Nest, Sequence[Operand]]]
 
 
 def _candidate(step: Step) -> tuple[Parts, int] | None:
-    """The nests that a step stands for and what they cost as they are, if their elements could be written down."""
+    """The nests that a step stands for and what they cost as they are, if their elements could be unrolled."""
     if isinstance(step.kernel, Nest):
         parts: Parts = [(step.kernel, step.operands)]
         cost = 0
@@ -122,7 +122,8 @@ def _small(step: Step, parts: Parts, cost: int) -> _Small | None:
 
 
 def _is_plain_product(kernel: Contraction) -> bool:
-    """Without a batch whose points take turns in scratch memory, and whose operands are where others see them."""
+    """True for a float product without a batch whose points take turns in scratch memory, and whose operands are where
+    others see them."""
     return kernel.dtype.kind == "f" and kernel.packed is None and (kernel.store_raw or not kernel.batch)
 
 
@@ -151,8 +152,8 @@ def _product(step: Step, kernel: Contraction) -> Parts:
 
 
 def _written(parts: Parts, operands: Sequence[Operand], passing: Collection[Memory]) -> Nest:
-    """Nests whose accesses are all plain as one, with every element written down. What hangs on indices alone is a
-    number; ``passing`` are memories that are not stored."""
+    """Nests whose accesses are all plain as one, with every element unrolled. What hangs on indices alone is a number;
+    ``passing`` are memories that are not stored."""
     dtypes = _dtypes(parts)
     body = _Registers(operands, [dtypes[operand.memory] for operand in operands])
     place = {operand: number for number, operand in enumerate(operands)}
@@ -183,7 +184,7 @@ def _known(nest: Nest) -> set[int]:
 
 
 def _is_plain(nest: Nest, number: int, known: set[int]) -> bool:
-    """Whether it is known of an element where it lies and whether it is there, and of a reduction what it repeats."""
+    """True if it is known of an element where it lies and whether it is there, and of a reduction what it repeats."""
     match nest.body[number]:
         case Load(access, _, guard) | Store(access, _, _, guard):
             return not access.terms and (guard is None or guard in known)
@@ -207,7 +208,7 @@ def _cost(nest: Nest, numbers: Iterable[int]) -> int:
 
 
 def _fits(run: Sequence[_Small], small: _Small) -> bool:
-    """Whether a step may be joined to those of a run: not too long, and of one mind about the dtype of each memory."""
+    """True if a step may be joined to those of a run: not too long, and of one mind about the dtype of each memory."""
     own = _dtypes([(small.nest, small.operands)])
     others = _dtypes([(other.nest, other.operands) for other in run])
     return sum(len(other.nest.body) for other in (*run, small)) <= MOST_INSTRUCTIONS and all(
@@ -240,7 +241,7 @@ def _joint(run: Sequence[_Small], users: Counter[Memory], target: Target) -> Ste
 
 class _Registers(BodyBuilder):
     """A body without dimensions that knows what lies in memory: no element is loaded twice, or after it was stored.
-    Comes in: what the arguments point to, and their dtypes."""
+    Input: what the arguments point to, and their dtypes."""
 
     def __init__(self, operands: Sequence[Operand], dtypes: Sequence[np.dtype]) -> None:
         super().__init__(0)
@@ -293,7 +294,7 @@ class _Registers(BodyBuilder):
         return operand.memory, operand.offset + access.offset * self._dtypes[access.arg].itemsize
 
     def _holds(self, guard: int | None) -> bool:
-        """Whether an element is there, which is known, as every index is a number."""
+        """True if an element is there, which is known, as every index is a number."""
         if guard is None:
             return True
         known = self.instrs[guard]
@@ -301,7 +302,7 @@ class _Registers(BodyBuilder):
         return bool(known.value)
 
     def _folded(self, instr: Compute) -> Instr:
-        """What follows from indices alone, as a number."""
+        """The instruction as a constant if it follows from indices alone, else as it is."""
         operands = [self.instrs[arg] for arg in instr.args]
         known = [np.asarray(x.value, x.dtype) for x in operands if isinstance(x, Constant) and x.dtype.kind in "bi"]
         if len(known) < len(operands) or instr.dtype.kind not in "bi":

@@ -1,6 +1,6 @@
 """Schedule: in which order the steps run.
 
-Comes in: steps with what they read, write and add to. Goes out: the same steps in an order that respects them and
+Input: steps with what they read, write and add to. Output: the same steps in an order that respects them and
 keeps few bytes alive: of the steps that are ready, the one runs that frees most (allocates least), ties as declared.
 Which order is chosen never changes a value: it is decided by the sizes alone.
 
@@ -77,7 +77,8 @@ def _order(before: Dependencies, first: Sequence[Step], then: Sequence[Step]) ->
 
 
 def _guard_state(steps: Sequence[Step], before: Dependencies) -> None:
-    """What can fail runs before the first write of state; lowering sees to it that none of it depends on one."""
+    """Put all steps that can fail before the first write of state; lowering sees to it that none of them depends on
+    one."""
     writing = [step for step in steps if step.writes_state]
     failing = [step for step in steps if step.can_fail]
     if writing and failing:
@@ -106,7 +107,7 @@ def unordered(steps: Sequence[Step]) -> set[Step]:
 
 
 class _ReadySteps:
-    """Which steps may run next, as others have run."""
+    """The steps that may run next, as others have run."""
 
     def __init__(self, before: Dependencies) -> None:
         self._after: dict[Event, list[Event]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """Split: a long reduction with few results becomes partial reductions that threads can share, and one over those.
 
-Comes in: a step whose nest reduces. Goes out: the same step, or a few in its place: a nest with the parts as another
+Input: a step whose nest reduces. Output: the same step, or a few in its place: a nest with the parts as another
 outer dimension, where the size is no multiple of the parts one for the rest, and a nest that combines them (and does
 what follows the reduction). How many parts there are depends on the sizes and the target alone, so the result is the
 same for any number of threads; as a sum of sums it is also the more accurate one.
@@ -82,7 +82,7 @@ def split_nest(nest: Nest, target: Target) -> Split | None:
 
 
 def _is_for_threads(nest: Nest, simple: Nest, target: Target) -> bool:
-    """Whether the nest takes long, and threads could not share it as it is."""
+    """True if the nest takes long, and threads could not share it as it is."""
     if wanted_chunks(seconds_of(simple, target), target) < FEWEST_PARTS:
         return False
     plan = plan_nest(nest, target)
@@ -90,14 +90,14 @@ def _is_for_threads(nest: Nest, simple: Nest, target: Target) -> bool:
 
 
 def _is_shared_well(plan: NestPlan, target: Target) -> bool:
-    """Whether there are chunks enough, and none that takes a few columns of each of many rows far apart: parts of rows
+    """True if there are chunks enough, and none that takes a few columns of each of many rows far apart: parts of rows
     can be read as they lie in memory, panel by panel."""
     enough = plan.share is not None and plan.share.chunks >= FEWEST_PARTS
     return enough and (plan.panel is not None or not plan.reads_far_rows(target))
 
 
 def _cut(size: int, target: Target) -> tuple[int, int]:
-    """How many parts of which size; what is left is a part of its own. (0, 0) for too few elements."""
+    """The number of parts and their size; the remainder is a part of its own. (0, 0) for too few elements."""
     if size < 2 * FEWEST_PARTS:
         return 0, 0
     long, block = target.sized(LONG_PART), target.sized(BLOCK)
@@ -271,7 +271,7 @@ class _Splitter:
         return replace(access, offset=access.offset + piece.start * step, strides=tuple(strides))
 
     def _closure(self, roots: list[int], *, behind: bool = True) -> set[int]:
-        """What the roots need; without ``behind`` reductions need nothing."""
+        """The instructions that the roots need; without ``behind`` reductions need nothing."""
 
         def needs(number: int) -> Sequence[int]:
             instr = self.nest.body[number]

@@ -88,7 +88,7 @@ class Step:
 
     @property
     def can_fail(self) -> bool:
-        """Whether the program can end here: at a check, or in a loop that looks whether it shall."""
+        """True if the program can end here: at a check, or in a loop that looks whether it shall."""
         loop = self.loop
         return self.check is not None or (loop is not None and (bool(loop.checks) or loop.seconds >= RATES.polls_from))
 
@@ -98,7 +98,7 @@ class Step:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it touches at least once."""
+        """The bytes that the step touches at least once."""
         return sum(memory_bytes(memory) for memory in dict.fromkeys((*self.reads, *self.writes, *self.adds)))
 
     @property

@@ -1,11 +1,12 @@
-"""Sweeps: a nest of several sweeps over few long rows becomes a nest a sweep, so that threads can share each.
+"""Sweeps: a nest of several sweeps over few long rows becomes a nest a sweep (loop fission), so that threads can share
+each.
 
 A batch norm over sixteen channels is a nest of sixteen rows, of which one vector register takes all: there is nothing
-to cut along the rows, and along the elements a sweep must end before the next begins. Comes in: a step whose nest
-reduces, and does something with the elements after that. Goes out: the same step, or in its place one for each sweep:
+to cut along the rows, and along the elements a sweep must end before the next begins. Input: a step whose nest
+reduces, and does something with the elements after that. Output: the same step, or in its place one for each sweep:
 those that reduce (``split`` cuts them in parts), and in the end one without reductions over all elements.
 
-A row value that a later sweep reads is stored by the sweep after which it is known. What is cheap is computed again
+A row value that a later sweep reads is stored by the sweep after which it is known. What is cheap is rematerialized
 from the elements; a nest in which something else than that would be computed twice stays whole. Sizes and the target
 decide, so the result is the same for any number of threads.
 """
@@ -65,7 +66,7 @@ def separate(nest: Nest, target: Target) -> Separated | None:
 
 
 class _Sweeps:
-    """What each sweep is for, and the nests."""
+    """The roots of each sweep, and the nests."""
 
     def __init__(self, nest: Nest, facts: Facts) -> None:
         self.nest = nest
@@ -86,12 +87,12 @@ class _Sweeps:
         return stage[number] if self.facts.element[number] else max(0, stage[number] - 1)
 
     def _overwrites(self, number: int) -> bool:
-        """Whether elements are stored where elements are loaded, which must wait until nobody loads them any more."""
+        """True if elements are stored where elements are loaded, which must wait until nobody loads them any more."""
         instr = self.nest.body[number]
         return isinstance(instr, Store) and self.facts.element[number] and instr.access.arg in self.loaded
 
     def _passes(self, value: int, sweep: int) -> bool:
-        """Whether a sweep reads a row value that an earlier one has stored."""
+        """True if a sweep reads a row value that an earlier one has stored."""
         return not self.facts.element[value] and 0 < self.facts.stage[value] <= sweep
 
     def separate(self) -> Separated | None:

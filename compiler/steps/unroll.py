@@ -1,6 +1,6 @@
-"""Unroll: a short outer dimension is written down index by index, where values would be computed again along it.
+"""Unroll: a short outer dimension is written index by index, where values would be computed again along it.
 
-Comes in: a nest. Goes out: the same nest with fewer outer dimensions and a longer body. A gradient of pairwise
+Input: a nest. Output: the same nest with fewer outer dimensions and a longer body. A gradient of pairwise
 distances loops over pairs and coordinates, (i, k) × j: what belongs to the pair would be computed for every k; with k
 unrolled it is computed once, and there is a reduction for each k.
 """
@@ -14,7 +14,7 @@ from staticgrad.compiler.kernels.access import Affine
 from staticgrad.compiler.kernels.body import BodyBuilder, InstructionCopier
 from staticgrad.compiler.kernels.nest import Nest, Store
 
-LONGEST = 64  # indices that are written down
+LONGEST = 64  # indices that are unrolled
 MOST_INSTRUCTIONS = 512  # of a body after unrolling
 WORTH = 8  # instructions that are computed again at each index
 

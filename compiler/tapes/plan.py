@@ -1,6 +1,6 @@
 """Tapes: one forward, then any number of backwards, planned before anything runs.
 
-Comes in: a declared graph, the outputs whose backwards may follow, what is fed and with which sizes. Goes out: regions
+Input: a declared graph, the outputs whose backwards may follow, what is fed and with which sizes. Output: regions
 to compile, and which values live between them. Nothing here runs, and the user's graph stays as it is: gradients are
 written into a private continuation of it (``Derivation``), hooks included.
 
@@ -127,8 +127,7 @@ def plan_tape(
 
     Args:
         memory_budget: bytes that saved values should not exceed, or as a float the part of what would be saved
-            otherwise; where they would, more is computed again in the backward instead of being kept, chosen by
-            minimum cut.
+            otherwise; where they would, more is rematerialized in the backward, chosen by minimum cut.
         without: plan as though this hook, retained gradient, print or callback had not been declared.
 
     Raises:
@@ -221,7 +220,7 @@ class TapePlan:
         )  # fmt: skip
 
     def retention(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Retention[SavedTensor]:
-        """What backwards spend and give back. ``order`` is a declared ``backward_order``."""
+        """The rule of what backwards spend and give back. ``order`` is a declared ``backward_order``."""
         shapes = {y: fetch.shape for y, fetch in zip(self.outputs, self.forward.fetches, strict=False)}
         held = {s: s.readers for s in self.saved}
         return Retention(self.outputs, held, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
@@ -277,7 +276,7 @@ class TapePlan:
         return tuple(found)
 
     def reads(self, outputs: Sequence[Tensor]) -> frozenset[SavedTensor]:
-        """What the backward of ``outputs`` reads."""
+        """The saved tensors that the backward of ``outputs`` reads."""
         ys = tuple(outputs)
         with self._lock:
             return frozenset(self._bases(self._derived(ys)).values())
@@ -299,10 +298,10 @@ class TapePlan:
     # -- deriving -------------------------------------------------------------------------------------------------
 
     def _derive_all(self) -> list[Derived]:
-        """What backwards of any of the outputs can read: each is derived by itself, as it is most often asked for, so
-        that its hooks need not run again; very many are derived together. So are those that lead to different results
-        of one op, whose derivative may read more of it, or choose otherwise what is stacked. Where an op has no
-        derivative a backward will say so, if one is asked for."""
+        """The backwards that together read all that a backward of any of the outputs can read: each output's is derived
+        by itself, as it is most often asked for, so that its hooks need not run again; very many are derived together.
+        So are those that lead to different results of one op, whose derivative may read more of it, or choose otherwise
+        what is stacked. Where an op has no derivative a backward will say so, if one is asked for."""
         ys = tuple(y for y in dict.fromkeys(self.outputs) if y.requires_grad)
         if len(ys) > _APART:
             with contextlib.suppress(GradientError):
@@ -340,7 +339,7 @@ class TapePlan:
         return found.only({*inputs, *(x for x in found.owners if self._flows(x) and x.op in leading)})
 
     def _accumulates(self, x: Tensor) -> bool:
-        """Whether a backward adds to the gradient of a tensor that it passes. What is fed is a leaf of this tape."""
+        """True if a backward adds to the gradient of a tensor that it passes. What is fed is a leaf of this tape."""
         return x.is_leaf or x in self._retained or x in self._fed
 
     def _derive(self, outputs: tuple[Tensor, ...], more: frozenset[Tensor]) -> Derived:
@@ -425,8 +424,9 @@ class TapePlan:
             n.control = tuple(before for before in n.control if before.op is not BOUNDS_CHECK)
 
     def _note_hook(self, node: Node, made: Sequence[Node]) -> None:
-        """What a hook reads may go when its node is spent, if a later backward is refused for that node's sake. What it
-        makes of variables is of the backward, which may come when they have changed."""
+        """Note the nodes that a hook declared. What a hook reads may go when its node is spent, if a later backward is
+        refused for that node's sake. What it makes of variables is of the backward, which may come when they have
+        changed."""
         owner = node if node.inputs and saves(node) else None
         self._hooked.update(made)
         for n in made:
@@ -442,9 +442,9 @@ class TapePlan:
         return frozenset(n.attrs.key for n in needed if n.op is ASSIGN)
 
     def _choose(self, wanted: Mapping[Tensor, set[Node | None]], budget: int | float | None) -> ResidualChoice:
-        """What to keep; over the budget, the least that has to be repeated to meet it: cheap ops before others, and
-        those that come first in the graph before later ones, since their values would be kept longest; at last in the
-        place of outputs too, which are there anyway but count as kept.
+        """The choice of what to keep; over the budget, the least that has to be repeated to meet it: cheap ops before
+        others, and those that come first in the graph before later ones, since their values would be kept longest; at
+        last in the place of outputs too, which are there anyway but count as kept.
         """
 
         def store(level: int, before: int, outputs: Collection[Tensor]) -> ResidualChoice:
@@ -514,12 +514,12 @@ class TapePlan:
 
 
 def _is_source(node: Node) -> bool:
-    """Whether a node has the same value whenever it is asked for, or is a variable."""
+    """True if a node has the same value whenever it is asked for, or is a variable."""
     return node.op.rematerializable or node.op is VARIABLE
 
 
 def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> bool:
-    """Whether different results of one op are among those of the two."""
+    """True if different results of one op are among those of the two."""
     return any(numbers != others.get(node, numbers) for node, numbers in some.items())
 
 

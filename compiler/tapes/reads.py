@@ -1,6 +1,6 @@
-"""Reads: what derived backwards read of the forward.
+"""Reads: the residuals, what derived backwards read of the forward.
 
-Comes in: the private continuation of a graph into which backwards were derived. Goes out: the values that they read and
+Input: the private continuation of a graph into which backwards were derived. Output: the values that they read and
 that do not depend on a cotangent, with the declared nodes whose rules read them; and which of them are the same value.
 """
 
@@ -33,7 +33,7 @@ class Derived:
 
 
 class Reads:
-    """Which values backwards read that do not depend on a cotangent, and which of them are the same value."""
+    """The values that backwards read and that do not depend on a cotangent, and which of them are the same value."""
 
     def __init__(self, graph: Derivation, owners: Mapping[Node, Node | None], drawn: Collection[Node]) -> None:
         self._graph = graph
@@ -69,7 +69,7 @@ class Reads:
         return self._values.same(x)
 
     def _classify(self) -> None:
-        """Which derived nodes depend on a cotangent; number the values of the others."""
+        """Find the derived nodes that depend on a cotangent; number the values of the others."""
         for node in self._graph.nodes[self._next :]:
             before = (*(x.op for x in node.value_inputs), *node.control)
             if node.op in _BACKWARD_ONLY or node in self._drawn or not self._active.isdisjoint(before):

@@ -1,6 +1,6 @@
-"""The store: which values a tape keeps, so that everything its backwards read can be had.
+"""The store: which residuals a tape keeps, so that everything its backwards read can be had.
 
-Comes in: what backwards read, and how much may be computed again. Goes out: the values to keep, and for each of them
+Input: what backwards read, and how much may be rematerialized. Output: the values to keep, and for each of them
 who reads it or what is computed from it.
 """
 
@@ -18,7 +18,7 @@ from staticgrad.ops.sources import VARIABLE
 
 
 class ResidualChoice:
-    """Which values to keep so that everything that is read can be had: a minimum cut between what exists in the
+    """A choice of values to keep so that everything that is read can be had: a minimum cut between what exists in the
     forward and what backwards read, over the ops that a backward may repeat.
 
     Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
@@ -46,7 +46,7 @@ class ResidualChoice:
         self.saved: dict[Tensor, None] = {}
 
     def is_free(self, x: Tensor) -> bool:
-        """Whether a backward has it without anything being kept."""
+        """True if a backward has it without anything being kept."""
         node = x.op
         if x in self._fed or self._is_bound_to_forward(node):
             return False
@@ -113,6 +113,6 @@ class ResidualChoice:
 
 
 def _holds_graph(attrs: Any) -> bool:
-    """Whether an op runs a graph of its own (control flow), in which there may be draws and effects."""
+    """True if an op runs a graph of its own (control flow), in which there may be draws and effects."""
     values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
     return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)

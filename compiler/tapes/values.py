@@ -1,6 +1,6 @@
 """Values: which tensors have the same value, as far as nodes that were derived repeat each other.
 
-Comes in: derived nodes, in order. Goes out: for each tensor the first one that has its value. A loop that a derivative
+Input: derived nodes, in order. Output: for each tensor the first one that has its value. A loop that a derivative
 declares again, to have it hand out more of its values (``autodiff/loops.py``), is the same loop: each of its results is
 what its body says, however many other results a derivative wanted beside it.
 """
