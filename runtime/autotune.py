@@ -1,6 +1,6 @@
 """Autotuning: which blocking of each matrix product is fastest here, as measured.
 
-Comes in: a region, the options that it shall be compiled with, and the state that it runs on. Goes out: the same
+Input: a region, the options that it shall be compiled with, and the state that it runs on. Output: the same
 options with the ``blockings`` that were found. What these are, ``emit/contraction/blocking.py`` says: the usual one of
 each product and a few more that seem almost as fast, all of which add the terms of an element in the same order.
 
@@ -192,7 +192,7 @@ def _names(product: Contraction, options: CompileOptions) -> tuple[str, ...]:
 
 
 def _remembered(product: Contraction, several: Iterable[Blocking], options: CompileOptions) -> Blocking | None:
-    """What was chosen for a product, if it is among ``several``."""
+    """The blocking that was chosen for a product, if it is among ``several``, else None."""
     names = _names(product, options)
     known = _chosen.get(names)
     if known is None:

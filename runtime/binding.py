@@ -20,7 +20,7 @@ _KINDS = "biuf"  # bool, signed, unsigned, floating: what a Python value may bec
 
 
 def ready(array: Array, dtype: np.dtype) -> bool:
-    """Whether compiled code can read the array as it is."""
+    """True if compiled code can read the array as it is."""
     flags = array.flags
     return array.dtype is dtype and flags.c_contiguous and flags.aligned
 

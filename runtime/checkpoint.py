@@ -214,7 +214,7 @@ def _check_order(
 
 
 def _alike(declared: Declared, types: Mapping[str, object]) -> set[str]:
-    """Those of the names that have others of one base and type beside them."""
+    """The names that have others of one base and type beside them."""
     groups: dict[object, list[str]] = {}
     for name, (base, _) in declared.items():
         groups.setdefault((base, types.get(name)), []).append(name)
@@ -229,7 +229,8 @@ def _without_slots(names: Iterable[str]) -> list[str]:
 
 
 def _prefixes(names: Sequence[str], longer: Iterable[str], is_alike: Callable[[str, str], bool]) -> list[str]:
-    """What a module's kind puts before each of the names to make one of the longer ones, where they are alike."""
+    """The prefixes that a module's kind puts before each of the names to make one of the longer ones, where they are
+    alike."""
     if not names:
         return []
     among = set(longer)
@@ -248,7 +249,7 @@ def _same_type(store: SessionState, key: str, value: Array) -> bool:
 
 
 def _renaming(store: SessionState, rest: Unmatched, values: Mapping[str, Array]) -> str:
-    """What to write where names differ only in what the kind of a module puts before them; "" where they do not."""
+    """A hint for names that differ only in what the kind of a module puts before them; "" where they do not."""
     missing, unexpected = _without_slots(rest.missing_keys), _without_slots(rest.unexpected_keys)
     known = store.graph.variables
     in_file = _prefixes(missing, unexpected, lambda key, name: key in known and _same_type(store, key, values[name]))
@@ -303,7 +304,7 @@ class ArrayHeader:
 
 
 def contents(path: str | os.PathLike[str]) -> tuple[list[ArrayHeader], dict[str, str]]:
-    """What a safetensors file says it holds, by name, and its metadata; no array is read.
+    """The headers of the arrays that a safetensors file holds, by name, and its metadata; no array is read.
 
     Raises:
         FormatError: a damaged file, or one of another format.

@@ -1,8 +1,8 @@
 """The compiler of a session: programs for its graph and its state, by what they compute from which feeds.
 
-Comes in: fetches with the types of their feeds, or a region that is cut already, and options. Goes out: runners, which
-run on the session's state. They are kept, the least recently used given up first, by graph version, fetches, feeds with
-their types, and options. Sessions, executables and tapes stand on this module and know nothing of each other's.
+Input: fetches with the types of their feeds, or a region that is cut already, and options. Output: runners, which
+run on the session's state. They are kept in an LRU cache, by graph version, fetches, feeds with their types, and
+options. Sessions, executables and tapes stand on this module and know nothing of each other's.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Compiler:
         return replace(options, workers=self._num_threads, check_numerics=self._check_numerics)
 
     def once(self, known: Recent[V], key: object, make: Callable[[], V]) -> V:
-        """What is known under ``key``; where there is nothing, one thread calls ``make``, which enters it."""
+        """The value that is known under ``key``; where there is none, one thread calls ``make``, which enters it."""
 
         def made() -> V:
             value = known.get(key)  # another thread may have been quicker

@@ -6,11 +6,11 @@ words that is its ``self``: what arrays to expect, where their addresses go, wha
 not exactly as expected — another shape, a list, an array to be cast, a lock that is held, a closed session — is left
 to the executable's ``slow`` path in Python, which converts it or raises.
 
-The interpreter's lock is held while the descriptor's memory is used, except inside programs that take long; ``busy``
-says that one of those is running, and a second call goes the slow way, which has memory of its own. Programs that touch
-state take the session's lock (``runtime.locks``); those that keep the interpreter's lock look whether nobody holds it
-(its gate is zero) instead. What a run changes beside variables (their versions, the run number, which gradients are
-there) is changed here, so that no exception comes between.
+The GIL is held while the descriptor's memory is used, except inside programs that take long; ``busy`` says that one of
+those is running, and a second call goes the slow way, which has memory of its own. Programs that touch state take the
+session's lock (``runtime.locks``); those that keep the GIL look whether nobody holds it (its gate is zero) instead.
+What a run changes beside variables (their versions, the run number, which gradients are there) is changed here, so that
+no exception comes between.
 
 It reads fields of array, list and tuple objects directly. Their offsets are not asked for by version: they are probed
 on real objects, once in a process, and where one differs (another interpreter, a free-threaded build, a layout to come)
@@ -46,7 +46,7 @@ class EntryWord:
     TABLE = 1  # the slots; what does not change from call to call is filled in
     ARENA = 2
     BUSY = 3
-    RELEASES = 4  # whether the program runs without the interpreter's lock
+    RELEASES = 4  # whether the program runs without the GIL
     GATE = 5  # address of the session lock's gate where the lock is not taken, or null
     CLOSED = 6  # address of the session's word that says it is closed
     RANDOM = 7  # address of the session's (seed, run number), or null
@@ -116,7 +116,7 @@ WRITABLE = READABLE | 0x0400  # | NPY_ARRAY_WRITEABLE
 
 
 def layout_is_known() -> bool:
-    """Whether the fields lie where this module expects them. An address that was read is followed only where its
+    """True if the fields lie where this module expects them. An address that was read is followed only where its
     surroundings are as they should be: another layout shall be found out, not run into."""
     return is_known() and _arrays_are_known() and _tuples_are_known() and _lists_are_known()
 
@@ -164,7 +164,7 @@ _OUT = sys.intern("out")
 
 @frozen
 class _EntryRuntime:
-    """What all entries of a process share."""
+    """The objects that all entries of a process share."""
 
     module: NativeModule
     definition: MethodDef
@@ -198,7 +198,8 @@ def _machinery() -> _EntryRuntime | None:
 
 
 def forward_address() -> int:
-    """Of the function by which objects are called (``runtime.vectorcall``); 0 where there are no entries either."""
+    """The address of the function by which objects are called (``runtime.vectorcall``); 0 where there are no entries
+    either."""
     machinery = _machinery()
     return 0 if machinery is None else machinery.module.address("forward")
 
@@ -221,7 +222,7 @@ class ArraySpec:
 
 @frozen
 class EntrySpec:
-    """What an entry does. Addresses are those of memory that ``kept`` keeps alive; 0 says: not needed."""
+    """The data of an entry. Addresses are those of memory that ``kept`` keeps alive; 0 says: not needed."""
 
     main: int
     table: int

@@ -1,7 +1,7 @@
 """The text of the functions by which programs are called. Words, records and offsets are those of ``runtime.entry``
 and ``runtime.vectorcall``.
 
-Comes in: the target. Goes out: LLVM IR, needed only where no machine code of it was kept.
+Input: the target. Output: LLVM IR, needed only where no machine code of it was kept.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class _EntryWriter:
         return self.f.when(self.f.compare("icmp ne", self.at(word, "ptr"), Value("null", "ptr")))
 
     def _kind(self) -> Value:
-        """How the lock is held until the run number is taken."""
+        """The kind of hold on the lock until the run number is taken."""
         kind = self.at(EntryWord.KIND)
         return self.f.emit("i64", f"select {self.same(kind, DRAWS)}, i64 {BRIEF}, {kind}")
 

@@ -1,6 +1,6 @@
 """The executable: fetches and feeds bound once, called often.
 
-Comes in: a compiler, a nest of fetches, the fed tensors in the order of the call, options. Goes out: a callable from
+Input: a compiler, a nest of fetches, the fed tensors in the order of the call, options. Output: a callable from
 arrays to the same nest of arrays. For each new combination of sizes it asks the compiler for another program.
 """
 
@@ -122,7 +122,7 @@ class Executable(vectorcall.Forwarding):
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def _call(self, *values: Any, out: Any = None, **named: Any) -> Any:
-        """What ``exe(…)`` does, in Python: any kind of feeds, any sizes."""
+        """The implementation of ``exe(…)`` in Python: any kind of feeds, any sizes."""
         try:
             if named:
                 raise TypeError(f"an executable has no {', '.join(map(repr, named))}: {self._given_in_order()}")
@@ -143,7 +143,7 @@ class Executable(vectorcall.Forwarding):
             raise
 
     def _given(self, values: Sequence[Any]) -> list[Array]:
-        """What is fed, as arrays that the program can read."""
+        """The arrays that are fed, in a form that the program can read."""
         self._compiler.store.check_open()
         if len(values) == 1 and isinstance(values[0], Mapping):
             raise FeedError(f"expected arrays, actual a dict: {self._given_in_order()}")
@@ -157,7 +157,7 @@ class Executable(vectorcall.Forwarding):
         return as_arrays(self.feeds, values)
 
     def _given_in_order(self) -> str:
-        """For messages: how it is called."""
+        """A text for messages: how the executable is called."""
         names = ", ".join(x.name for x in self.feeds)
         return (
             f"it is called with arrays in the order of its feeds, exe({names}); sess.run(fetches, feeds) takes a dict"
@@ -413,7 +413,7 @@ class Executable(vectorcall.Forwarding):
 
     @property
     def _state(self) -> str:
-        """What there is of the program, without compiling it."""
+        """A text on the state of the program, made without compiling it."""
         if self._latest is None:
             return "not compiled yet"
         native = self._as_native(self._latest)

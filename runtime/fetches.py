@@ -29,7 +29,7 @@ def leaves_of(fetches: Any) -> list[Tensor | Node]:
 
 
 def structure_of(fetches: Any) -> Any:
-    """What two nests of fetches have in common if they have the same parts in the same places: a hashable key."""
+    """A hashable key that is equal for two nests of fetches with the same parts in the same places."""
     if isinstance(fetches, (Tensor, Node)):
         return id(fetches)
     if type(fetches) in (list, tuple):

@@ -30,7 +30,7 @@ RENAMES_OPEN_FILES = sys.platform != "win32"
 
 
 def check_regular(path: str | os.PathLike[str]) -> os.stat_result:
-    """What the system says of a regular file, or of the one that a link names.
+    """The system's status of a regular file, or of the one that a link names.
 
     Raises:
         FormatError: the path is empty or names something else.

@@ -1,6 +1,6 @@
 """Programs that read accumulated gradients, such as ``optimizer.step()``.
 
-Comes in: a region with ``accumulated_grad`` sources. Goes out: a runner that leaves out every write that depends on a
+Input: a region with ``accumulated_grad`` sources. Output: a runner that leaves out every write that depends on a
 gradient which no backward has accumulated, as PyTorch's optimizers skip parameters without a gradient. There is one
 program for each set of gradients that are there.
 """
@@ -45,7 +45,8 @@ def without(region: Region, absent: Collection[str]) -> Region:
 
 
 def _depends(node: Node, absent: Collection[str], dead: Collection[Node]) -> bool:
-    """Through an operand, or declared to come after the gradient itself."""
+    """True if a node depends on an absent gradient: through an operand, or declared to come after the gradient
+    itself."""
     if node.op is ACCUMULATED_GRAD:
         return node.attrs.key in absent
     gradients = (before for before in node.control if before.op is ACCUMULATED_GRAD)

@@ -1,4 +1,4 @@
-"""Programs that can be interrupted: how one that runs without the interpreter's lock (the GIL) hears of signals.
+"""Programs that can be interrupted: how one that runs without the GIL hears of signals.
 
 Python runs signal handlers in the main thread, between bytecodes, so never while a program runs. A program that may
 take long (``compiler.emit.polls``) therefore asks from time to time, before it has written any state: it calls
@@ -54,7 +54,7 @@ class CallWord:
 
 
 class _ContextRuntime:
-    """What all contexts of a process share. It lives as long as the process."""
+    """The objects that all contexts of a process share. They live as long as the process."""
 
     def __init__(self) -> None:
         places = "\n".join(named_words(words, "%context") for words in (ContextWord, ContextLayout))
@@ -98,12 +98,13 @@ class Context:
 
     @property
     def functions(self) -> tuple[int, int]:
-        """What is called before the program, and where it was interrupted: of the context."""
+        """The addresses of the functions of the context that are called before the program, and where it was
+        interrupted."""
         module = self._machinery.module
         return module.address("begin"), module.address("raise_it")
 
     def begin(self) -> None:
-        """What is to be done before a program is called with this context."""
+        """Prepare the context before a program is called with it."""
         self._machinery.begin(self.address)
 
     def raise_it(self) -> None:
@@ -111,7 +112,7 @@ class Context:
         self._machinery.raise_it(self.address)
 
     def take(self) -> BaseException | None:
-        """What was to end a program that came to its end before it looked."""
+        """The exception that was to end a program which came to its end before it looked; None if there is none."""
         if self.words[ContextLayout.TYPE]:
             try:
                 self.raise_it()
@@ -157,5 +158,5 @@ def _call_plainly(
 
 
 def interruptible() -> bool:
-    """Whether programs of this process can be interrupted."""
+    """True if programs of this process can be interrupted."""
     return _machinery() is not None

@@ -1,7 +1,8 @@
-"""What the programs of one tape share: memory, and the number of the run that its random draws belong to.
+"""The resources that the programs of one tape share: memory, and the number of the run that its random draws belong to.
 
-Comes in: the types of the values that tapes of one kind keep. Goes out: blocks of memory, given back when their tape
-ends and handed to the next tape of that kind, since touching fresh memory is slow, and looking at it as arrays too.
+Input: the types of the values that tapes of one kind keep. Output: blocks of memory, given back when their tape
+ends and handed to the next tape of that kind, since the first touch of fresh memory is a page fault, and looking at it
+as arrays too.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Kept:
             raise late
 
     def without_block(self) -> Kept:
-        """What is left when no value in the block can be read any more."""
+        """The resources that are left when no value in the block can be read any more."""
         return Kept(None, _NO_BLOCK, self.run_number)
 
     def __del__(self) -> None:

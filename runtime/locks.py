@@ -3,8 +3,8 @@
 A signal handler may raise between any two bytecodes of Python, also between the last one that takes a lock and the
 first one that is sure to give it back. So a lock is not taken by Python code: ``lock.exclusive(function, *arguments)``
 takes it, calls the function, and gives it back whatever the function did, in one function of machine code with
-CPython's own calling convention. The words of a lock are read and written with the interpreter's lock held (the GIL),
-so each change of them is one step for all of Python. Compiled entries take the same locks (``runtime.entry_text``).
+CPython's own calling convention. The words of a lock are read and written with the GIL held, so each change of them is
+one step for all of Python. Compiled entries take the same locks (``runtime.entry_text``).
 
     brief       for what is done in Python and for short readers: waits for an exclusive or brief holder
     shared      for long readers, which run side by side: waits as brief does, then lets others in
@@ -83,7 +83,7 @@ _Words = np.ndarray[Any, np.dtype[np.int64]]
 
 
 class _LockRuntime:
-    """What all locks of a process share. It lives as long as the process."""
+    """The objects that all locks of a process share. They live as long as the process."""
 
     def __init__(self) -> None:
         linux = sys.platform == "linux"  # elsewhere a condition waits by the time of day
@@ -119,7 +119,7 @@ def _is_served() -> bool:
 
 
 def addresses() -> tuple[int, int]:
-    """Of the functions ``acquire`` and ``release`` for machine code; zeros where there are none."""
+    """The addresses of the functions ``acquire`` and ``release`` for machine code; zeros where there are none."""
     machinery = _machinery()
     return (0, 0) if machinery is None else (machinery.module.address("acquire"), machinery.module.address("release"))
 
@@ -151,21 +151,21 @@ class Lock:
 
     @property
     def is_native(self) -> bool:
-        """Whether machine code can take the lock."""
+        """True if machine code can take the lock."""
         return self._plain is None
 
     def brief(self, function: Callable[[*Ts], R], /, *arguments: *Ts) -> R:
-        """What ``function`` gives, called while the lock is held briefly."""
+        """Return the result of ``function``, called while the lock is held briefly."""
         result: R = self._brief(function, *arguments)
         return result
 
     def shared(self, function: Callable[[*Ts], R], /, *arguments: *Ts) -> R:
-        """What ``function`` gives, called beside other long readers."""
+        """Return the result of ``function``, called beside other long readers."""
         result: R = self._shared(function, *arguments)
         return result
 
     def exclusive(self, function: Callable[[*Ts], R], /, *arguments: *Ts) -> R:
-        """What ``function`` gives, called while nobody else holds the lock."""
+        """Return the result of ``function``, called while nobody else holds the lock."""
         result: R = self._exclusive(function, *arguments)
         return result
 
@@ -197,7 +197,7 @@ def _signed(word: int) -> int:
 
 
 def _says(writing: int) -> bool:
-    """Whether the word ``LockWord.WRITING`` means that something has been changed."""
+    """True if the word ``LockWord.WRITING`` means that something has been changed."""
     return writing == 1 or (writing != 0 and bool(ctypes.c_int64.from_address(writing).value))
 
 
@@ -252,7 +252,8 @@ def _report(owner: int, slices: int) -> None:
 
 
 def _called_function(frame: FrameType | None) -> tuple[str, int | None] | None:
-    """Of a thread's frames: the function that a program of the session calls, and which thread it joins."""
+    """The function that a program of the session calls, found in a thread's frames, and the number of the thread that
+    it joins; None if there is none."""
     joined: int | None = None
     inner = frame
     while frame is not None:

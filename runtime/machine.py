@@ -1,8 +1,8 @@
-"""What the machine allows: the floor of the time of a kernel or a whole program.
+"""The floor that the machine sets for the time of a kernel or a whole program.
 
     python -m staticgrad.runtime.machine THREADS
 
-Goes out, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
+Output, one line of JSON: the rate of fused multiply-adds on registers for each dtype, in operations a second, and
 for growing sizes the seconds of a copy, all with that many threads at once. A ``MeasuredMachine`` made of it gives
 floors: the larger of flops over the peak and bytes over the bandwidth of a copy of as many bytes, so that what stays in
 a cache is held against the cache. The benchmarks start it in a process whose processors they have set; profiles take a
@@ -134,7 +134,7 @@ def _together(calls: Sequence[Callable[[], None]]) -> float:
 
 
 def _seconds(calls: Callable[[int], list[Callable[[], None]]], coarse: int) -> float:
-    """Of one turn, the least of several measurements, each of turns enough to be timed."""
+    """The seconds of one turn, the least of several measurements, each of turns enough to be timed."""
     turns, enough = 1, TURN_SECONDS / coarse
     while True:
         if _together(calls(turns)) >= enough:
@@ -172,7 +172,7 @@ def sketch(threads: int) -> MeasuredMachine:
 
 
 def measure(threads: int, coarse: int = 1) -> dict[str, Any]:
-    """As ``from_json`` reads it; ``coarse`` times quicker and so much less sure."""
+    """The figures of this machine, as ``from_json`` reads them; ``coarse`` times quicker and so much less sure."""
     target = current_target()
     lanes = {dtype: target.lanes(np.dtype(dtype)) for dtype in DTYPES}
     parts = [part for dtype in DTYPES for part in (_fused(dtype, lanes[dtype]), _driver(dtype, lanes[dtype]))]

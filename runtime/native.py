@@ -1,6 +1,6 @@
 """A compiled program, loaded: machine code, the table of pointers it is called with, and its planned memory.
 
-Comes in: a Binary and the state of a session. Goes out: a ``NativeRunner``, which runs it on arrays of exactly the
+Input: a Binary and the state of a session. Output: a ``NativeRunner``, which runs it on arrays of exactly the
 types it was compiled for. Each call takes a frame (pointer table and arena) from a pool, so several threads may call.
 """
 
@@ -43,8 +43,8 @@ from staticgrad.types import TensorType, sizes
 if TYPE_CHECKING:
     from staticgrad.runtime.kept import Kept
 
-# Programs that take a few microseconds keep the interpreter's lock: releasing it would not pay. What is thought short
-# by mistake holds up other threads only briefly; what nobody knows the time of, such as a loop without a bound, polls.
+# Programs that take a few microseconds keep the GIL: releasing it would not pay. What is thought short by mistake holds
+# up other threads only briefly; what nobody knows the time of, such as a loop without a bound, polls.
 KEEP_LOCK_BELOW = 8e-6
 IDLE_FRAMES = 2  # of a program; what more calls at once need is recycled by other programs as well
 
@@ -78,10 +78,10 @@ def estimated_seconds(interface: Interface) -> float:
 
 
 class CallFrame:
-    """What one call in flight owns: the pointer table, the arena, the key of the random ops, the key of those that
-    repeat what another run drew, the versions of the variables from which the arena is prepared, the context of a
-    program that can be interrupted, what Python functions of the program have raised, and, once it is needed, ``call``:
-    a function in machine code that calls the program with all that, and its descriptor."""
+    """The memory that one call in flight owns: the pointer table, the arena, the key of the random ops, the key of
+    those that repeat what another run drew, the versions of the variables from which the arena is prepared, the context
+    of a program that can be interrupted, what Python functions of the program have raised, and, once it is needed,
+    ``call``: a function in machine code that calls the program with all that, and its descriptor."""
 
     __slots__ = (
         "again", "arena", "arena_address", "call", "callbacks", "context", "key", "prepared", "raised", "table",
@@ -144,7 +144,7 @@ class NativeRunner:
         return self._binary.program
 
     def ticks(self) -> Array:
-        """Of a timed program: the processor's clock before the first step of the last call and after each, int64."""
+        """The processor's clock before the first step of the last call of a timed program and after each, int64."""
         address = ctypes.CFUNCTYPE(ctypes.c_void_p)(self._binary.code.address("ticks"))()
         words = (ctypes.c_int64 * (len(self.program.costs) + 1)).from_address(address or 0)
         return np.array(words, np.int64)
@@ -222,7 +222,7 @@ class NativeRunner:
         return address
 
     def _choose_lock(self, callbacks: bool) -> int | None:
-        """How the session's lock is taken for a run; None where that reads and writes no state."""
+        """The kind of hold on the session's lock for a run; None where that reads and writes no state."""
         reads = any(isinstance(slot, StateSlot) for slot in self.interface.slots)
         if self.written or self._gradients or (callbacks and reads):
             return EXCLUSIVE
@@ -431,8 +431,8 @@ class NativeRunner:
         kept: tuple[object, ...] = (),
         single: bool = False,
     ) -> EntrySpec:
-        """What calls the program with this frame. With ``lock`` it takes the session's lock so; without, it goes the
-        slow way where somebody has it."""
+        """The entry that calls the program with this frame. With ``lock`` it takes the session's lock so; without, it
+        goes the slow way where somebody has it."""
         store, context = self.store, frame.context
         looks = lock is None and (self._kind is not None or bool(self._keys))
         writes = bool(self.written or self._gradients)
@@ -486,7 +486,7 @@ def _end(status: int) -> None:
 
 
 def _refuse(*arrays: Any, out: Any = None) -> Any:
-    """What a call in machine code comes to whose session is closed."""
+    """The function that a call in machine code comes to whose session is closed."""
     raise StaticGradError("the session is closed")
 
 

@@ -1,6 +1,6 @@
 """Programs for a notebook: what an executable is called with and needs, its memory as a picture, its times as bars.
 
-Comes in: plans, costs and times. Goes out: HTML whose size does not grow with the program.
+Input: plans, costs and times. Output: HTML whose size does not grow with the program.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def memory_html(
 
 
 def price_html(prices: PriceReport) -> str:
-    """What each hook, retained gradient, print and callback adds, as a table."""
+    """The costs that each hook, retained gradient, print and callback adds, as a table."""
     rows = [(shortened(p.what, LETTERS), *price_cells(p), source_cell(p.source)) for p in prices[:ROWS]]
     if not rows:
         return block("prices", str(prices))
@@ -173,7 +173,7 @@ def executable_html(
     state: str,
     reports: Callable[[], tuple[MemoryReport, CostReport]],
 ) -> str:
-    """What an executable is called with, what it gives, and what its latest program needs."""
+    """The feeds and fetches of an executable, and the memory and cost of its latest program."""
     parts = [folded(f"feeds ({len(feeds)})", _operands(feeds), open_=True)]
     parts.append(folded(f"fetches ({len(leaves)})", _operands(leaves), open_=True))
     try:

@@ -1,6 +1,6 @@
 """Profiles: how long each kernel of a program takes.
 
-Comes in: a loaded program that notes the processor's clock after each step, and what it is fed. Goes out: the median
+Input: a loaded program that notes the processor's clock after each step, and what it is fed. Output: the median
 time of each kernel over many calls, with its rates and the user's source line; as a table, or as a trace that Chrome
 and Perfetto show.
 """

@@ -1,4 +1,4 @@
-"""A bounded dictionary that gives up what was not used for longest. May be used from several threads."""
+"""An LRU cache: a bounded dictionary that evicts the least recently used value. May be used from several threads."""
 
 from __future__ import annotations
 

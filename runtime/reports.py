@@ -1,6 +1,6 @@
 """Reports: what a program needs, as values that print as tables.
 
-Comes in: the plan and the costs of a Program, or what a tape keeps. Goes out: ``exe.memory``, ``exe.cost`` and
+Input: the plan and the costs of a Program, or what a tape keeps. Output: ``exe.memory``, ``exe.cost`` and
 ``tape.memory``.
 """
 
@@ -31,8 +31,8 @@ PRICE_COLUMNS = ("adds", "kept bytes", "arena bytes", "kernels", "moved bytes", 
 
 
 class PriceReport(tuple["Price", ...]):
-    """What each hook, retained gradient, print and callback adds, in bytes, kernels and bytes moved: a tuple of prices
-    that prints as a table."""
+    """The costs that each hook, retained gradient, print and callback adds, in bytes, kernels and bytes moved: a tuple
+    of prices that prints as a table."""
 
     __slots__ = ()
 
@@ -81,8 +81,8 @@ class MemoryReport:
 
     @property
     def prices(self) -> PriceReport:
-        """What each hook, ``retain_grad``, print and ``py_call`` adds: each is left out in turn and the rest compiled
-        again, when first asked for."""
+        """The costs that each hook, ``retain_grad``, print and ``py_call`` adds: each is left out in turn and the rest
+        compiled again, when first asked for."""
         return PriceReport(self.find_prices())
 
     @property
@@ -158,7 +158,7 @@ def plot_buffers(
 
 @frozen
 class CostReport:
-    """What a call costs, kernel by kernel; ``bound`` are the sizes of its feeds that were open when declared."""
+    """The cost of a call, kernel by kernel; ``bound`` are the sizes of its feeds that were open when declared."""
 
     kernels: tuple[KernelCost, ...]
     bound: str = ""
@@ -206,7 +206,7 @@ class SavedBuffer:
 
 @frozen
 class TapeMemory:
-    """What a tape keeps for its backwards, in bytes.
+    """The memory that a tape keeps for its backwards, in bytes.
 
     ``saved_bytes`` was kept by the forward, ``live_bytes`` is still there, ``retain_bytes`` is what of it the backward
     of all outputs gives back and ``retain_graph=True`` keeps. ``peak_bytes`` is the most that was planned to be in use
@@ -222,8 +222,9 @@ class TapeMemory:
 
     @property
     def prices(self) -> PriceReport:
-        """What each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining backward of all
-        outputs in one traversal: each is left out in turn and the rest compiled again, when first asked for."""
+        """The costs that each hook, ``retain_grad``, print and ``py_call`` adds to the forward and to a retaining
+        backward of all outputs in one traversal: each is left out in turn and the rest compiled again, when first asked
+        for."""
         return PriceReport(self.find_prices())
 
     @property

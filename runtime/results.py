@@ -1,7 +1,8 @@
 """Memory of results: what the user has dropped is recycled, so that large results need no fresh memory.
 
-A page that a process touches for the first time has to be found and zeroed by the operating system, which takes longer
-than a kernel takes to fill it. So arrays of ``RECYCLED_FROM`` bytes or more take their memory from a pool of idle ones.
+A page that a process touches for the first time is a page fault, and has to be found and zeroed by the operating
+system, which takes longer than a kernel takes to fill it. So arrays of ``RECYCLED_FROM`` bytes or more take their
+memory from a pool of idle ones.
 
     empty(shape, dtype)    a fresh array, as ``numpy.empty``; ``maker(shape, dtype)`` makes them without an argument
     workspace(nbytes)      the same for the arenas of programs
@@ -177,7 +178,8 @@ def handler() -> object | None:
 
 
 def maker(shape: Shape, dtype: np.dtype) -> Callable[[], Array]:
-    """What makes uninitialised C-contiguous arrays that own their memory; a large one recycles what others dropped."""
+    """A function that makes uninitialised C-contiguous arrays that own their memory; a large one recycles what others
+    dropped."""
     static = sizes(shape)
     nbytes = dtype.itemsize
     for size in static:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Runner(Protocol):
-    """What runs a program: a loaded one, the interpreter, or a reader of gradients, which has several."""
+    """An object that runs one program: a loaded one, or the interpreter."""
 
     @property
     def types(self) -> tuple[TensorType, ...]: ...
@@ -24,7 +24,7 @@ class Runner(Protocol):
 
 
 class LoadedRunner(Runner, Protocol):
-    """What runs one region."""
+    """The interface of an object that runs one region."""
 
     @property
     def arena_bytes(self) -> int:
@@ -32,8 +32,8 @@ class LoadedRunner(Runner, Protocol):
 
     @property
     def may_be_interrupted(self) -> bool:
-        """Whether a signal handler can end a run after it began."""
+        """True if a signal handler can end a run after it began."""
 
     @property
     def may_fail(self) -> bool:
-        """Whether a run can end in an error after it began."""
+        """True if a run can end in an error after it began."""

@@ -1,7 +1,7 @@
 """The session: state for a graph, and the programs that run on it.
 
-Comes in: fetches and feeds by tensor. Goes out: arrays. Programs are compiled when first needed and kept, the least
-recently used given up first, by graph version, fetches, feeds with their types, and the session's options.
+Input: fetches and feeds by tensor. Output: arrays. Programs are compiled when first needed and kept in an LRU
+cache, by graph version, fetches, feeds with their types, and the session's options.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Session(metaclass=hints.Answering):
 
     @property
     def compile_count(self) -> int:
-        """How many programs the session has compiled so far.
+        """The number of programs that the session has compiled so far.
 
         Example:
             >>> x = sg.placeholder((None,))
@@ -533,7 +533,7 @@ class Session(metaclass=hints.Answering):
         return key
 
     def _instead(self, other: object) -> str:
-        """What to write in the place of what is no variable."""
+        """A hint on what to write in the place of what is no variable."""
         if isinstance(other, Tensor):
             is_here = self.graph.holds(other)
             return ", each run computes it: feed it for one run" if is_here else self.graph.again_elsewhere(other)

@@ -43,7 +43,7 @@ def aligned_empty(shape: Shape, dtype: np.dtype) -> Array:
 
 
 def side_by_side(types: Sequence[TensorType]) -> list[Array]:
-    """Such arrays in one piece of memory."""
+    """Uninitialised arrays of these types in one piece of memory."""
     from staticgrad.runtime.results import workspace
 
     ends = list(itertools.accumulate(-(-type_.nbytes // ALIGNMENT) * ALIGNMENT for type_ in types))
@@ -137,7 +137,7 @@ class SessionState:
     # -- variables --------------------------------------------------------------------------------------------------
 
     def attributes(self, key: str) -> VariableAttributes:
-        """What was declared about a variable; ``KeyError`` where the graph has none of that name."""
+        """The attributes with which a variable was declared; ``KeyError`` where the graph has none of that name."""
         attrs: VariableAttributes = self.graph.variables[key].op.attrs
         return attrs
 
@@ -168,7 +168,7 @@ class SessionState:
 
     @property
     def writes(self) -> int:
-        """How many writes of variables there were."""
+        """The number of writes of variables so far."""
         return int(self.write_count[0])
 
     def version(self, key: str) -> int:
@@ -176,7 +176,7 @@ class SessionState:
         return int(self.version_word(key)[0])
 
     def is_written(self, key: str) -> bool:
-        """Whether a variable was written; one that was not used yet is not made for that."""
+        """True if a variable was written; one that was not used yet is not made for that."""
         return key in self._versions and self.version(key) > 0
 
     def version_word(self, key: str) -> Array:
@@ -298,7 +298,7 @@ class SessionState:
 
     @property
     def runs_drawn(self) -> int:
-        """How many earlier runs took random numbers."""
+        """The number of earlier runs that took random numbers."""
         return int(self.random[1])
 
     def take_run_number(self) -> int:

@@ -1,6 +1,6 @@
 """Programs run step by step beside what they should compute: what ``STATICGRAD_VERIFY=2`` asks for.
 
-Comes in: a loaded program whose steps are functions of their own. Goes out: a function that is called as its ``main``
+Input: a loaded program whose steps are functions of their own. Output: a function that is called as its ``main``
 and does the same, or raises ``VerifyError`` with the first step that went wrong, its kernel and the user's line. Each
 step is judged three times:
 
@@ -106,13 +106,13 @@ class _VerifiedRun:
     # -- before a step ----------------------------------------------------------------------------------------------
 
     def begin(self, step: Step) -> None:
-        """Memory that is touched for the first time is as it is."""
+        """Take memory that is touched for the first time as it is."""
         for memory in step.memories:
             if memory not in self.shadow:
                 self.shadow[memory] = self.real[memory].copy()
 
     def expected(self, step: Step) -> list[dict[Memory, Array]]:
-        """What the reference writes, exactly and with noise."""
+        """The memories that the reference of the step writes, exactly and with noise."""
         found = []
         for seed in range(TRIALS + 1):
             own = {m: self.shadow[m].copy() for m in (*step.writes, *step.adds)}
@@ -131,7 +131,8 @@ class _VerifiedRun:
     def check_kernel(
         self, time: int, step: Step, trials: Sequence[Mapping[Memory, Array]], later: Collection[Memory]
     ) -> None:
-        """What nobody reads later may have been poisoned already."""
+        """Compare what the kernel wrote with the trials, but for what nobody reads ``later``, which may have been
+        poisoned already."""
         if isinstance(step.kernel, Packing):
             (packed,) = step.writes
             self.shadow[packed] = trials[0][packed]
@@ -148,7 +149,7 @@ class _VerifiedRun:
                 raise self._error(time, step, told)
 
     def end(self, time: int, step: Step) -> None:
-        """What the step wrote is right: later ones are judged by it."""
+        """Take what the step wrote for right: later ones are judged by it."""
         for memory in dict.fromkeys((*step.writes, *step.adds)):
             self.writers[memory] = time
             if memory not in self.packed:

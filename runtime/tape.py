@@ -1,6 +1,6 @@
 """The tape: one forward that ran, and the backwards that may follow.
 
-Comes in: a plan of the compiler (which values live between the programs) and fed arrays. Goes out: the outputs'
+Input: a plan of the compiler (which values live between the programs) and fed arrays. Output: the outputs'
 values, gradients added up in the session. Whether a backward may run is decided by the ledger on the declared graph;
 what is kept in memory is what the compiled backwards read.
 
@@ -50,7 +50,7 @@ BackwardKey = tuple[tuple[int, ...], GradShapes, Inputs]  # the outputs by id
 
 @frozen
 class Use:
-    """What a backward does to the block: which values it uses up, and which others lie there meanwhile."""
+    """The effect of a backward on the block: which values it uses up, and which others lie there meanwhile."""
 
     used_up: frozenset[SavedTensor] = frozenset()
     held: frozenset[SavedTensor] = frozenset()
@@ -112,7 +112,7 @@ class TapePrograms:
             kept.block.poison(keep=[self._places[s] for s in held if not s.is_output])
 
     def rule(self, order: Order | None) -> Retention[SavedTensor]:
-        """What backwards spend when they come in this declared order."""
+        """The rule of what backwards spend when they come in this declared order."""
         key = None if order is None else tuple(id(y) if isinstance(y, Tensor) else tuple(map(id, y)) for y in order)
         return self._rules.get(key) or self._rules.put(key, self.plan.retention(order))
 
@@ -167,8 +167,8 @@ class TapePrograms:
         )
 
     def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
-        """What a backward may do to the block. Nothing where it may fail (in a callback, say): it can be tried again
-        then."""
+        """The effect that a backward may have on the block: none where it may fail (in a callback, say), as it can be
+        tried again then."""
         calls_out = any(node.op is not ACCUMULATE_GRAD for node in plan.region.effects)
         if calls_out or not self._works_in_block:
             return Use()
@@ -185,7 +185,7 @@ class TapePrograms:
         return self.compiler.load(plan.region, self.options)
 
     def _held(self, plan: BackwardPlan, use: Use) -> list[Held]:
-        """What lies in the block: each value that the backward reads by each of its feeds, and those that it does not
+        """The values in the block: each value that the backward reads by each of its feeds, and those that it does not
         read."""
         read = [(saved, number) for number, saved in enumerate(plan.reads) if not saved.is_output]
         others = [(saved, None) for saved in self._inside if saved in use.held.difference(plan.reads)]
@@ -196,7 +196,7 @@ class TapePrograms:
         ]
 
     def _block_bytes(self, saved: Sequence[SavedTensor]) -> int:
-        """What some values take in the block."""
+        """The bytes that some values take in the block."""
         return sum(self.blocks.rooms[self._places[s]] for s in saved if not s.is_output)
 
 

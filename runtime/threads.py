@@ -98,7 +98,7 @@ RECORD = 8  # words: a cache line
 
 @frozen
 class _ProcessorText:
-    """What differs between processors: how to pause, and how floating-point modes are kept and taken over."""
+    """The text that differs between processors: how to pause, and how floating-point modes are kept and taken over."""
 
     declarations: str
     pause: str
@@ -108,7 +108,7 @@ class _ProcessorText:
 
 @frozen
 class _System:
-    """What differs between operating systems: how a thread finds its processor and how it leaves it."""
+    """The text that differs between operating systems: how a thread finds its processor and how it leaves it."""
 
     declarations: str = ""
     processor: str = "ret i64 -1"
@@ -222,7 +222,7 @@ def _stop_all() -> None:
 
 
 def native_threads() -> bool:
-    """Whether this system has what the pool is made of."""
+    """True if this system has what the pool is made of."""
     return os.name == "posix" and hasattr(os, "register_at_fork") and hasattr(signal, "pthread_sigmask")
 
 

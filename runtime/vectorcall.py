@@ -86,8 +86,8 @@ def interpreter_address(name: str) -> int:
 
 
 def is_known() -> bool:
-    """Whether objects begin as they do in CPython of 64 bits: not in another interpreter, in a build for debugging or
-    without the interpreter's lock."""
+    """True if objects begin as they do in CPython of 64 bits: not in another interpreter, in a build for debugging or
+    without the GIL."""
     return sys.implementation.name == "cpython" and sys.maxsize > 2**62 and object.__basicsize__ == HEAD
 
 
@@ -114,7 +114,7 @@ _KEPT: list[object] = []  # what the type was made of, which some versions go on
 if TYPE_CHECKING:
 
     class Forwarding:
-        """What ``enable`` expects of a class."""
+        """The base that ``enable`` expects of a class."""
 
         __slots__ = ()
 else:

@@ -1,6 +1,6 @@
 """A picture of a program for the browser: one HTML file that needs no server and no network.
 
-Comes in: a program, the names of what is fed and fetched, and if there are any its prices and a profile. Goes out: the
+Input: a program, the names of what is fed and fetched, and if there are any its prices and a profile. Output: the
 text of a page that shows the kernels as a graph, the buffers over time, and for each the user's source line; what is
 chosen in one view is marked in all of them.
 
