@@ -15,6 +15,7 @@ from tree import FOLDERS, ROOT, modules, packages
 
 import staticgrad
 from staticgrad.config import PREFIX, SWITCHES
+from staticgrad.optable import OPS
 
 TOP = {
     ".ci", ".git", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "benchmarks",
@@ -117,6 +118,22 @@ def test_the_command_is_there() -> None:
 def test_modules_say_what_they_are() -> None:
     for path in modules().values():
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), f"{path}: no docstring"
+
+
+# First words with which a docstring names a question or a part in the place of what is returned.
+HEADLESS = re.compile(r"(?:Of|What|Whether|When|Where|Which|Who|How)\b")
+
+
+def test_docstrings_begin_with_what_is_returned_or_done() -> None:
+    """The first words are a noun phrase, a verb, or "True if"; those of the ops' documentation as well."""
+    found = [f"{op.name}: {op.doc}" for op in OPS.values() if HEADLESS.match(op.doc)]
+    for name, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                if HEADLESS.match(text):
+                    found.append(f"{name}, line {getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+    assert found == []
 
 
 @pytest.mark.parametrize("name", ["README.md", "ARCHITECTURE.md"])
