@@ -50,7 +50,6 @@ nitpick_ignore_regex = [
     ("py:class", r"Mode|Nonlinearity"),  # strings that the arguments of initializers may be; their docstrings say which
     ("py:class", r"Picture"),  # what notebooks show
     ("py:class", r"staticgrad\.(graph\.GradMode|nn\.module\.StateSource)"),  # for nothing but `with`, or as a key
-    ("py:class", r"staticgrad\.ops\.variables\.InitialValue"),  # an initializer, and what has its methods
     ("py:class", r"staticgrad\.naming\.Holder"),  # what modules are, for those who may not know `nn`
 ]
 

@@ -363,7 +363,8 @@ def _cost(nest: Nest, numbers: Iterable[int]) -> int:
 
 
 def estimate(nest: Nest, target: Target) -> float:
-    """The estimated seconds of a nest on one core if it computes nothing twice for the same indices."""
+    """The estimated seconds of a nest on one core if it computes nothing twice for the same indices. A store counts
+    twice, as its lines are read first."""
     facts, machine = analyse(nest), target.machine
     lanes = vector_lanes(nest, target)
     instructions, seconds = 0.0, 0.0
