@@ -34,8 +34,8 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "staticgrad.compiler.emit.target", "staticgrad.compiler.modes")),
     ("kernels as values", ("staticgrad.compiler.kernels",)),
     ("graph to graph", (
-        "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.tapes",
-        "staticgrad.compiler.passes")),
+        "staticgrad.compiler.batching", "staticgrad.compiler.autodiff", "staticgrad.compiler.residuals",
+        "staticgrad.compiler.tapes", "staticgrad.compiler.passes")),
     ("a program, steps as values", (
         "staticgrad.compiler.program", "staticgrad.compiler.steps.step", "staticgrad.compiler.steps.loops",
         "staticgrad.compiler.steps.schedule")),

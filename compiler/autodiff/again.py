@@ -19,8 +19,8 @@ import itertools
 from collections.abc import Sequence
 
 from staticgrad.compiler.regions.cut import written_before
+from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
-from staticgrad.ops.control.bodies import bodies_of, draws
 from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS
 
@@ -86,5 +86,4 @@ class Recomputer:
 
 
 def _is_repeatable(node: Node) -> bool:
-    inner = (n for body in bodies_of(node) for n in body.graph.nodes)
-    return not node.op.effect and node.op.role != "source" and not any(n.op.effect or draws(n) for n in inner)
+    return Remat.FREE < remat(node) < Remat.NEVER

@@ -10,7 +10,7 @@ Input: a loop and the cotangents of its results (or the tangents of its operands
     anything else                                     *stacked* by the loop itself, one row a turn
 
 Where the stacks would outgrow the caches, values of the body that are cheap to compute are not stacked, but
-rematerialized from what takes fewest bytes (``minimum_cut``).
+rematerialized from what takes fewest bytes (``residuals.select``).
 
 So the loop is declared a second time with more stacked results (``Body.origin`` says of what), and the two are one
 before anything runs (``merged``). The derivative of a loop in reverse runs the other way round, carries the cotangents
@@ -28,10 +28,10 @@ from dataclasses import replace
 from typing import Any
 
 from staticgrad.compiler.autodiff.again import operands_of
-from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
 from staticgrad.compiler.autodiff.reverse import backpropagate, finisher, passes_gradients
 from staticgrad.compiler.autodiff.scope import DerivativeScope
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.residuals import AS_READ, Remat, remat, select
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
 from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
@@ -128,7 +128,7 @@ class _Extraction:
                 continue
             if x in self.outside and node.op is PLACEHOLDER:
                 continue
-            if x not in self.active and not self.again.get(x.original, self._is_repeated(node)):
+            if x not in self.active and not self.again.get(x.original, self._is_rematerialized(node)):
                 self.stacked.setdefault(x.original, []).append(x)  # the forward body waits for no cotangent
                 continue
             self.nodes.add(node)
@@ -139,34 +139,27 @@ class _Extraction:
                     seen.add(y)
                     stack.append(y)
 
-    def _is_repeated(self, node: Node) -> bool:
-        if node.op.rematerializable or node.outputs[0] in self.outside:
-            return True
-        if node.op.effect or node.op.draws:
-            return False
-        if node.outputs and node.outputs[0] in self.of_checkpoints:
-            return True
-        return node.op.view or (node.serial >= self.first and (node.op.elementwise or not node.inputs))
+    def _is_rematerialized(self, node: Node) -> bool:
+        """True if the derivative rematerializes it, where stacks stay in the caches."""
+        most = Remat.ELEMENTWISE if node.serial >= self.first else Remat.VIEW
+        if node.outputs[0] in self.of_checkpoints:
+            most = Remat.BODIES
+        return node.outputs[0] in self.outside or remat(node) <= most
 
     def thinned(self, stacked_anyway: set[Tensor]) -> Again:
         """A choice, for each value between the body's parameters and what is stacked now, of whether it is computed
         again, with the fewest bytes in all."""
 
-        def operands(x: Tensor) -> tuple[Tensor, ...]:
-            return tuple(y for y in x.op.inputs if not self._is_free(y)) if self._is_cheap(x.op) else ()
+        def operands(x: Tensor) -> Sequence[Tensor] | None:
+            is_cheap = remat(x.op) in AS_READ and not x.op.control
+            return [y for y in x.op.inputs if not self._is_free(y)] if is_cheap else None
 
-        edges = {x: operands(x) for x in sorted(reach(self.stacked, operands), key=lambda x: (x.op.serial, x.index))}
-        sources = {x for x in edges if not self._is_cheap(x.op)}
-        cost = {x: 0 if x in stacked_anyway else x.type.nbytes for x in edges}
-        kept = minimum_cut(edges, sources, set(self.stacked), cost)
-        again = reach(self.stacked, lambda x: () if x in kept else edges[x])
+        kept = select(self.stacked, operands, lambda x: 0 if x in stacked_anyway else x.type.nbytes)
+        again = reach(self.stacked, lambda x: () if x in kept else operands(x) or ())
         return {x: x not in kept for x in again}
 
-    def _is_cheap(self, node: Node) -> bool:
-        return (node.op.cheap or node.op.view) and bool(node.inputs) and not node.control
-
     def _is_free(self, x: Tensor) -> bool:
-        return x in self.known or x in self.outside or x.op.op.rematerializable
+        return x in self.known or x in self.outside or remat(x.op) is Remat.FREE
 
     def write(self, graph: BodyGraph, tensors: dict[Tensor, Tensor]) -> None:
         """Copy the nodes; ``tensors`` has what stands for the parameters and stacked values."""

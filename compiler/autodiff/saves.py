@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from staticgrad.compiler.autodiff.reverse import pull_back
+from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.frozen import frozen
 from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
@@ -121,7 +122,7 @@ def _classify(reads: Sequence[Tensor], inputs: Sequence[Tensor], outputs: Sequen
             results.add(result[x])
         elif x in operand:
             operands.add(operand[x])
-        elif not x.op.op.rematerializable:
+        elif remat(x.op) is not Remat.FREE:
             other = other or not x.op.inputs
             fresh = [y for y in x.op.value_inputs if y not in seen]
             seen.update(fresh)

@@ -43,6 +43,7 @@ from staticgrad.compiler.autodiff.saves import saves
 from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, needed_for
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.compiler.tapes.store import ResidualChoice
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
@@ -515,7 +516,7 @@ class TapePlan:
 
 def _is_source(node: Node) -> bool:
     """True if a node has the same value whenever it is asked for, or is a variable."""
-    return node.op.rematerializable or node.op is VARIABLE
+    return remat(node) is Remat.FREE or node.op is VARIABLE
 
 
 def _differ(some: Mapping[Node, set[int]], others: Mapping[Node, set[int]]) -> bool:

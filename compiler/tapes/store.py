@@ -6,24 +6,23 @@ who reads it or what is computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from staticgrad.compiler.autodiff.minimum_cut import minimum_cut
+from staticgrad.compiler.residuals import Remat, remat, select
 from staticgrad.compiler.tapes.reads import Reads
 from staticgrad.errors import GraphError
-from staticgrad.graph import Derivation, Graph, Node, Tensor
+from staticgrad.graph import Derivation, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
+
+MOST = (Remat.VIEW, Remat.ELEMENTWISE, Remat.KERNEL)  # that is rematerialized of declared ops, by level
 
 
 class ResidualChoice:
-    """A choice of values to keep so that everything that is read can be had: a minimum cut between what exists in the
-    forward and what backwards read, over the ops that a backward may repeat.
+    """A choice of the values that a tape keeps, so that backwards can have everything that they read.
 
-    Level 0 repeats views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask ``x > 0``
-    is if ``x`` isn't needed otherwise). Of the declared ops before node number ``before``, level 1 repeats the
-    elementwise ones too, level 2 everything without an effect, a draw or a graph of its own.
+    Level 0 rematerializes views, and what rules write elementwise (``2 * x`` is not kept beside ``x``, but the mask
+    ``x > 0`` is if ``x`` isn't needed otherwise). Of the ops before node number ``before`` and of those that rules
+    write, level 1 rematerializes the elementwise ones too, level 2 all but draws, loops, branches and effects.
     """
 
     def __init__(
@@ -50,47 +49,46 @@ class ResidualChoice:
         node = x.op
         if x in self._fed or self._is_bound_to_forward(node):
             return False
-        return node.op.rematerializable or (node.op is VARIABLE and node.attrs.key not in self._written)
+        return remat(node) is Remat.FREE or (node.op is VARIABLE and node.attrs.key not in self._written)
 
     def _is_bound_to_forward(self, node: Node) -> bool:
         """Declared after other nodes: repeating it would repeat those."""
         return bool(node.control)
 
-    def _is_repeatable(self, x: Tensor) -> bool:
+    def _is_rematerialized(self, x: Tensor) -> bool:
+        """True if a backward may compute it again."""
         node = x.op
-        if x in self._fed or not node.inputs or node.op.effect or self._is_bound_to_forward(node):
+        if x in self._fed or self._is_bound_to_forward(node):
             return False
-        if node.op.view or (node.op.elementwise and node.serial >= self._graph.first):
-            return True
-        if self._level == 0 or self._before <= node.serial < self._graph.first:
-            return False
-        return node.op.elementwise or (self._level >= 2 and not node.op.draws and not _holds_graph(node.attrs))
+        is_derived = node.serial >= self._graph.first
+        most = MOST[self._level] if is_derived or node.serial < self._before else Remat.VIEW
+        if is_derived:
+            most = max(most, Remat.ELEMENTWISE)
+        return Remat.FREE < remat(node) <= most
 
     def choose(self, wanted: Iterable[Tensor], nbytes: Callable[[Tensor], int]) -> None:
         """Fill ``saved``, in the order of the graph."""
-        edges: dict[Tensor, tuple[Tensor, ...]] = {}
-        stack = [self._reads.same(x) for x in wanted]
-        sinks = set(stack)
-        while stack:
-            x = stack.pop()
-            if x in edges or self.is_free(x):
-                continue
-            operands = [self._reads.same(y) for y in x.op.value_inputs] if self._is_repeatable(x) else []
-            edges[x] = tuple(dict.fromkeys(y for y in operands if not self.is_free(y)))
-            stack.extend(edges[x])
-        sources = {x for x in edges if not self._is_repeatable(x)}
-        cost = {x: 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first) for x in edges}
-        chosen = minimum_cut(edges, sources, sinks, cost)
+
+        def needed(xs: Iterable[Tensor]) -> list[Tensor]:
+            return [x for x in map(self._reads.same, xs) if not self.is_free(x)]
+
+        def operands(x: Tensor) -> Sequence[Tensor] | None:
+            return needed(x.op.value_inputs) if self._is_rematerialized(x) else None
+
+        def cost(x: Tensor) -> int:
+            return 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first)
+
+        chosen = select(needed(wanted), operands, cost)
         self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
 
     def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
         """The tensors where the computation of ``wanted`` begins: saved ones and free ones. Unless ``strict``, also
-        those that are neither and can't be repeated."""
+        those that are neither and are not rematerialized."""
         stack, seen = list(wanted), set(wanted)
         found = []
         while stack:
             x = stack.pop()
-            if self._reads.same(x) in self.saved or not self._is_repeatable(x):
+            if self._reads.same(x) in self.saved or not self._is_rematerialized(x):
                 if strict and self._reads.same(x) not in self.saved and not self.is_free(x):
                     raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
                 found.append(x)
@@ -110,9 +108,3 @@ class ResidualChoice:
                 if same in result:
                     result[same] |= who
         return result
-
-
-def _holds_graph(attrs: Any) -> bool:
-    """True if an op runs a graph of its own (control flow), in which there may be draws and effects."""
-    values = [getattr(attrs, f.name) for f in fields(attrs)] if is_dataclass(attrs) else []
-    return any(isinstance(v, Graph) or isinstance(getattr(v, "graph", None), Graph) for v in values)

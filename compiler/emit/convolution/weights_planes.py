@@ -51,7 +51,6 @@ SEGMENT_BYTES = 384 << 10  # of a panel of x and one of y, which stay in the sec
 Y_BYTES = 4 << 20  # of all panels of y
 MANY_WEIGHTS = 3 << 19  # bytes of all weights: of so many planes are made even of channels that are next to each other
 FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next to each other
-PACK_CYCLES = 0.25  # for an element of y
 
 
 @frozen

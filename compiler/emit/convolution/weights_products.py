@@ -41,8 +41,6 @@ from staticgrad.frozen import frozen
 
 SEGMENT_BYTES = 512 << 10  # of y in a segment
 FEWEST_PIXELS, MOST_PIXELS = 256, 1024  # of a segment, about
-PACK_CYCLES = 0.4  # for a pixel of a plane of columns
-TURNED_CYCLES = 0.4  # for a weight that is not added up in place
 ENOUGH_UNITS = 8  # of a segment, so that threads have work of their own
 FEWEST_ROWS = 128  # filters of a part: each part packs the pixels again
 
