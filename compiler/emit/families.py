@@ -3,7 +3,7 @@
     plan    kernel, target               -> how it is run, a value            (``kernels/planned.py``)
     emit    module, planned kernel, name -> the name of a function in the module
     packed  kernel, target, number       -> the kernel given that operand packed; None where it had better not be
-    pack    module, kernel, name         -> a function that packs the operand that the kernel is given packed
+    pack    module, kernel, plan, name   -> a function that packs the operand that the kernel is given packed
 
 Nothing else in the compiler asks of which type a kernel is, but for what rewrites nests or packs operands. A new family
 is a value in ``kernels/`` with its reference, and an entry here.
@@ -37,7 +37,7 @@ class Family:
     plan: Callable[[Any, Target], Planned]
     emit: Callable[[IRModule, Any, str], str]
     packed: Callable[[Any, Target, int], Planned | None] = lambda kernel, target, number: None
-    pack: Callable[[IRModule, Any, str], None] | None = None
+    pack: Callable[[IRModule, Any, Any, str], None] | None = None
 
 
 @functools.cache
@@ -95,7 +95,7 @@ def _emit_packing(module: IRModule, planned: PlannedKernel[Packing, KernelPlan],
     of: Kernel = planned.kernel.of
     pack = family_of(type(of)).pack
     assert pack is not None
-    pack(module, of, name)
+    pack(module, of, planned.plan, name)
 
 
 def _packed_if(takes: Callable[[Any, Target, int], bool]) -> Callable[[Any, Target, int], Planned | None]:

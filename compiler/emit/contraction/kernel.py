@@ -22,7 +22,6 @@ from staticgrad.compiler.emit.contraction.plan import (
     PlannedContraction,
     a_batch,
     b_batch,
-    plan_of,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
@@ -67,10 +66,9 @@ def _write(
         _Shared(f, plan, plan.share, epilogue, pointers, pool).emit()
 
 
-def emit_packing(module: IRModule, kernel: Contraction, name: str) -> None:
+def emit_packing(module: IRModule, kernel: Contraction, plan: ContractionPlan, name: str) -> None:
     """Add ``void @name(ptr B, ptr packed, ptr)``, which packs the operand that ``kernel`` is given packed."""
     f = module.function(name, ["ptr"] * 3)
-    plan = plan_of(kernel, module.target)
     source, packed, _ = f.params
     _pack(
         f, plan, packed, source, _OperandBlock(0, plan.tiling.column_panels, 0, plan.k), (0, plan.tiling.column_panels)

@@ -73,15 +73,14 @@ def planned(kernel: Convolution, target: Target) -> PlannedConvolution:
 
 
 def takes_packed(kernel: Convolution, target: Target, number: int) -> bool:
-    """The kernel can be given operand ``number`` packed: the weights, where the plan packs all of them."""
-    return number == 1 and not kernel.is_empty and isinstance(plan_convolution(kernel, target), ForwardPlan)
+    """The kernel can be given operand ``number`` packed: the weights, where its plan packs all of them, which is then
+    of some bytes."""
+    return number == 1
 
 
-def emit_packing(module: IRModule, kernel: Convolution, name: str) -> None:
+def emit_packing(module: IRModule, kernel: Convolution, plan: ForwardPlan, name: str) -> None:
     """Add ``void @name(ptr weights, ptr packed, ptr)``, which packs the weights of ``kernel``."""
     f = module.function(name, ["ptr"] * 3)
-    plan = plan_convolution(kernel, module.target)
-    assert isinstance(plan, ForwardPlan)
     plan.pack(f, kernel, f.params[0], f.params[1])
     f.finish()
 
