@@ -59,6 +59,14 @@ class ProductCosts:
     low: bool
     ahead: int
     near_bytes: int = 4 << 20
+    read_turned: float = 2.5  # an element of results that an epilogue reads transposed
+    least_saved: float = 0.03  # a byte of an operand that is kept packed: half of what copying it takes
+    # Tiles with terms side by side: a load beside the multiply-adds, of dot products that read in place too; the end of
+    # a tile for each accumulator; a call of a packing function, however little it packs.
+    loaded: float = 0.1
+    loaded_in_place: float = 0.17
+    added: float = 3
+    packing_call: float = 40
 
 
 @frozen(eq=False)
@@ -73,7 +81,6 @@ class Machine:
     products: ProductCosts
     interleaved: int = 1
     divisor: int = 1
-    line: int = LINE
     page: int = PAGE
     far_bytes: int = 2048
 

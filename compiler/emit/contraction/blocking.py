@@ -37,10 +37,8 @@ from staticgrad.compiler.kernels.matrix import Blocking, Contraction
 from staticgrad.frozen import frozen
 
 FEW_PANELS = 4  # of columns: then an A that is far away and contiguous along m is read in place
-READ_TURNED = 2.5  # cycles an element of results that an epilogue reads transposed
 WORTH_TURNING = 1.05  # how much faster Cᵀ must seem where C lies as it is given
 WORTH_KEEPING = 1.05  # how much faster a product must seem with an operand that is kept packed
-LEAST_SAVED = 0.03  # cycles for each byte that is kept: half of what copying it takes
 # Blockings that are worth measuring: so many at most, none that seems so much slower than the one that seems best.
 MOST_MEASURED = 5
 SEEMS_TOO_SLOW = 1.5
@@ -116,7 +114,7 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
     packed = _packed_way(given, target, number)[0]
     nbytes = given.k * (given.n if number else given.m) * given.dtype.itemsize
-    return packed * WORTH_KEEPING < usual and usual - packed > LEAST_SAVED * nbytes
+    return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved * nbytes
 
 
 def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
@@ -288,5 +286,5 @@ def _turning_back(way: Orientation, tiling: Tiling, *, turned: bool) -> float:
     """The estimated cycles for bringing a result into its place. One that is not stored meets an epilogue, which goes
     along the rows that were given."""
     if way.c is None:
-        return way.m * way.n * READ_TURNED * turned
+        return way.m * way.n * tiling.costs.read_turned * turned
     return way.m * way.n * tiling.costs.turned_back * way.dtype.itemsize * (way.c[1] != 1)

@@ -33,11 +33,8 @@ from staticgrad.compiler.emit.target import Target
 
 MOST_VECTORS = 6  # of a row of a tile
 ALIASED_ROWS = 8  # of A that may lie a multiple of a page apart: sets of the first cache have 8 ways at least
-FUNCTION = 40  # cycles that a call of a packing function takes, however little it packs
 MOST_DOTS, HIGHEST_DOTS = 4, 8  # columns and rows of a tile of dot products: each row needs an address of its own
 SHORTEST_DOTS = 2  # vectors that a dot product has
-LOADED, LOADED_IN_PLACE = 0.1, 0.17  # cycles that a load takes beside the multiply-adds
-ADDED = 3  # cycles of the end of a tile for each accumulator
 
 
 def narrow_tiling(
@@ -97,12 +94,12 @@ def _cycles(tiling: Tiling, k: int) -> float:
     groups = -(-k // tiling.terms)
     total = 0.0
     inner, last = tiling.column_kinds()
-    load = LOADED_IN_PLACE if tiling.of_dots else LOADED
+    load = tiling.costs.loaded_in_place if tiling.of_dots else tiling.costs.loaded
     for rows, panels in ((tiling.rows, tiling.tall), (tiling.rows - 1, tiling.row_panels - tiling.tall)):
         for vectors, columns in ((inner[0], tiling.column_panels - 1), (last[0], 1)):
             fmas, loads = rows * vectors, rows + vectors
             each = max(fmas / 2, loads / 2, (fmas + loads + 4) / 6, 5.0)
-            total += panels * columns * (groups * (each + load * loads) + 25 + ADDED * fmas)
+            total += panels * columns * (groups * (each + load * loads) + 25 + tiling.costs.added * fmas)
     return total
 
 
@@ -110,8 +107,8 @@ def packing_cycles(tiling: Tiling, k: int, b: tuple[int, int]) -> float:
     """The estimated cycles for packing B."""
     registers = -(-tiling.n // tiling.lanes) * -(-k // tiling.terms)  # of the packed B
     if b[1] == 1:
-        return FUNCTION + registers * 2.0 * tiling.terms
-    return FUNCTION + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
+        return tiling.costs.packing_call + registers * 2.0 * tiling.terms
+    return tiling.costs.packing_call + k * tiling.n * (1.5 / tiling.terms if b[0] == 1 else 1.5)
 
 
 # -- packing ----------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from staticgrad.compiler.emit.contraction.blocking import (
     usual_blocking,
 )
 from staticgrad.compiler.emit.contraction.narrow import packed_elements
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Layout, Tiling, aligned_bytes, round_up, tile_lanes
 from staticgrad.compiler.emit.nest.facts import is_all_divisible
 from staticgrad.compiler.emit.parallel import cut, wanted_chunks
@@ -102,7 +103,7 @@ class ContractionPlan:
     def packed_a_strides(self) -> tuple[int, int]:
         """Strides of packed A, which is contiguous along m where A is, so that packing turns nothing: the other stride
         is an odd number of cache lines, which so fall into different sets."""
-        line = max(1, self.tiling.machine.line // self.kernel.dtype.itemsize)
+        line = max(1, LINE // self.kernel.dtype.itemsize)
         lines = -(-(self.depth_block if self.layout == "rows" else self.group_rows) // line)
         pitch = (lines | 1) * line
         return (pitch, 1) if self.layout == "rows" else (1, pitch)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import prefetch
 from staticgrad.compiler.emit.nest.plan import AHEAD, NestPlan, is_far, is_near, is_turned
 from staticgrad.compiler.emit.nest.tiles import Tiles
@@ -222,8 +223,7 @@ class Memory:
             addresses = self._lane_addresses(scope, access, dtype, copy)
             return from_memory(self.f, self.f.gather(memory_type(dtype), addresses, mask), dtype)
         address, mask = self._run(scope, access, dtype, copy, mask)
-        line = self.f.target.machine.line  # which several vectors may share
-        if copy * lanes * dtype.itemsize % line == 0:
+        if copy * lanes * dtype.itemsize % LINE == 0:  # once for each line, which several vectors may share
             self._prefetch(access, dtype, address)
         found = self.f.load(type_, address) if mask is None else self.f.masked_load(type_, address, mask)
         return from_memory(self.f, self._turned(found, access), dtype)

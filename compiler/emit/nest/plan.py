@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import powers_of_two
+from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.nest.facts import (
     Facts,
     access_of,
@@ -748,7 +749,7 @@ class _Planner:
     def _whole_lines(self, grain: int) -> int:
         """Columns of a chunk that visits all rows: a few lines of each, where a vector is less than one; then each line
         is read by one chunk, and memory gives the next ones by itself."""
-        if self.target.isa.vector_bytes >= self.target.machine.line:
+        if self.target.isa.vector_bytes >= LINE:
             return grain
         elements = self.target.sized(CHUNK_ROW_BYTES) // max(arg.itemsize for arg in self.nest.args)
         return -(-max(1, elements) // grain) * grain
