@@ -178,3 +178,13 @@ def test_a_size_that_feeds_make_negative_is_refused_with_its_line(name: str) -> 
         assert sess.run([y, x], {x: np.ones(4, np.float32)})[0].size == 1
         with pytest.raises(sg.GraphError, match=rf"negative size(.|\n)*{__file__}"):
             sess.run([y, x], {x: np.ones(2, np.float32)})
+
+
+def test_two_named_sizes_that_change_places_are_two_programs_in_a_loop_too(backend: str) -> None:
+    n, m = sg.dim("n"), sg.dim("m")
+    x, y = sg.placeholder((n,)), sg.placeholder((m,))
+    total, _ = sg.scan(lambda c, _: (c + sg.sum(sg.ones((m,))) + sg.sum(x * 0) + sg.sum(y * 0), ()), 0.0, length=1)
+    sess = sg.Session()
+    for rows, columns in ((3, 4), (4, 3)):
+        got = sess.run(total, {x: np.zeros(rows, np.float32), y: np.zeros(columns, np.float32)})
+        assert got == columns

@@ -139,7 +139,7 @@ class Body:
 
     def bind_sizes(self, bindings: Mapping[Symbol, int]) -> Body:
         """The body with every size a number."""
-        key = ("sizes", tuple(sorted((s.serial, n) for s, n in bindings.items())))
+        key = ("sizes", frozenset(bindings.items()))
         if key not in self.memo:
             self.memo[key] = _bound(self, bindings, self.root.memo.setdefault(("nodes", *key), {}))
         made: Body = self.memo[key]
