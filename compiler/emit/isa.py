@@ -26,6 +26,7 @@ class ISA:
     rounds: bool = False  # floats to integral floats: to even, down, up, towards zero
     scales: bool = False  # x·2ⁿ, and exponent and mantissa of x
     estimates: bool = False  # 1/x to 14 bits
+    compresses: bool = False  # the lanes where a mask is on, side by side
     looks_up: bool = False  # each lane's element of a table in two registers of 512 bits
     cpu: str = ""  # of the code generator, and its features
     features: str = ""
@@ -43,5 +44,5 @@ BASELINE_ISA = ISA("generic", 16, 16)  # what every x86-64 has
 AVX2_ISA = ISA("avx2", 32, 16, fma=True, masked_loads=True, rounds=True, cpu="x86-64-v3",
                features=_enabled(AVX2_NEEDS), needs=AVX2_NEEDS)  # fmt: skip
 AVX512_ISA = ISA("avx512", 64, 32, fma=True, predicated=True, masked_loads=True, gathers=True, rounds=True, scales=True,
-                 estimates=True, looks_up=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS),
+                 estimates=True, compresses=True, looks_up=True, cpu="x86-64-v4", features=_enabled(AVX512_NEEDS),
                  needs=AVX512_NEEDS)  # fmt: skip

@@ -9,12 +9,12 @@ wanted, a key of 32 bits and its index are the halves of one word, and one of 64
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import counted
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, element_of, integer, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.nest.tiles import Tiles
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
@@ -90,7 +90,36 @@ def value_of(f: Function, routine: Sort, key: Value) -> Value:
     return f.binary("xor", key, top) if dtype.kind == "i" else key
 
 
+def with_index(f: Function, key: Value, index: Value) -> Value:
+    """Words of 64 bits, which are all different: keys of 32 bits above indices."""
+    wide = f.cast("zext", key, "i64")
+    return f.binary("or", f.binary("shl", wide, f.const(32, wide.type)), index)
+
+
+def index_of(f: Function, word: Value) -> Value:
+    """The indices in words."""
+    return f.binary("and", word, f.const((1 << 32) - 1, word.type))
+
+
+def signed(f: Function, key: Value) -> Value:
+    """Signed words in the order of unsigned keys, and back: they are compared with less on every target."""
+    bits = int(element_of(key.type)[1:])
+    return f.binary("xor", key, f.const(-(1 << (bits - 1)), key.type))
+
+
 # -- the network ------------------------------------------------------------------------------------------------------
+
+
+def merge_exchange(length: int) -> Iterator[tuple[int, int]]:
+    """The pairs that are compared and exchanged in turn, so that ``length`` elements are in order."""
+    top = 1 << ((length - 1).bit_length() - 1)
+    for s in range(top.bit_length()):
+        p = top >> s
+        for k in range(s + 1):
+            distance, rest = (p, 0) if k == 0 else ((top >> (k - 1)) - p, p)
+            for i in range(length - distance):
+                if i & p == rest:
+                    yield i, i + distance
 
 
 def write_rows(f: Function, routine: Sort, found: NetworkScratch, pointers: Sequence[Value]) -> None:
@@ -174,24 +203,20 @@ class _Network:
             if self.layout.paired:
                 f.store(index, self._column(self.apart, at, "i64"))
             else:
-                key = f.binary("or", f.binary("shl", f.cast("zext", key, "i64"), f.const(32, self.key)), index)
-        top = f.const(
-            -(1 << (self.layout.key_bits - 1)), self.key
-        )  # signed words are compared with less on every target
-        self._store_word(f.binary("xor", key, top), self.keys, at)
+                key = with_index(f, key, index)
+        self._store_word(signed(f, key), self.keys, at)
 
     def _to_index(self, at: Index) -> None:
         f = self.f
         if self.layout.paired:
             index = self._load_word(self.apart, at)
         else:
-            index = f.binary("and", self._load_word(self.keys, at), f.const((1 << 32) - 1, self.key))
+            index = index_of(f, self._load_word(self.keys, at))
         f.store(index, self._column(self.turned, at, "i64"))
 
     def _to_value(self, at: Index) -> None:
         f = self.f
-        top = f.const(-(1 << (self.layout.key_bits - 1)), self.key)
-        value = value_of(f, self.routine, f.binary("xor", self._load_word(self.keys, at), top))
+        value = value_of(f, self.routine, signed(f, self._load_word(self.keys, at)))
         f.store(value, self._column(self.turned, at, memory_type(self.routine.dtype)))
 
     def _pick(self, values: Value, indices: Value) -> None:
@@ -237,14 +262,8 @@ class _Network:
 
     def _exchange_in_registers(self) -> None:
         rows = [self._load(at) for at in range(self.length)]
-        top = 1 << ((self.length - 1).bit_length() - 1)
-        for s in range(top.bit_length()):
-            p = top >> s
-            for k in range(s + 1):
-                distance, rest = (p, 0) if k == 0 else ((top >> (k - 1)) - p, p)
-                for i in range(self.length - distance):
-                    if i & p == rest:
-                        rows[i], rows[i + distance] = self._sorted(rows[i], rows[i + distance])
+        for i, j in merge_exchange(self.length):
+            rows[i], rows[j] = self._sorted(rows[i], rows[j])
         for at, words in enumerate(rows):
             self._store(words, at)
 

@@ -2,31 +2,36 @@
 
 Elements become *keys*: unsigned integers in the order wanted, NaN the largest (in descending order the first). Short
 rows are sorted by rank: how many keys are smaller, or equal and earlier, is counted for a vector of elements at a time.
-Long rows are sorted by the digits of their keys, the last first (Knuth, The Art of Computer Programming, 5.2.5); a
-digit that all keys share is passed over. Where indices are wanted, zeros of both signs are equal; values that are
-sorted alone by digits come with -0 before 0. Many rows are sorted side by side (``networks``).
+Long rows are sorted by partitions (``quicksort``) where the target compresses vectors; others, and those of which too
+many partitions are uneven, by the digits of their keys, the last first (Knuth, The Art of Computer Programming, 5.2.5);
+a digit that all keys share is passed over. Where indices are wanted, zeros of both signs are equal; values that are
+sorted alone in long rows come with -0 before 0. Many rows are sorted side by side (``networks``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import Lanes, counted, strips
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, lanes_of, memory_type, vector
-from staticgrad.compiler.emit.routines import networks
+from staticgrad.compiler.emit.routines import networks, quicksort
 from staticgrad.compiler.emit.target import Target
 from staticgrad.compiler.kernels.routines import Sort
 from staticgrad.compiler.modes import took
 from staticgrad.frozen import frozen
 
 RANKED = 160  # elements up to which rows are sorted by rank
+BESIDE = (
+    512  # elements: longer rows are sorted by partitions in less time than side by side, which fill the first cache
+)
 FEW = 8  # a part of the rows that are sorted side by side: so few are sorted alone
 COMPARED = 4  # vectors of which each key is compared with at once
 DIGIT = 8  # bits
 BUCKETS = 1 << DIGIT
 COUNT = "i32"
+INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 @frozen
@@ -65,35 +70,59 @@ def _layout(routine: Sort, target: Target) -> _SortScratch:
     )
 
 
+def _words(routine: Sort, target: Target) -> np.dtype | None:
+    """The dtype of the words that are sorted by partitions: keys, or with an index each; None where rows are sorted in
+    other ways."""
+    size = routine.dtype.itemsize
+    if _is_ranked(routine) or not target.isa.compresses or size < 4 or (routine.indices and size > 4):
+        return None
+    return INT64 if routine.indices or size == 8 else INT32
+
+
+def _words_bytes(routine: Sort, target: Target, words: np.dtype) -> int:
+    """The bytes of all words, and of a vector more."""
+    return (routine.length + 2 * target.lanes(words)) // target.lanes(words) * target.isa.vector_bytes
+
+
 def scratch_bytes(routine: Sort, target: Target) -> int:
-    return _layout(routine, target).nbytes
+    words, nbytes = _words(routine, target), _layout(routine, target).nbytes
+    if words is None:
+        return nbytes
+    return max(nbytes, 2 * _words_bytes(routine, target, words) + quicksort.STACK_BYTES)
 
 
 def write(f: Function, routine: Sort, pointers: Sequence[Value]) -> None:
     """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch)``."""
-    _Sorter(f, routine, pointers).write()
+    _Sorter(f, routine, pointers).write(_words(routine, f.target))
 
 
 # -- rows side by side ------------------------------------------------------------------------------------------------
 
 
+def _side_by_side(routine: Sort, target: Target) -> networks.NetworkScratch | None:
+    """None for rows that are sorted alone."""
+    if routine.length > BESIDE and _words(routine, target) is not None:
+        return None
+    return networks.layout(routine, target)
+
+
 def run_together(routine: Sort, target: Target) -> int:
     """The number of rows that are sorted side by side; 0 where each is sorted alone."""
-    found = networks.layout(routine, target)
+    found = _side_by_side(routine, target)
     return 0 if found is None else found.lanes
 
 
 def scratch_together(routine: Sort, target: Target) -> int:
     """The bytes of scratch memory for rows side by side and for the remainder."""
-    found = networks.layout(routine, target)
-    return max(scratch_bytes(routine, target), 0 if found is None else found.nbytes)
+    found = _side_by_side(routine, target)
+    return max(_layout(routine, target).nbytes, 0 if found is None else found.nbytes)
 
 
 def write_together(f: Function, routine: Sort, pointers: Sequence[Value], count: Value) -> None:
     """The body of ``void(ptr x, [ptr values,] [ptr indices,] ptr scratch, i64 count)`` of ``count`` rows one after the
     other. The last ones, where they are fewer than are sorted side by side, are copied to where there is room behind
     them; very few are sorted alone."""
-    found = networks.layout(routine, f.target)
+    found = _side_by_side(routine, f.target)
     assert found is not None
     took("sort: rows side by side")
     group, alone = (_function_of(f, routine, name) for name in ("group", "alone"))
@@ -135,7 +164,7 @@ def _function_of(caller: Function, routine: Sort, name: str) -> str:
     f = caller.module.function(caller.module.unique(f"{caller.name}.{name}"), ["ptr"] * (len(routine.blocks) + 1))
     found = networks.layout(routine, f.target)
     if name == "alone" or found is None:
-        _Sorter(f, routine, f.params).write()
+        _Sorter(f, routine, f.params).write(None)  # there are few of them: less code counts for more
     else:
         networks.write_rows(f, routine, found, f.params)
     return f.finish()
@@ -158,11 +187,15 @@ class _Sorter:
         self.indices = results[-1] if routine.indices else None
         self.scratch = pointers[-1]
 
-    def write(self) -> None:
-        took("sort: by rank", _is_ranked(self.routine))
-        took("sort: by digits", not _is_ranked(self.routine))
-        if _is_ranked(self.routine):
+    def write(self, words: np.dtype | None) -> None:
+        ranked = _is_ranked(self.routine)
+        took("sort: by rank", ranked)
+        took("sort: by partitions", words is not None)
+        took("sort: by digits", not ranked and words is None)
+        if ranked:
             self._by_rank()
+        elif words is not None:
+            self._by_partitions(words)
         else:
             self._by_digits()
 
@@ -235,7 +268,73 @@ class _Sorter:
         end = f.min(f.add(first, count * lanes), self.length)
         return list(compare(end, self.length, totals, count))
 
-    # -- long rows --------------------------------------------------------------------------------------------------
+    # -- long rows, by partitions -----------------------------------------------------------------------------------
+
+    def _by_partitions(self, dtype: np.dtype) -> None:
+        f, length = self.f, self.length
+        nbytes = _words_bytes(self.routine, f.target, dtype)
+        words, spare, stack = (self._at(number * nbytes) for number in range(3))
+        self._each(words, dtype, self._to_words)
+        work = quicksort.work(f.target, dtype, length)
+        left = f.call(quicksort.sorter(f.module, dtype), "i64", words, spare, stack, integer(length), integer(work))
+
+        def by_digits() -> list[Value]:
+            self._by_digits()
+            return []
+
+        def finish() -> list[Value]:
+            self._each(words, dtype, self._of_words)
+            if self.routine.indices and self.routine.values:
+                self._pick()
+            return []
+
+        f.choose(f.compare("icmp slt", left, integer(0)), by_digits, finish)
+
+    def _each(self, words: Value, dtype: np.dtype, move: Callable[[Index, Lanes, Lanes, Value], None]) -> None:
+        """``move`` elements and words: the index of the first, their lanes, and where the words are."""
+        f = self.f
+        lanes, word = f.target.lanes(dtype), f"i{8 * dtype.itemsize}"
+
+        def strip(first: Index, pieces: list[Lanes]) -> None:
+            for number, piece in enumerate(pieces):
+                place = f.add(first, number * lanes)
+                elements = Lanes(vector(self.element, lanes_of(piece.type)), piece.mask)
+                move(place, elements, piece, f.offset(words, place, word))
+
+        strips(f, dtype, self.length, 1, strip)
+
+    def _to_words(self, first: Index, elements: Lanes, piece: Lanes, words: Value) -> None:
+        f = self.f
+        key = networks.key_of(
+            f, self.routine, elements.load(f, f.offset(self.source, first, self.element)), joined=self.routine.indices
+        )
+        if self.routine.indices:
+            index = f.binary("add", piece.splat(f, f.index(first)), f.lane_numbers(piece.type))
+            key = networks.with_index(f, key, index)
+        piece.store(f, networks.signed(f, key), words)
+
+    def _of_words(self, first: Index, elements: Lanes, piece: Lanes, words: Value) -> None:
+        f = self.f
+        word = piece.load(f, words)
+        if self.routine.indices:
+            assert self.indices is not None
+            piece.store(f, networks.index_of(f, word), f.offset(self.indices, first, "i64"))
+        else:
+            assert self.values is not None
+            value = networks.value_of(f, self.routine, networks.signed(f, word))
+            elements.store(f, value, f.offset(self.values, first, self.element))
+
+    def _pick(self) -> None:
+        """The values at the indices."""
+        f = self.f
+        assert self.values is not None
+        assert self.indices is not None
+        with counted(f, 0, self.length) as loop:
+            place = f.load("i64", f.offset(self.indices, loop.index, "i64"))
+            value = f.load(self.element, f.offset(self.source, place, self.element))
+            f.store(value, f.offset(self.values, loop.index, self.element))
+
+    # -- long rows, by digits -----------------------------------------------------------------------------------------
 
     def _by_digits(self) -> None:
         f = self.f

@@ -1,0 +1,335 @@
+"""Quicksort of words in vectors, in LLVM IR, for targets that compress vectors.
+
+Words are signed integers in the order wanted. Of each vector of a range those below a pivot are stored at the range's
+beginning, which has been read, and the others in spare memory, from where they follow (Bramas, A Novel Hybrid Quicksort
+Algorithm Vectorized using AVX-512, 2017). Short ranges are sorted in registers (Blacher and others, Vectorized and
+Performance-portable Quicksort, 2022): each lane's words by merge exchange, then lanes are merged as bitonic sequences.
+
+The words that partitions may read are counted; who calls is told when they are used up, and sorts in another way, so
+that no row takes long. A pivot that is the least word is taken out with all words that equal it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from staticgrad.compiler.emit.lanes import Lanes, first_lanes, vector_parts
+from staticgrad.compiler.emit.llvm import Function, IRModule, Value, integer, lanes_of, vector
+from staticgrad.compiler.emit.routines.networks import merge_exchange
+from staticgrad.compiler.emit.target import Target
+
+IN_REGISTERS = 8  # vectors of a block, which is sorted in registers; two blocks are merged in as many again
+DEPTH = 64  # ranges that wait: the shorter part is sorted first, so there are no more than bits in a count
+STACK_BYTES = 2 * 8 * DEPTH
+
+
+def shortest(target: Target, dtype: np.dtype) -> int:
+    """The most words of a range that is not partitioned any more."""
+    return 2 * IN_REGISTERS * target.lanes(dtype)
+
+
+def work(target: Target, dtype: np.dtype, length: int) -> int:
+    """The words that partitions of a row of ``length`` may read: more than twice as many as of most rows."""
+    levels = (length // shortest(target, dtype)).bit_length()
+    return length * (2 * levels + 4)
+
+
+def sorter(module: IRModule, dtype: np.dtype) -> str:
+    """The name of ``i64 sort(ptr words, ptr spare, ptr stack, i64 count, i64 work)``, which sorts ``count`` words of an
+    integer dtype. It gives what is left of ``work``, where a negative number says that the words are not in order.
+    There is room for a vector more than ``count`` words in ``spare``, and for ``STACK_BYTES`` in ``stack``."""
+    return _function(module, "sort", dtype, ["ptr", "ptr", "ptr", "i64", "i64"], "i64")
+
+
+def _function(module: IRModule, what: str, dtype: np.dtype, params: list[str], result: str) -> str:
+    """The function ``what`` of words of this dtype, which a module has once."""
+    key = ("quicksort", what, dtype)
+    known = module.shared(key)
+    if known is not None:
+        return known
+    f = module.function(module.unique(f"quicksort.{what}.{dtype.name}"), params, result)
+    _Quicksort(f, dtype).write(what)
+    return module.share(key, f.finish())
+
+
+class _Quicksort:
+    """Writes the functions of words of one dtype."""
+
+    def __init__(self, f: Function, dtype: np.dtype) -> None:
+        self.f = f
+        self.dtype = dtype
+        self.word = f"i{8 * dtype.itemsize}"
+        self.lanes = f.target.lanes(dtype)
+        self.type = vector(self.word, self.lanes)
+
+    def write(self, what: str) -> None:
+        match what:
+            case "sort":
+                self._sort()
+            case "partition":
+                self._partition()
+            case "block":
+                self._block()
+            case "merge":
+                self._merge()
+
+    def _at(self, words: Value, place: Value | int) -> Value:
+        return self.f.offset(words, place, self.word)
+
+    # -- ranges -----------------------------------------------------------------------------------------------------
+
+    def _sort(self) -> None:
+        f = self.f
+        words, _, stack, count, work = f.params
+        self._push(stack, integer(0), integer(0), count)
+        with f.repeat([integer(1), work], lambda carried: f.compare("icmp sgt", carried[0], integer(0))) as loop:
+            top, left = f.binary("sub", loop.carried[0], integer(1)), loop.carried[1]
+            place = f.offset(stack, f.mul(top, 2), "i64")
+            low, high = f.load("i64", place), f.load("i64", f.offset(place, 1, "i64"))
+            size = f.binary("sub", high, low)
+            is_short = f.compare("icmp sle", size, integer(shortest(f.target, self.dtype)))
+
+            def in_registers() -> list[Value]:
+                self._sort_short(self._at(words, low), size)
+                return [top, left]
+
+            def in_parts() -> list[Value]:
+                after = f.binary("sub", left, size)
+                given_up = f.compare("icmp slt", after, integer(0))
+                return f.choose(given_up, lambda: [integer(0), after], lambda: self._cut(low, high, size, top, after))
+
+            loop.next(*f.choose(is_short, in_registers, in_parts))
+        f.ret(loop.carried[1])
+
+    def _push(self, stack: Value, top: Value, low: Value, high: Value) -> None:
+        f = self.f
+        place = f.offset(stack, f.mul(top, 2), "i64")
+        f.store(low, place)
+        f.store(high, f.offset(place, 1, "i64"))
+
+    def _cut(self, low: Value, high: Value, size: Value, top: Value, left: Value) -> list[Value]:
+        """Partition a range and put both parts on the stack, the shorter on top: the next top and what is left."""
+        f = self.f
+        words, spare, stack = f.params[:3]
+        name = _function(f.module, "partition", self.dtype, ["ptr", "ptr", "i64", self.word], "i64")
+        at = self._at(words, low)
+        pivot = self._pivot(at, size)
+        below = f.call(name, "i64", at, spare, size, pivot)
+        is_least = f.compare("icmp eq", below, integer(0))
+
+        def equal() -> list[Value]:
+            """The words that are the pivot, the least one, are in order."""
+            above = f.binary("add", pivot, integer(1, self.word))
+            there_are = f.compare("icmp sgt", above, pivot)
+            same = f.choose(there_are, lambda: [f.call(name, "i64", at, spare, size, above)], lambda: [size])
+            start = f.binary("add", low, same[0])
+            return [start, start, f.binary("sub", left, size)]
+
+        middle = f.binary("add", low, below)
+        begin, middle, left = f.choose(is_least, equal, lambda: [low, middle, left])
+        first, second = f.binary("sub", middle, begin), f.binary("sub", high, middle)
+        is_first = f.compare("icmp slt", first, second)
+        for number, (one, other) in enumerate((((middle, high), (begin, middle)), ((begin, middle), (middle, high)))):
+            bounds = [f.select(is_first, a, b) for a, b in zip(one, other, strict=True)]
+            self._push(stack, f.index(f.add(top, number)), *bounds)
+        return [f.index(f.add(top, 2)), left]
+
+    def _pivot(self, words: Value, size: Value) -> Value:
+        """The median of three medians of three, and so on, of three vectors of words evenly apart."""
+        f, lanes = self.f, self.lanes
+        step = f.binary("lshr", f.binary("sub", size, integer(lanes)), integer(2))
+        rows = [f.load(self.type, self._at(words, f.mul(step, number))) for number in (1, 2, 3)]
+        found = self._median(rows)
+        for apart in (lanes // 3, 1):
+            turned = [[(lane + apart * number) % lanes for lane in range(lanes)] for number in (1, 2)]
+            found = self._median([found, *(f.shuffle(found, None, order) for order in turned)])
+        return f.extract(found, 0)
+
+    def _median(self, words: list[Value]) -> Value:
+        """The middle one of three words in each lane."""
+        a, b, c = words
+        low, high = self._bound("smin", a, b), self._bound("smax", a, b)
+        return self._bound("smax", low, self._bound("smin", high, c))
+
+    def _bound(self, which: str, a: Value, b: Value) -> Value:
+        return self.f.intrinsic(f"llvm.{which}.{self.f.suffix(a.type)}", a.type, a, b)
+
+    # -- partition --------------------------------------------------------------------------------------------------
+
+    def _partition(self) -> None:
+        """``i64 partition(ptr words, ptr spare, i64 count, word bound)``: the words below the bound, which it counts,
+        come first."""
+        f = self.f
+        words, spare, count, bound = f.params
+        bounds = f.splat(bound, self.lanes)
+        carried = [integer(0)]
+        for part in vector_parts(f, self.dtype, count):
+            with part.turns(carried) as (loop, lanes):
+                low = loop.carried[0]
+                found = lanes.load(f, self._at(words, loop.index))
+                below = f.compare("icmp slt", found, bounds)
+                others = f.binary("xor", below, f.const(True, below.type))
+                if lanes.mask is not None:
+                    below = f.binary("and", below, lanes.mask)
+                    others = f.binary("and", others, lanes.mask)
+                f.store(self._compressed(found, others), self._at(spare, f.sub(loop.index, low)))
+                taken = self._counted(below)
+                piece = lanes if lanes.mask is None else first_lanes(f, self.dtype, taken)
+                piece.store(f, self._compressed(found, below), self._at(words, low))
+                loop.next(f.binary("add", low, taken))
+            carried = loop.results
+        low = carried[0]
+        for part in vector_parts(f, self.dtype, f.binary("sub", count, low)):
+            with part.turns() as (loop, lanes):
+                lanes.store(f, lanes.load(f, self._at(spare, loop.index)), self._at(words, f.add(low, loop.index)))
+        f.ret(low)
+
+    def _compressed(self, words: Value, mask: Value) -> Value:
+        f = self.f
+        name = f"llvm.x86.avx512.mask.compress.{f.suffix(words.type)}"
+        return f.intrinsic(name, words.type, words, Value("zeroinitializer", words.type), mask)
+
+    def _counted(self, mask: Value) -> Value:
+        f, bits = self.f, f"i{self.lanes}"
+        word = f.emit(bits, f"bitcast {mask} to {bits}")
+        return f.cast("zext", f.intrinsic(f"llvm.ctpop.{bits}", bits, word), "i64")
+
+    # -- in registers -----------------------------------------------------------------------------------------------
+
+    def _sort_short(self, words: Value, size: Value) -> None:
+        """Sort a range that is not longer than two blocks."""
+        f, most = self.f, IN_REGISTERS * self.lanes
+        block, merge = (_function(f.module, what, self.dtype, ["ptr", "i64"], "void") for what in ("block", "merge"))
+        f.call(block, "void", words, f.index(f.min(size, most)))
+        with f.when(f.compare("icmp sgt", size, integer(most))):
+            f.call(block, "void", self._at(words, most), f.binary("sub", size, integer(most)))
+            f.call(merge, "void", words, size)
+
+    def _block(self) -> None:
+        """``void block(ptr words, i64 count)``: sort at most a block."""
+        self._in_registers([self._piece(v) for v in range(IN_REGISTERS)], _RegisterNetwork.sort)
+
+    def _merge(self) -> None:
+        """``void merge(ptr words, i64 count)``: merge a block with what is behind it, which are in order each."""
+        pieces = [Lanes(self.type)] * IN_REGISTERS + [self._piece(v) for v in range(IN_REGISTERS, 2 * IN_REGISTERS)]
+        self._in_registers(pieces, _RegisterNetwork.merge)
+
+    def _piece(self, number: int) -> Lanes:
+        """The lanes of a vector that hold words of the range."""
+        f = self.f
+        return first_lanes(f, self.dtype, f.sub(f.params[1], number * self.lanes))
+
+    def _in_registers(self, pieces: list[Lanes], run: Callable[[_RegisterNetwork], None]) -> None:
+        """Load words, ``run`` and store them in order; the largest word takes the place of those that are not there."""
+        f, last = self.f, self.f.const((1 << (8 * self.dtype.itemsize - 1)) - 1, self.type)
+        places = [self._at(f.params[0], number * self.lanes) for number in range(len(pieces))]
+        found = [piece.load(f, place) for piece, place in zip(pieces, places, strict=True)]
+        words = [x if p.mask is None else f.select(p.mask, x, last) for p, x in zip(pieces, found, strict=True)]
+        network = _RegisterNetwork(f, words)
+        run(network)
+        for piece, place, row in zip(pieces, places, network.in_order(), strict=True):
+            piece.store(f, row, place)
+
+
+class _RegisterNetwork:
+    """Sorts a power of two of words in registers. Each word has a number, that of its place when all are in order:
+    ``rows`` and ``lanes`` say which bit of it each bit of a register's and of a lane's number is, the lowest first, as
+    bits change places."""
+
+    def __init__(self, f: Function, words: list[Value]) -> None:
+        self.f = f
+        self.words = words
+        self.count = lanes_of(words[0].type)
+        lanes = self.count.bit_length() - 1
+        self.bits = lanes + len(words).bit_length() - 1
+        self.lanes, self.rows = list(range(lanes)), list(range(lanes, self.bits))
+
+    def sort(self) -> None:
+        """Sort the words of each lane, as if they were neighbours, and merge lanes."""
+        for i, j in merge_exchange(len(self.words)):
+            self.words[i], self.words[j] = self._least(self.words[i], self.words[j])
+        rows = len(self.rows)
+        self.rows, self.lanes = list(range(rows)), list(range(rows, self.bits))
+        self._merge(range(rows, self.bits))
+
+    def merge(self) -> None:
+        """Merge two halves, which are in order each."""
+        self._merge([self.bits - 1])
+
+    def _merge(self, tops: Sequence[int]) -> None:
+        """Merge sequences whose numbers differ in the first of these bits, then those that differ in the next. The
+        first is compared with the second from its end: then both hold a bitonic sequence each, whose halves are
+        compared, and halves of them, whatever their order, as long as it is that of both."""
+        compared = []
+        for top in tops:
+            compared += [(top, (1 << top) - 1), *((bit, 0) for bit in reversed(range(top)))]
+        for number, (bit, flipped) in enumerate(compared):
+            self._bring(bit, [later for later, _ in compared[number:]])
+            self._compare(bit, flipped)
+
+    def _bring(self, bit: int, later: list[int]) -> None:
+        """Let a bit be one of a register's number, in the place of that which is compared last of all."""
+        if bit in self.rows:
+            return
+        self._stage()
+        turns = [later.index(other) if other in later else len(later) for other in self.rows]
+        self._swap(turns.index(max(turns)), self.lanes.index(bit))
+
+    def _stage(self) -> None:
+        """Begin a block, behind which the code generator does not look for what it might know of bits: that takes it
+        longer than all else."""
+        label = self.f.label("stage")
+        self.f.branch(label)
+        self.f.block(label)
+
+    def _swap(self, row: int, lane: int) -> None:
+        """Exchange a bit of a register's number with one of a lane's."""
+        mask = 1 << lane
+        low = [c if not c & mask else self.count + c - mask for c in range(self.count)]
+        high = [c + mask if not c & mask else self.count + c for c in range(self.count)]
+        for i in range(len(self.words)):
+            if not i >> row & 1:
+                j = i | 1 << row
+                a, b = self.words[i], self.words[j]
+                self.words[i], self.words[j] = self.f.shuffle(a, b, low), self.f.shuffle(a, b, high)
+        self.rows[row], self.lanes[lane] = self.lanes[lane], self.rows[row]
+
+    def _compare(self, bit: int, flipped: int) -> None:
+        """Compare words whose numbers differ in this bit and those ``flipped``."""
+        top = 1 << self.rows.index(bit)
+        row, lane = self._place(flipped)
+        for i in range(len(self.words)):
+            if not i & top:
+                j = i ^ top ^ row
+                other = self.words[j]
+                if lane:
+                    other = self.f.shuffle(other, None, [c ^ lane for c in range(self.count)])
+                self.words[i], self.words[j] = self._least(self.words[i], other)
+
+    def _least(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """The smaller and the larger of two in each lane. What is not the smaller is left when that is taken from both:
+        fewer units find the larger of two than combine bits."""
+        f = self.f
+        low = f.intrinsic(f"llvm.smin.{f.suffix(a.type)}", a.type, a, b)
+        return low, f.binary("xor", f.binary("xor", a, b), low)
+
+    def _place(self, number: int) -> tuple[int, int]:
+        """The register and the lane of a word."""
+        row, lane = (
+            sum((number >> bit & 1) << place for place, bit in enumerate(bits)) for bits in (self.rows, self.lanes)
+        )
+        return row, lane
+
+    def in_order(self) -> list[Value]:
+        """The words as vectors one after the other."""
+        lanes = len(self.lanes)
+        for bit in range(lanes, self.bits):
+            if bit not in self.rows:
+                row = next(row for row, other in enumerate(self.rows) if other < lanes)
+                self._swap(row, self.lanes.index(bit))
+        places = [self._place(number) for number in range(1 << self.bits)]
+        order = [lane for _, lane in places[: self.count]]
+        vectors = [self.words[row] for row, _ in places[:: self.count]]
+        return vectors if order == sorted(order) else [self.f.shuffle(x, None, order) for x in vectors]
