@@ -352,7 +352,10 @@ def power_samples(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Any]]:
     y[-150:] = rng.integers(-12, 12, 150)
     if dtype == F64:  # below 3/4, where the logarithm cancels and its series is longest
         worst = rng.uniform(0.74, 0.75, 3000)
-        x, y = np.concatenate([x, worst]), np.concatenate([y, rng.uniform(-700, 700, 3000) / np.log(worst)])
+        between = (1 + (np.arange(8, 24) % 16 + 0.5) / 16) / np.repeat([2, 1], 8)  # farthest from what tables are for
+        near = rng.uniform(0.98, 1.04, 1000)
+        worst = np.concatenate([worst, near, np.nextafter(between, 0), between, np.nextafter(between, 2)])
+        x, y = np.concatenate([x, worst]), np.concatenate([y, rng.uniform(-700, 700, worst.size) / np.log(worst)])
     with mpmath.workdps(40):
         return x, y, [mpmath.power(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(x, y, strict=True)]
 
@@ -623,6 +626,19 @@ def test_scaled_factors_and_their_levels_with_rests_make_one() -> None:
         exact = mpmath.log(mpmath.mpf(logarithm.LOG2_E) / mpmath.mpf(factor), 2)
         assert abs(level + rest - exact) < 2.0**-50
     assert np.abs(logarithm.scaled_intervals()[2]).max() < 2.0**-23
+
+
+def test_logarithms_in_registers_are_whole_with_their_rests() -> None:
+    """Those of numbers a sixteenth of a power of two apart, by which mantissas are divided; 0 of 1, and exact with the
+    logarithm of any power of two."""
+    factors, levels, rests = logarithm.logarithms()
+    assert (factors[0], levels[0], rests[0]) == (1, 0, 0)
+    with mpmath.workdps(40):
+        for factor, level, rest in zip(factors.tolist(), levels.tolist(), rests.tolist(), strict=True):
+            assert abs(mpmath.mpf(level) + mpmath.mpf(rest) + mpmath.log(mpmath.mpf(factor))) < 2.0**-90
+    np.testing.assert_array_equal(levels * 2.0**logarithm.LOG_BITS % 1, 0)
+    middles = 1 + np.arange(16) / 16
+    np.testing.assert_allclose(factors * middles * np.where(middles < logarithm.TURN, 1, 0.5), 1, rtol=2.0**-52)
 
 
 def test_powers_in_registers_are_whole_with_their_rests() -> None:

@@ -45,7 +45,7 @@ STEP = (0.043321698784993146, 3.436201886692732e-15)  # ln2/16 in two parts, the
 
 def is_tabled(x: Num) -> bool:
     """True if the target looks powers up in registers, and ``x`` is of a format that they are for."""
-    return has_scale(x) and x.format is DOUBLE
+    return has_scale(x) and x.f.target.isa.looks_up and x.format is DOUBLE
 
 
 @functools.cache
@@ -96,6 +96,18 @@ def exp_of_sum(high: Num, low: Num, coefficients: Sequence[float] = ()) -> tuple
     r = n.fma(-form.ln2_hi, high) + n.fma(-form.ln2_lo, low)
     whole, rest = fast_two_sum(high.const(1.0), r)
     return whole + polynomial(r, coefficients or EXP[r.element]).fma(r * r, rest), n
+
+
+def exp_of_sum_by_table(high: Num, low: Num) -> tuple[Num, Num]:
+    """exp(high + low) where powers are looked up, as a mantissa in [1/2, 1) and a number of which the largest integer
+    below counts; ``low`` need not be tiny."""
+    biased = (high + low).fma(TABLED / math.log(2.0), high.format.magic)
+    count = biased - high.format.magic
+    mantissa, rest = (looked_up(biased.bits(), high, row) for row in powers().tolist())
+    step, step_rest = STEP
+    r = count.fma(-step, high) + count.fma(-step_rest, low)
+    growth = polynomial(r, EXP_TABLED).fma(r * r, r + rest)
+    return growth.fma(mantissa, mantissa), count.fma(1.0 / TABLED, 1.0)
 
 
 def exp2(x: Num) -> Num:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,11 +232,56 @@ def log_short(x: Num) -> Num:
     return exponent.fma(math.log(2.0), polynomial(z, LOG_SHORT).fma(z, 2.0) * s)
 
 
-def log_in_two(x: Num) -> tuple[Num, Num]:
-    """log of a positive finite double as a sum of two, with an error below 2^-64 of it.
+# (log(1+r) - r + r^2/2) / r^3 on [-1/32, 1/32], relative to log(1+r): 2^-65
+LOG_TABLED = (
+    0.3333333333333333, -0.2499999999999973, 0.1999999999999975, -0.1666666667032223, 0.14285714289088722,
+    -0.12499986539879797, 0.1111109868615653, -0.10018351923306498, 0.09107849564529297,
+)  # fmt: skip
+STEPS = 16  # of the numbers from 1 to 2
+TURN = 1.0 + 7.5 / STEPS  # from where on half of a mantissa counts
+LOG_BITS = 42  # behind the point: so a logarithm is exact, also with the exponent's added
 
-    The series of atanh, its first two terms in twice the precision.
+
+@functools.cache
+def logarithms() -> NDArray[np.float64]:
+    """For each sixteenth j of a mantissa the reciprocal of what it is nearest to, 1 + j/16 or half of that; and the
+    logarithm of that as a sum of two."""
+    found = []
+    with localcontext(prec=40):
+        for j in range(STEPS):
+            middle = 1.0 + j / STEPS
+            factor = 1.0 / (middle if middle < TURN else middle / 2.0)
+            exact = -Decimal(factor).ln()
+            near = round(exact * 2**LOG_BITS) / 2.0**LOG_BITS
+            found.append((factor, near, float(exact - Decimal(near))))
+    return np.array(found).T
+
+
+def _log_by_sixteenths(x: Num) -> tuple[Num, Num]:
+    """``log_in_two`` by tables: log(1 + r) with |r| below 1/32, its first two terms in twice the precision."""
+    mantissa, exponent = whole_exponent(x)
+    large = mantissa >= TURN
+    mantissa, exponent = large.where(mantissa * 0.5, mantissa), large.where(exponent + 1.0, exponent)
+    number = (mantissa.bits() + (1 << 47)) >> 48  # the nearest sixteenth, in the lowest bits
+    factor, level, level_rest = (looked_up(number, x, row) for row in logarithms().tolist())
+    product, rest = two_product(mantissa, factor)
+    r = product - 1.0  # exact
+    square, square_rest = two_product(r, r)
+    first, first_rest = fast_two_sum(exponent.fma(DOUBLE.ln2_hi, level), r)
+    high = square.fma(-0.5, first)
+    low = square.fma(-0.5, first - high) + first_rest
+    rest = (-r).fma((-r).fma(rest, rest), rest)  # over 1 + r
+    low = low + square_rest.fma(-0.5, rest) + exponent.fma(DOUBLE.ln2_lo, level_rest)
+    return high, polynomial(r, LOG_TABLED).fma(square * r, low)
+
+
+def log_in_two(x: Num) -> tuple[Num, Num]:
+    """log of a positive finite double as a sum of two, with an error below 2^-63 of it.
+
+    By tables; or the series of atanh, its first two terms in twice the precision, with an error below 2^-64.
     """
+    if has_scale(x) and x.f.target.isa.looks_up:
+        return _log_by_sixteenths(x)
     mantissa, exponent = mantissa_and_exponent(x)
     above = mantissa - 1.0
     divisor, divisor_rest = fast_two_sum(mantissa.const(1.0), mantissa)

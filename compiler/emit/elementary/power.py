@@ -1,11 +1,13 @@
-"""pow: exp(y·log x), with the logarithm in two parts or more digits; of floats with tables 2^(y·log2 x)."""
+"""pow: exp(y·log x), with the logarithm in two parts or more digits, both by tables where the target looks them up; of
+floats then 2^(y·log2 x)."""
 
 from __future__ import annotations
 
 import math
 
 from staticgrad.compiler.emit.elementary.exponent import scaled, sign_bit
-from staticgrad.compiler.emit.elementary.exponential import exp_of_sum, expm1_reduced, reduce_exp
+from staticgrad.compiler.emit.elementary.exponential import exp_of_sum, exp_of_sum_by_table, expm1_reduced, reduce_exp
+from staticgrad.compiler.emit.elementary.exponential import is_tabled as is_exp_tabled
 from staticgrad.compiler.emit.elementary.logarithm import is_tabled, log2_in_two, log_in_two, log_short
 from staticgrad.compiler.emit.elementary.number import (
     DOUBLE,
@@ -49,6 +51,8 @@ def _power_of_magnitude(x: Num, y: Num) -> Num:
     exponent, rest = two_product(y, high)
     rest = y.fma(low, rest)
     rest = (abs(exponent) < 800.0).where(rest, 0.0)
+    if is_exp_tabled(x):  # the rest may be as much as 0.3 below what is infinite
+        return scaled(*exp_of_sum_by_table(exponent.at_most(DOUBLE.exp_high + 1.0), rest))
     mantissa, n = exp_of_sum(exponent.at_most(DOUBLE.exp_high).at_least(DOUBLE.exp_low), rest)
     return scaled(mantissa, n)
 
