@@ -361,6 +361,12 @@ FAMILIES: dict[str, dict[str, Case]] = {
         "sort": Case(lambda m, x: m.sort(x, 1), one((1000, 1000), (10000, 10), (64, 4096)), drawn_rows, gradient=False),
         "argsort": Case(stable_order, one((1000, 100), (10000, 10)), gradient=False),
     },
+    "products": {  # of several operands: vertices moved by bones, and by the tangents of bones
+        "bones": Case(lambda m, t, v, w: m.einsum("bij,vj,vb->vi", t, v, w), [((22, 3, 4), (6000, 4), (6000, 22))]),
+        "bone_tangents": Case(
+            lambda m, t, v, w: m.einsum("tbij,vj,vb->tvi", t, v, w), [((26, 22, 3, 4), (6000, 4), (6000, 22))]
+        ),
+    },
     "pairs": {
         "kernel_sum": Case(lambda m, x: m.sum(m.exp(-square_distances(x)), 1), POINTS, drawn_points),
         "pair_logsumexp": Case(lambda m, x: m.logsumexp(-square_distances(x), 1), POINTS, drawn_points),
