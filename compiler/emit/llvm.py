@@ -108,6 +108,16 @@ class IRModule:
         self._shared[key] = name
         return name
 
+    def leaf(self, stem: str, params: Sequence[str], write: Callable[..., None], *how: object) -> str:
+        """The name of the function whose body ``write(function, *how)`` writes, added when first asked for."""
+        key = (write, *how)
+        name = self.shared(key)
+        if name is None:
+            f = self.function(self.unique(stem), params)
+            write(f, *how)
+            name = self.share(key, f.finish())
+        return name
+
     def unique(self, stem: str) -> str:
         """A function name that is not taken yet."""
         name = stem
@@ -331,12 +341,19 @@ class Function:
             return self.intrinsic(f"llvm.fma.{self.suffix(a.type)}", a.type, a, b, c)
         return self.binary("fadd", self.binary("fmul", a, b), c)
 
-    def call(self, name: str, result: str, *args: Value) -> Value:
-        text = f"call {result} {self.symbol(name).text}({', '.join(map(str, args))})"
+    def call(self, function: str | Value, result: str, *args: Index) -> Value:
+        """Call a function by its name, or one whose address was chosen."""
+        address = function if isinstance(function, Value) else self.symbol(function)
+        text = f"call {result} {address.text}({', '.join(str(self.index(arg)) for arg in args)})"
         if result == "void":
             self.line(text)
             return Value("", "void")
         return self.emit(result, text)
+
+    def call_leaf(self, stem: str, write: Callable[..., None], how: tuple[object, ...], *args: Index) -> None:
+        """Call the function whose body ``write(function, *how)`` writes (``IRModule.leaf``)."""
+        types = [self.index(arg).type for arg in args]
+        self.call(self.module.leaf(stem, types, write, *how), "void", *args)
 
     # -- index arithmetic (i64), folded where both sides are known ----------------------------------------------
 

@@ -99,21 +99,18 @@ class MicroTile:
 
 def microkernel(module: IRModule, tile: MicroTile) -> str:
     """The name of the microkernel for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("microkernel", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
     stem = f"tile.{tile.dtype.name}.{tile.rows}x{tile.vectors}.{tile.layout}{'.edge' * tile.edge}{'.far' * tile.far}"
     stem += ".far_a" * tile.far_a
     stem += f".{tile.chains}chains" if tile.chains > 1 else ""
     stem += ".exact" * tile.exact
     if tile.terms > 1:
-        return module.share(key, _emit_side_by_side(module, tile, module.unique(f"{stem}.by{tile.terms}")))
-    return module.share(key, _emit_microkernel(module, tile, module.unique(stem)))
+        return module.leaf(f"{stem}.by{tile.terms}", _TILE_PARAMS, _write_side_by_side, tile)
+    return module.leaf(stem, _TILE_PARAMS, _write_microkernel, tile)
 
 
 class TileWriter:
-    """Loads and stores of one tile: vector ``j`` of a row is masked if it is the last one of an edge tile."""
+    """Loads and stores of one tile, whose last vector of a row is masked if it is an edge tile. Without masks in the
+    machine operands are padded, unless the tile says that they are ``exact``: whole vectors of them may be read."""
 
     def __init__(self, f: Function, tile: MicroTile, last: Value) -> None:
         self.f = f
@@ -121,36 +118,16 @@ class TileWriter:
         self.element = memory_type(tile.dtype)
         self.lanes = tile_lanes(f.target, tile.dtype)
         self.type = vector(self.element, self.lanes)
-        self.mask: Value | None = None
-        if tile.edge:
-            self.mask = first_lanes(f, tile.dtype, last, self.lanes).mask
+        whole = [Lanes(self.type)] * tile.vectors
+        self._stored = [*whole[1:], first_lanes(f, tile.dtype, last, self.lanes)] if tile.edge else whole
+        self._read = self._stored if f.target.isa.predicated or tile.exact else whole
 
     def _at(self, row: Value, j: int) -> Value:
         return self.f.offset(row, j * self.lanes, self.element)
 
-    def _masked(self, j: int) -> Value | None:
-        return self.mask if j == self.tile.vectors - 1 else None
-
-    def load_c(self, row: Value, j: int) -> Value:
-        mask = self._masked(j)
-        if mask is None:
-            return self.f.load(self.type, self._at(row, j))
-        return self.f.masked_load(self.type, self._at(row, j), mask)
-
     def load(self, row: Value, j: int) -> Value:
-        """A vector of B (or A). Without masks in the machine operands are padded, unless the tile says that they are
-        ``exact``: whole vectors may be read."""
-        mask = self._masked(j) if self.f.target.isa.predicated or self.tile.exact else None
-        if mask is None:
-            return self.f.load(self.type, self._at(row, j))
-        return self.f.masked_load(self.type, self._at(row, j), mask)
-
-    def store_c(self, value: Value, row: Value, j: int) -> None:
-        mask = self._masked(j)
-        if mask is None:
-            self.f.store(value, self._at(row, j))
-        else:
-            self.f.masked_store(value, self._at(row, j), mask)
+        """Vector ``j`` of a row of B."""
+        return self._read[j].load(self.f, self._at(row, j))
 
     def prefetch_c(self, c_rows: Sequence[Value], accumulate: Value) -> None:
         """Prefetch C, which is read when the sums are complete: a tile takes longer than the third cache."""
@@ -161,23 +138,22 @@ class TileWriter:
 
     def store(self, c_rows: Sequence[Value], accumulate: Value, sums: Sequence[Value]) -> None:
         """Store the sums in C, added to it where they are only a part of it."""
-        places = [(row, j) for row in c_rows for j in range(self.tile.vectors)]
-        for (row, j), value in zip(places, self._with_c(places, accumulate, sums), strict=True):
-            self.store_c(value, row, j)
-
-    def _with_c(self, places: Sequence[tuple[Value, int]], accumulate: Value, sums: Sequence[Value]) -> list[Value]:
-        f, kind = self.f, self.tile.dtype.kind
+        f = self.f
+        places = [(self._stored[j], row, j) for row in c_rows for j in range(self.tile.vectors)]
         start, load, ready = f.current_block, f.label("load"), f.label("ready")
         f.branch_if(f.compare("icmp ne", accumulate, integer(0)), load, ready)
         f.block(load)
-        add = "fadd" if kind == "f" else "or" if kind == "b" else "add"
-        added = [f.binary(add, self.load_c(row, j), value) for (row, j), value in zip(places, sums, strict=True)]
+        add = {"f": "fadd", "b": "or"}.get(self.tile.dtype.kind, "add")
+        loaded = (some.load(f, self._at(row, j)) for some, row, j in places)
+        added = [f.binary(add, old, value) for old, value in zip(loaded, sums, strict=True)]
         f.branch(ready)
         f.block(ready)
-        return [
+        totals = [
             f.emit(v.type, f"phi {v.type} [ {v.text}, %{start} ], [ {total.text}, %{load} ]")
             for v, total in zip(sums, added, strict=True)
         ]
+        for (some, row, j), total in zip(places, totals, strict=True):
+            some.store(f, total, self._at(row, j))
 
 
 def multiply_add(f: Function, dtype: np.dtype, a: Value, b: Value, c: Value) -> Value:
@@ -198,8 +174,7 @@ def prefetch(f: Function, at: Value, *, near: bool = True) -> None:
 _TILE_PARAMS = ("ptr", "i64", "i64", "ptr", "i64", "ptr", "i64", "i64", "i64", "i64", "i64", "i64", "i64")
 
 
-def _emit_microkernel(module: IRModule, tile: MicroTile, name: str) -> str:
-    f = module.function(name, _TILE_PARAMS)
+def _write_microkernel(f: Function, tile: MicroTile) -> None:
     a, a_row, a_step, b, b_stride, c, c_stride, count, blocks, a_block, b_block, accumulate, last = f.params
     writer = TileWriter(f, tile, last)
     element = writer.element
@@ -207,7 +182,7 @@ def _emit_microkernel(module: IRModule, tile: MicroTile, name: str) -> str:
     # Along contiguous k all rows share one index behind their own pointers; else one pointer of A moves.
     indexed = tile.layout == "rows"
     rows = [f.mul(i, a_row) if indexed else i for i in range(tile.rows)]
-    costs = module.target.machine.products
+    costs = f.target.machine.products
     apart: Callable[[Value], Value] = f.opaque if costs.low else lambda pointer: pointer
     writer.prefetch_c(c_rows, accumulate)
     each, ahead = tile.rows * tile.vectors, costs.ahead
@@ -254,16 +229,14 @@ def _emit_microkernel(module: IRModule, tile: MicroTile, name: str) -> str:
         half = len(sums) // 2
         sums = [f.binary("fadd", *pair) for pair in zip(sums[:half], sums[half:], strict=True)]
     writer.store(c_rows, accumulate, sums)
-    return f.finish()
 
 
-def _emit_side_by_side(module: IRModule, tile: MicroTile, name: str) -> str:
+def _write_side_by_side(f: Function, tile: MicroTile) -> None:
     """A tile of few columns: lane ``j·terms + t`` of a vector sums the products of column j whose k is t more than a
     multiple of ``terms``. B comes in that order, ``b`` elements from one such group of k to the next; of A a group is
     broadcast at once. With as many terms as lanes a vector is of one column: these are dot products, and B is read
     where it lies, contiguous along k, with columns ``b`` elements apart. The lanes of a column are added at the end,
     halves of groups first."""
-    f = module.function(name, _TILE_PARAMS)
     a, a_row, _, b, b_stride, c, c_stride, count, _, _, _, accumulate, last = f.params
     lanes, terms = tile_lanes(f.target, tile.dtype), tile.terms
     stored = replace(tile, vectors=-(-tile.vectors // terms), edge=True, terms=1)
@@ -294,7 +267,6 @@ def _emit_side_by_side(module: IRModule, tile: MicroTile, name: str) -> str:
     for i in range(tile.rows):
         sums += _add_groups(f, carried[1 + i * tile.vectors : 1 + (i + 1) * tile.vectors], terms)
     writer.store(c_rows, accumulate, sums)
-    return f.finish()
 
 
 def _repeat(f: Function, group: Value, lanes: int) -> Value:
@@ -417,6 +389,10 @@ class Tiling:
             return f.min(f.mul(panel, self.rows), self.m)
         return f.add(f.mul(panel, self.rows - 1), f.min(panel, self.tall))
 
+    def rows_of(self, f: Function, first: Index, end: Index | None = None) -> tuple[Index, Index]:
+        """The rows of row panels ``first`` up to ``end``, or of this one alone."""
+        return self.row_start(f, first), self.row_start(f, f.add(first, 1) if end is None else end)
+
 
 def most_rows(target: Target, dtype: np.dtype, vectors: int) -> int:
     """The tallest tile of so many vectors that spills no register."""
@@ -519,11 +495,8 @@ def call_tile(
 ) -> None:
     """Call the microkernel for one tile of a tiling; the panels may be known only at run time."""
     function, valid = choose_tile(f, tiling, microkernel, layout, row_panel, column_panel)
-    integers = (at.depth, at.blocks, at.a_block, at.b_block, at.accumulate)
-    tail = ", ".join(str(f.index(i)) for i in integers)
-    a = f"{at.a}, {f.index(at.a_row)}, {f.index(at.a_step)}"
-    b_and_c = f"{at.b}, {f.index(at.b_stride)}, {at.c}, {f.index(at.c_stride)}"
-    f.line(f"call void {function.text}({a}, {b_and_c}, {tail}, {valid})")
+    f.call(function, "void", at.a, at.a_row, at.a_step, at.b, at.b_stride, at.c, at.c_stride, at.depth, at.blocks,
+           at.a_block, at.b_block, at.accumulate, valid)  # fmt: skip
 
 
 def choose_tile(
@@ -612,29 +585,26 @@ def copy_matrix(
         return
     if to.column == 1 and source.column == 1:
         lines = _far_lines(f.target, dtype, source.row, columns)
-        name = _row_copy(f.module, dtype, columns, lines)
-        _call_copy(f, name, to.base, to.row, source.base, source.row, rows, columns)
+        _copy_rows(f, dtype, lines, to.base, to.row, source.base, source.row, rows, columns)
     elif to.row == 1 and source.row == 1:
-        _call_copy(f, _row_copy(f.module, dtype, rows), to.base, to.column, source.base, source.column, columns, rows)
+        _copy_rows(f, dtype, 0, to.base, to.column, source.base, source.column, columns, rows)
     elif to.column == 1 and source.row == 1 and (lines := _block_lines(f.target, dtype, rows, columns, least)):
-        name = _transpose(f.module, dtype, lines, along_source)
-        _call_copy(f, name, to.base, to.row, source.base, source.column, rows, columns)
+        how = (dtype, lines, along_source)
+        f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.row, source.base, source.column, rows,
+                    columns)  # fmt: skip
     elif to.row == 1 and source.column == 1 and (lines := _block_lines(f.target, dtype, columns, rows, least)):
-        name = _transpose(f.module, dtype, lines, along_source)
-        _call_copy(f, name, to.base, to.column, source.base, source.row, columns, rows)
+        how = (dtype, lines, along_source)
+        f.call_leaf(f"transpose.{dtype.name}", _write_transpose, how, to.base, to.column, source.base, source.row,
+                    columns, rows)  # fmt: skip
     else:
-        _call_copy(f, _strided_copy(f.module, dtype), to.base, to.row, to.column,
-                   source.base, source.row, source.column, rows, columns)  # fmt: skip
+        f.call_leaf(f"copy_strided.{dtype.name}", _write_strided_copy, (dtype,), to.base, to.row, to.column,
+                    source.base, source.row, source.column, rows, columns)  # fmt: skip
 
 
 def fill_zero(f: Function, dtype: np.dtype, to: Value, count: Index) -> None:
     """Set ``count`` elements from ``to`` on to zero."""
     if count != 0:
-        _call_copy(f, _zero_fill(f.module, dtype), to, count)
-
-
-def _call_copy(f: Function, name: str, *args: Index) -> None:
-    f.call(name, "void", *(f.index(a) for a in args))
+        f.call_leaf(f"zero.{dtype.name}", _write_zeros, (dtype,), to, count)
 
 
 def _transpose_side(dtype: np.dtype) -> int:
@@ -661,17 +631,18 @@ def _far_lines(target: Target, dtype: np.dtype, row: Index, columns: Index) -> i
     return -(-nbytes // LINE) if row * dtype.itemsize >= target.machine.far_bytes and nbytes <= SHORT_ROW_BYTES else 0
 
 
-def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0) -> str:
-    """``(to, to_row, source, source_row, rows, columns)``: rows that are contiguous on both sides, of ``run`` columns.
-    Without masks the remainder of a row is moved in pieces of a power of two, if its length is known, else one by one.
-    So many lines of each row are prefetched some rows ahead."""
-    rest = run % module.target.lanes(dtype) if isinstance(run, int) and not module.target.isa.predicated else None
-    key = ("copy rows", dtype, rest, far_lines)
-    name = module.shared(key)
-    if name is not None:
-        return name
+def _copy_rows(
+    f: Function, dtype: np.dtype, far_lines: int, to: Value, to_row: Index, source: Value, source_row: Index,
+    rows: Index, columns: Index,
+) -> None:  # fmt: skip
+    """Copy rows that are contiguous on both sides. Without masks the remainder of a row is moved in pieces of a power
+    of two, if its length is known, else one by one. So many lines of each row are prefetched some rows ahead."""
+    rest = columns % f.target.lanes(dtype) if isinstance(columns, int) and not f.target.isa.predicated else None
     stem = f"copy_rows.{dtype.name}{'.far' * (far_lines > 0)}"
-    f = module.function(module.unique(stem), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+    f.call_leaf(stem, _write_row_copy, (dtype, rest, far_lines), to, to_row, source, source_row, rows, columns)
+
+
+def _write_row_copy(f: Function, dtype: np.dtype, rest: int | None, far_lines: int) -> None:
     to, to_row, source, source_row, rows, columns = f.params
     element = memory_type(dtype)
     parts = vector_parts(f, dtype, columns, rest=rest)
@@ -686,18 +657,10 @@ def _row_copy(module: IRModule, dtype: np.dtype, run: Index, far_lines: int = 0)
                 value = some.load(f, f.offset(source_now, loop.index, element))
                 some.store(f, value, f.offset(to_now, loop.index, element))
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
-    return module.share(key, f.finish())
 
 
-def _strided_copy(module: IRModule, dtype: np.dtype) -> str:
-    """``(to, to_row, to_column, source, source_row, source_column, rows, columns)``: any strides, one by one, four a
-    turn: a load and a store each, of which processors do two a cycle."""
-    key = ("copy strided", dtype)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    params = ("ptr", "i64", "i64", "ptr", "i64", "i64", "i64", "i64")
-    f = module.function(module.unique(f"copy_strided.{dtype.name}"), params)
+def _write_strided_copy(f: Function, dtype: np.dtype) -> None:
+    """Copy with any strides, one by one, four a turn: a load and a store each, of which processors do two a cycle."""
     to, to_row, to_column, source, source_row, source_column, rows, columns = f.params
     element = memory_type(dtype)
     whole = f.binary("and", columns, integer(-STRIDED_AT_ONCE))
@@ -718,22 +681,16 @@ def _strided_copy(module: IRModule, dtype: np.dtype) -> str:
         to_now, source_now = row.carried
         move(whole, columns, 1, move(0, whole, STRIDED_AT_ONCE, [to_now, source_now]))
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
-    return module.share(key, f.finish())
 
 
-def _transpose(module: IRModule, dtype: np.dtype, width: int, along_source: bool) -> str:
-    """``(to, to_row, source, source_column, rows, columns)``: ``to[r·to_row + c] = source[c·source_column + r]``.
+def _write_transpose(f: Function, dtype: np.dtype, width: int, along_source: bool) -> None:
+    """Copy transposed: ``to[r·to_row + c] = source[c·source_column + r]``.
 
     A block is ``width`` lines of the source, a vector of ``to``, by as many elements as 16 bytes hold: pieces of 16
     bytes of the lines are gathered in vectors, so that squares within 16 bytes are all that has to be transposed and
     lines of ``to`` are written by whole vectors. The last blocks of each direction overlap the ones before, so rows and
     columns must be those of a block at least.
     """
-    key = ("transpose", dtype, width, along_source)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(module.unique(f"transpose.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
     to, to_row, source, source_column, rows, columns = f.params
     element, side = memory_type(dtype), _transpose_side(dtype)
     last_row, last_column = f.binary("sub", rows, integer(side)), f.binary("sub", columns, integer(width))
@@ -761,21 +718,14 @@ def _transpose(module: IRModule, dtype: np.dtype, width: int, along_source: bool
             with f.loop(outer.index, f.min(f.add(outer.index, width), rows), side) as inner:
                 r = f.min(inner.index, last_row)
                 move(sources, r, lines(to, r, to_row, side), c)
-    return module.share(key, f.finish())
 
 
-def _zero_fill(module: IRModule, dtype: np.dtype) -> str:
-    """``(to, count)``."""
-    key = ("zero", dtype)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(module.unique(f"zero.{dtype.name}"), ("ptr", "i64"))
+def _write_zeros(f: Function, dtype: np.dtype) -> None:
+    """Set elements to zero."""
     to, count = f.params
     for part in vector_parts(f, dtype, count, masked=False):
         with part.turns() as (loop, some):
             some.store(f, f.const(0, some.type), f.offset(to, loop.index, memory_type(dtype)))
-    return module.share(key, f.finish())
 
 
 def pack_panel(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import vector_parts
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.microkernel import Matrix, multiply_add, tile_lanes
 from staticgrad.compiler.emit.nest.reduction import across_lanes
 
@@ -21,18 +21,11 @@ def emit_dots(f: Function, dtype: np.dtype, a: Matrix, x: Value, y: Matrix, rows
     Eight rows at a time keep eight sums going, as many as hide the latency of a multiply-add, and as many streams as
     memory likes: x is loaded once for them, and the floor is the two loads a cycle that the rows of a need.
     """
-    name = _dot_kernel(f.module, dtype)
-    values = [v if isinstance(v, Value) else integer(v) for v in (a.row, y.row, rows, depth)]
-    f.call(name, "void", a.base, values[0], x, y.base, *values[1:])
+    f.call_leaf(f"dots.{dtype.name}", _write_dots, (dtype,), a.base, a.row, x, y.base, y.row, rows, depth)
 
 
-def _dot_kernel(module: IRModule, dtype: np.dtype) -> str:
-    """``(a, a_row, x, y, y_row, rows, depth)``. A runt of rows is computed with its last row repeated."""
-    key = ("dots", dtype)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(module.unique(f"dots.{dtype.name}"), ("ptr", "i64", "ptr", "ptr", "i64", "i64", "i64"))
+def _write_dots(f: Function, dtype: np.dtype) -> None:
+    """Write the products. A runt of rows is computed with its last row repeated."""
     a, a_row, x, y, y_row, rows, depth = f.params
     element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
     last = f.binary("sub", rows, integer(1))
@@ -53,4 +46,3 @@ def _dot_kernel(module: IRModule, dtype: np.dtype) -> str:
             sums = loop.results
         for number, total in zip(numbers, [across_lanes(f, "sum", dtype, total) for total in sums], strict=True):
             f.store(total, f.offset(y, f.mul(number, y_row), element))
-    return module.share(key, f.finish())

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from staticgrad.compiler.emit.lanes import first_lanes
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, lanes_of, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Value, lanes_of, memory_type, vector
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     Tiling,
@@ -132,9 +132,11 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
     if rest or (n < tiling.width and not by_rows):
         fill_zero(f, dtype, to, packed_elements(tiling, depth))
     if by_rows:
-        _call(f, _interleave_rows(f.module, dtype, terms), to, source.base, source.row, n, groups, row)
+        stem = f"interleave_rows{terms}.{dtype.name}"
+        f.call_leaf(stem, _interleave_rows, (dtype, terms), to, source.base, source.row, n, groups, row)
     elif source.row == 1:
-        _call(f, _interleave_columns(f.module, dtype, terms), to, source.base, source.column, n, groups, row)
+        stem = f"interleave_columns{terms}.{dtype.name}"
+        f.call_leaf(stem, _interleave_columns, (dtype, terms), to, source.base, source.column, n, groups, row)
     else:
         for term in range(terms):
             each = Matrix(f.offset(to, term, element), row, terms)
@@ -148,19 +150,8 @@ def interleave(f: Function, tiling: Tiling, to: Value, source: Matrix, depth: in
         copy_matrix(f, dtype, last, Matrix(behind, source.row, source.column), rest, n)
 
 
-def _call(f: Function, name: str, *args: Index) -> None:
-    f.call(name, "void", *(arg if isinstance(arg, Value) else integer(arg) for arg in args))
-
-
-def _interleave_rows(module: IRModule, dtype: np.dtype, terms: int) -> str:
-    """``(to, source, source_row, columns, groups, to_row)``: rows are contiguous; the target masks."""
-    key = ("interleave rows", dtype, terms)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(
-        module.unique(f"interleave_rows{terms}.{dtype.name}"), ("ptr", "ptr", "i64", "i64", "i64", "i64")
-    )
+def _interleave_rows(f: Function, dtype: np.dtype, terms: int) -> None:
+    """Interleave rows that are contiguous; the target masks."""
     to, source, source_row, columns, groups, to_row = f.params
     element, lanes = memory_type(dtype), tile_lanes(f.target, dtype)
     part = lanes // terms
@@ -172,7 +163,6 @@ def _interleave_rows(module: IRModule, dtype: np.dtype, terms: int) -> str:
             parts = [some.load(f, f.offset(x, column.index, element)) for x in lines]
             f.store(_zip(f, parts), f.offset(to_now, f.mul(column.index, terms), element))
         group.next(f.offset(to_now, to_row, element), f.offset(source_now, f.mul(source_row, terms), element))
-    return module.share(key, f.finish())
 
 
 def _zip(f: Function, parts: list[Value]) -> Value:
@@ -188,14 +178,8 @@ def _zip_two(f: Function, low: Value, high: Value) -> Value:
     return f.shuffle(low, high, [lane for i in range(from_each) for lane in (i, from_each + i)])
 
 
-def _interleave_columns(module: IRModule, dtype: np.dtype, terms: int) -> str:
-    """``(to, source, source_column, columns, groups, to_row)``: columns are contiguous, and move by groups of terms."""
-    key = ("interleave columns", dtype, terms)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    params = ("ptr", "ptr", "i64", "i64", "i64", "i64")
-    f = module.function(module.unique(f"interleave_columns{terms}.{dtype.name}"), params)
+def _interleave_columns(f: Function, dtype: np.dtype, terms: int) -> None:
+    """Interleave columns that are contiguous, and move by groups of terms."""
     to, source, source_column, columns, groups, to_row = f.params
     element = memory_type(dtype)
     with f.loop(0, columns, carry=[to, source]) as column:
@@ -205,4 +189,3 @@ def _interleave_columns(module: IRModule, dtype: np.dtype, terms: int) -> str:
             f.store(f.load(vector(element, terms), source_at), to_at)
             group.next(f.offset(to_at, to_row, element), f.offset(source_at, terms, element))
         column.next(f.offset(to_now, terms, element), f.offset(source_now, source_column, element))
-    return module.share(key, f.finish())

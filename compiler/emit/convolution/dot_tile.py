@@ -30,11 +30,11 @@ class DotTile:
 
 def dot_tile(module: IRModule, tile: DotTile) -> str:
     """The name of the function for ``tile`` in ``module``, emitted when first asked for."""
-    key = ("dot tile", tile)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(module.unique(f"dot_tile.{tile.dtype.name}.{tile.rows}x{tile.columns}"), _PARAMS)
+    stem = f"dot_tile.{tile.dtype.name}.{tile.rows}x{tile.columns}"
+    return module.leaf(stem, _PARAMS, _write_dot_tile, tile)
+
+
+def _write_dot_tile(f: Function, tile: DotTile) -> None:
     a, a_row, b, b_row, c, count, blocks, a_block, b_block, accumulate = f.params
     element, lanes = memory_type(tile.dtype), tile_lanes(f.target, tile.dtype)
     type_ = vector(element, lanes)
@@ -60,7 +60,6 @@ def dot_tile(module: IRModule, tile: DotTile) -> str:
         block.next(f.offset(a_now, a_block, element), f.offset(b_now, b_block, element), *sums)
     for place, value in zip(places, block.results[2:], strict=True):
         f.store(value, place)
-    return module.share(key, f.finish())
 
 
 def _first_lane(f: Function, type_: str, value: Value) -> Value:
