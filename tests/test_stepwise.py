@@ -100,7 +100,8 @@ def test_a_wrong_tile_is_named_with_its_kernel_and_line(monkeypatch: pytest.Monk
 
     def without_the_last_term(kernel: Contraction, target: Target) -> ContractionPlan:
         plan = right(kernel, target)
-        return replace(plan, k=plan.k - 1, block_depth=plan.k - 1, depth_block=plan.k - 1)
+        k = plan.way.k - 1
+        return replace(plan, way=replace(plan.way, k=k), block_depth=k, depth_block=k)
 
     monkeypatch.setattr(contraction_plan, "_make_plan", without_the_last_term)
     y, feeds = product()

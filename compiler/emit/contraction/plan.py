@@ -74,12 +74,7 @@ class ContractionPlan:
 
     kernel: Contraction
     swapped: bool  # Cᵀ is computed: m, n and A, B have changed places
-    m: int
-    n: int
-    k: int
-    a: tuple[int, int]  # strides of (m, k)
-    b: tuple[int, int]  # strides of (k, n)
-    c: tuple[int, int]  # strides of (m, n); of the scratch block if the raw result is not stored
+    way: Orientation  # that is computed
     dots: bool
     tiling: Tiling
     layout: Layout
@@ -94,10 +89,49 @@ class ContractionPlan:
     rows_first: bool  # of tiles, those of one row panel are computed before those of the next
     tile_stride: int  # row stride of the scratch block of C
     share: ContractionChunks | None
-    b_bytes: int
-    a_bytes: int
-    c_bytes: int
     stack_bytes: int  # as many may lie on the stack
+
+    @property
+    def c(self) -> tuple[int, int]:
+        """The strides of (m, n) of C; of the scratch block if the raw result is not stored."""
+        return (self.tile_stride, 1) if self.way.c is None else self.way.c
+
+    @property
+    def packs_b(self) -> bool:
+        """True if the kernel packs B itself."""
+        return self.pack_b and self.kernel.packed is None
+
+    @property
+    def point_by_point(self) -> bool:
+        """True if something of B is brought for each point of the batch, for which its pieces wait."""
+        return self.pack_b and not self.b_outside
+
+    @property
+    def b_bytes(self) -> int:
+        """The bytes of a packed block of B, or of the column of dot products."""
+        elements = self.columns_per_block * packed_elements(self.tiling, self.block_depth) if self.packs_b else 0
+        return aligned_bytes(self.way.k * self.way.n if self.copies_column else elements, self.kernel.dtype)
+
+    @property
+    def copies_column(self) -> bool:
+        """True if the column of dot products is not contiguous."""
+        return self.dots and self.way.b[0] != 1
+
+    @property
+    def a_bytes(self) -> int:
+        """The bytes of the packed A of a group."""
+        lines = self.group_rows if self.layout == "rows" else self.depth_block
+        return aligned_bytes(max(self.packed_a_strides) * lines, self.kernel.dtype) if self.pack_a else 0
+
+    @property
+    def in_tile(self) -> bool:
+        """True if tiles are written to scratch memory."""
+        return self.via_scratch or not self.kernel.store_raw
+
+    @property
+    def c_bytes(self) -> int:
+        """The bytes of the scratch block of C."""
+        return aligned_bytes(self.group_rows * self.tile_stride, self.kernel.dtype) if self.in_tile else 0
 
     @property
     def packed_a_strides(self) -> tuple[int, int]:
@@ -111,7 +145,7 @@ class ContractionPlan:
     @property
     def group_rows(self) -> int:
         """The most rows that a group has."""
-        return min(self.m, self.panels_per_group * self.tiling.rows)
+        return min(self.way.m, self.panels_per_group * self.tiling.rows)
 
     @property
     def own_bytes(self) -> int:
@@ -130,7 +164,7 @@ class ContractionPlan:
     @property
     def last_depth(self) -> int:
         """The number of terms of the last block of B."""
-        return self.k - (-(-self.k // self.block_depth) - 1) * self.block_depth if self.k else 0
+        return (self.way.k - 1) % self.block_depth + 1 if self.way.k else 0
 
     @property
     def on_stack(self) -> bool:
@@ -140,7 +174,7 @@ class ContractionPlan:
     @property
     def raw_strides(self) -> tuple[int, ...]:
         """The strides (``*batch``, m, n) of the scratch block in which the epilogue finds the raw result."""
-        return (0,) * len(self.kernel.batch) + ((self.c[1], self.c[0]) if self.swapped else self.c)
+        return (0,) * len(self.kernel.batch) + (self.c[::-1] if self.swapped else self.c)
 
     @property
     def text(self) -> str:
@@ -151,8 +185,8 @@ class ContractionPlan:
             lines.append(f"B {given}, {self.columns_per_block} panels of {self.block_depth} terms at a time")
         if self.pack_a:
             lines.append(f"A packed, {self.group_rows} rows at a time")
-        if self.depth_block < self.k:
-            lines.append(f"passes of {self.depth_block} terms of {self.k}")
+        if self.depth_block < self.way.k:
+            lines.append(f"passes of {self.depth_block} terms of {self.way.k}")
         if self.via_scratch:
             lines.append("C by way of scratch memory")
         if self.share is not None:
@@ -163,7 +197,7 @@ class ContractionPlan:
     @property
     def whole_b_bytes(self) -> int:
         """The bytes of a B that is packed for all blocks of columns."""
-        return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.k), self.kernel.dtype)
+        return aligned_bytes(self.tiling.column_panels * packed_elements(self.tiling, self.way.k), self.kernel.dtype)
 
 
 PlannedContraction = PlannedKernel[Contraction, ContractionPlan]
@@ -219,7 +253,7 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     if kernel.packed is not None:
         swapped, pack_b = kernel.packed == 0, True
     way = given.swap() if swapped else given
-    m, n, k, a, b, c = way.m, way.n, way.k, way.a, way.b, way.c
+    m, n, k, a, c = way.m, way.n, way.k, way.a, way.c
     via_scratch = c is not None and c[1] != 1 and not by_dots
     tiling = _tiling(kernel, given, blocking, target)
     pack_a = not by_dots and packs_a(tiling, m, k, a)
@@ -247,15 +281,10 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
     tile_stride = (
         1 if n == 1 else block_width + (16 if block_width * way.dtype.itemsize % target.machine.page == 0 else 0)
     )
-    plan = ContractionPlan(
+    return ContractionPlan(
         kernel=kernel,
         swapped=swapped,
-        m=m,
-        n=n,
-        k=k,
-        a=a,
-        b=b,
-        c=c if c is not None else (tile_stride, 1),
+        way=way,
         dots=by_dots,
         tiling=tiling,
         layout="columns" if a[0] == 1 != a[1] and tiling.terms == 1 else "rows",
@@ -270,12 +299,8 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
         rows_first=c is not None and not via_scratch and _outgrows(m, n, k, way.dtype, target),
         tile_stride=tile_stride,
         share=share,
-        b_bytes=0,
-        a_bytes=0,
-        c_bytes=0,
         stack_bytes=target.sized(STACK_BYTES),
     )
-    return _with_scratch(plan)
 
 
 def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target: Target) -> Tiling:
@@ -365,17 +390,3 @@ def b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
 
 def a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
     return (kernel.b_strides if swapped else kernel.a_strides)[:-2]
-
-
-def _with_scratch(plan: ContractionPlan) -> ContractionPlan:
-    """The plan with the sizes of its three scratch areas."""
-    dtype, tiling, rows = plan.kernel.dtype, plan.tiling, plan.group_rows
-    packs = plan.pack_b and plan.kernel.packed is None
-    b = plan.columns_per_block * packed_elements(tiling, plan.block_depth) if packs else 0
-    if plan.dots and plan.b[0] != 1:
-        b = plan.k * plan.n
-    a = max(plan.packed_a_strides) * (rows if plan.layout == "rows" else plan.depth_block) if plan.pack_a else 0
-    c = rows * plan.tile_stride if plan.via_scratch or not plan.kernel.store_raw else 0
-    return replace(
-        plan, b_bytes=aligned_bytes(b, dtype), a_bytes=aligned_bytes(a, dtype), c_bytes=aligned_bytes(c, dtype)
-    )
