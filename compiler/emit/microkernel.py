@@ -748,5 +748,4 @@ def pack_panel(
 
 def call_epilogue(f: Function, name: str, pointers: list[Value], ranges: list[tuple[Index, Index]]) -> None:
     """Call a ranged nest: pointers (the raw result first), then a (lo, hi) pair for each outer dimension."""
-    bounds = [f.index(bound) for pair in ranges for bound in pair]
-    f.call(name, "void", *pointers, *bounds)
+    f.call(name, "void", *pointers, *(bound for pair in ranges for bound in pair))

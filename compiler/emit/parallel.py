@@ -57,7 +57,7 @@ class ChunkTable:
 
     def set_word(self, number: int, value: Index) -> None:
         place = self.f.offset(self.address, len(self.pointers) + number, "ptr")
-        self.f.store(value if isinstance(value, Value) else integer(value), place)
+        self.f.store(self.f.index(value), place)
 
     def word(self, number: int) -> Value:
         return self.f.load("i64", self.f.offset(self.address, len(self.pointers) + number, "ptr"))
@@ -108,25 +108,21 @@ def unravel(f: Function, point: Index, sizes: Sequence[int]) -> list[Index]:
 
 def run_chunks(f: Function, pool: Value, part: str, table: ChunkTable, chunks: Index) -> None:
     """Do all chunks of ``part``."""
-    count = chunks if isinstance(chunks, Value) else integer(chunks)
-    f.call(_parallel(f.module), "void", pool, f.symbol(part), table.address, count)
+    together = f.module.leaf("parallel", ("ptr", "ptr", "ptr", "i64"), _write_parallel)
+    f.call(together, "void", pool, f.symbol(part), table.address, chunks)
 
 
-def _parallel(module: IRModule) -> str:
-    name = module.shared("parallel")
-    if name is not None:
-        return name
-    f = module.function(module.unique("parallel"), ["ptr", "ptr", "ptr", "i64"])
+def _write_parallel(f: Function) -> None:
+    """Have all chunks done by the pool, or one after the other."""
     pool, part, table, chunks = f.params
     alone, together, done = f.label("alone"), f.label("together"), f.label("done")
     f.branch_if(f.compare("icmp eq", pool, NO_POOL), alone, together)
     f.block(together)
     run = f.load("ptr", pool)
-    f.line(f"call void {run.text}({pool}, {part}, {table}, {chunks})")
+    f.call(run, "void", pool, part, table, chunks)
     f.branch(done)
     f.block(alone)
     with f.loop(0, chunks) as loop:
-        f.line(f"call void {part.text}({table}, {loop.index}, i64 0)")
+        f.call(part, "void", table, loop.index, 0)
     f.branch(done)
     f.block(done)
-    return module.share("parallel", f.finish())
