@@ -135,6 +135,11 @@ class Convolution:
     packed: int | None = None
 
     @property
+    def of_group(self) -> tuple[int, int]:
+        """The channels and the filters of one group."""
+        return self.channels // self.groups, self.filters // self.groups
+
+    @property
     def result_sizes(self) -> tuple[int, int, int, int]:
         """The sizes of the result's four indices."""
         if self.direction == "forward":

@@ -31,6 +31,7 @@ class Segment:
 
     images: Range
     rows: Range  # of y
+    number: Index = 0  # of the segment
 
     def pixels(self, f: Function, width: int) -> Index:
         """The number of pixels of y that an image has."""
@@ -61,13 +62,18 @@ class Segments:
     def number(self) -> int:
         return -(-self.batch // self.together) * -(-self.height // self.rows)
 
+    @property
+    def fewest(self) -> int:
+        """The rows of the segment that has the fewest."""
+        return min(self.rows, self.height % self.rows or self.rows)
+
     def at(self, f: Function, number: Index) -> Segment:
         if self.together > 1:
             low = f.mul(number, self.together)
-            return Segment((low, f.min(f.add(low, self.together), self.batch)), (0, self.height))
+            return Segment((low, f.min(f.add(low, self.together), self.batch)), (0, self.height), number)
         image, block = divide(f, number, -(-self.height // self.rows))
         row = f.mul(block, self.rows)
-        return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, self.rows), self.height)))
+        return Segment((image, f.add(image, 1)), (row, f.min(f.add(row, self.rows), self.height)), number)
 
 
 @frozen

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, seconds_of
 from staticgrad.compiler.emit.convolution.plan import ConvolutionPlan, Range, Scratch
+from staticgrad.compiler.emit.convolution.planes import Segment, Segments
 from staticgrad.compiler.emit.lanes import vector_parts
-from staticgrad.compiler.emit.llvm import Function, Index, Value
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import span
 from staticgrad.compiler.emit.parallel import (
     ChunkFunction,
@@ -180,12 +181,17 @@ class SumChunks:
     @staticmethod
     def choose(kernel: Convolution, target: Target, segments: int, units: int, sum_bytes: int) -> SumChunks:
         """Chunks with sums of their own where these stay in a core's cache, else the units of a segment."""
-        seconds, part = seconds_of(kernel, target), 0
-        wanted = wanted_chunks(seconds, target)
-        if kernel.dtype.kind == "f" and wanted > 1 and segments > 1 and sum_bytes <= target.sized(SUM_BYTES):
-            part = cut(segments, min(MOST_PARTS, wanted))[0]
-        wanted = wanted_chunks(seconds / segments, target)
+        part = SumChunks.part_of(kernel, target, segments, sum_bytes)
+        wanted = wanted_chunks(seconds_of(kernel, target) / segments, target)
         return SumChunks(segments, units, None if part else share_of(units, wanted), part)
+
+    @staticmethod
+    def part_of(kernel: Convolution, target: Target, segments: int, sum_bytes: int, fewest: int = 1) -> int:
+        """The number of segments of a chunk with sums of its own, ``fewest`` or about as many; 0 where the sums do not
+        stay in a core's cache, or one chunk is all. Threads then share no line of memory but at the end."""
+        wanted = min(MOST_PARTS, wanted_chunks(seconds_of(kernel, target), target), segments // fewest)
+        small = kernel.dtype.kind == "f" and sum_bytes <= target.sized(SUM_BYTES)
+        return cut(segments, wanted)[0] if small and wanted > 1 else 0
 
     @property
     def parts(self) -> int:
@@ -219,36 +225,14 @@ class SumPlan(ConvolutionPlan):
     def emit_alone(self, writer: ConvolutionWriter) -> None:
         """Write all of it for one thread."""
 
-    def add_units(self, writer: ConvolutionWriter, number: Index, units: Range) -> None:
-        """Write what segment ``number`` adds to some units; the last segment completes them."""
+    def emit_units(self, chunks: Chunks, share: int) -> None:
+        """Write it segment after segment, in chunks of ``share`` units."""
         raise NotImplementedError
-
-    def bring(self, chunks: Chunks) -> tuple[str, int] | None:
-        """The function of a chunk that brings what all units of the segment in word 0 read, and the number of chunks;
-        None if nothing is brought."""
-        return None
-
-    def complete(self, writer: ConvolutionWriter) -> None:
-        """Write what comes after all segments: nothing, unless a plan says otherwise."""
 
     @property
     def words(self) -> int:
-        """The number of words of the table that chunks of units read: the segment's number."""
-        return 1
-
-    def emit_units(self, chunks: Chunks, share: int) -> None:
-        """Write it segment after segment: what all units need, then chunks of ``share`` units."""
-        brought = self.bring(chunks)
-        part, writer = chunks.open("panels")
-        number = part.table.word(0)
-        self.add_units(writer, number, chunk_range(part.f, part.chunk, share, self.sharing.units))
-        add = part.f.finish()
-        with span(chunks.f, 0, self.sharing.segments) as segment:
-            chunks.table.set_word(0, segment)
-            if brought is not None:
-                chunks.run(*brought)
-            chunks.run(add, -(-self.sharing.units // share))
-        self.complete(chunks.own)
+        """The number of words of the table that chunks of units read."""
+        return 0
 
     @property
     def is_shared(self) -> bool:
@@ -277,6 +261,80 @@ class SumPlan(ConvolutionPlan):
         self.add(writer, writer.area("sums", number), segments, unit)
         chunks.run(f.finish(), self.apart * cuts.parts)
         self.finish(chunks.own, add_up(chunks.own, "sums", cuts.parts))
+
+
+class SegmentSums(SumPlan):
+    """A plan that adds up segment after segment: what all units of one read is brought, then each adds to its sums."""
+
+    __slots__ = ()
+    segments: Segments
+
+    @abc.abstractmethod
+    def add_segment(self, writer: ConvolutionWriter, sums: Value, segment: Segment, later: Index, units: Range) -> None:
+        """Write what a segment adds to some units; their sums begin where ``later`` is 0."""
+
+    @abc.abstractmethod
+    def finish_units(self, writer: ConvolutionWriter, sums: Value, units: Range) -> None:
+        """Write what brings the complete sums of some units into their place, with calls of the epilogue."""
+
+    def by_units(self) -> bool:
+        """True if chunks of units finish these after the last segment."""
+        return True
+
+    @property
+    def brought(self) -> int:
+        """The number of pieces that are brought for all units of a segment."""
+        return 0
+
+    def bring(self, writer: ConvolutionWriter, segment: Segment, pieces: Range) -> None:
+        """Write what brings some of these pieces."""
+
+    def sums(self, writer: ConvolutionWriter) -> Value:
+        """The address at which units add up, where no chunk has sums of its own."""
+        return writer.area("sums")
+
+    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
+        with span(writer.f, *segments) as number:
+            segment = self.segments.at(writer.f, number)
+            if self.brought:
+                self.bring(writer, segment, (0, self.brought))
+            later = writer.f.sub(number, segments[0])
+            self.add_segment(writer, sums, segment, later, (0, self.sharing.units))
+
+    def emit_alone(self, writer: ConvolutionWriter) -> None:
+        sums = self.sums(writer)
+        self.add(writer, sums, (0, self.sharing.segments), 0)
+        self.finish(writer, sums)
+
+    @property
+    def words(self) -> int:
+        """One: the segment's number."""
+        return 1
+
+    def emit_units(self, chunks: Chunks, share: int) -> None:
+        bring = self._bring_part(chunks) if self.brought else None
+        part, writer = chunks.open("panels")
+        f, number, sums = part.f, part.table.word(0), self.sums(writer)
+        units = chunk_range(f, part.chunk, share, self.sharing.units)
+        self.add_segment(writer, sums, self.segments.at(f, number), number, units)
+        if self.by_units():
+            with f.when(f.compare("icmp eq", number, integer(self.sharing.segments - 1))):
+                self.finish_units(writer, sums, units)
+        add = f.finish()
+        with span(chunks.f, 0, self.sharing.segments) as segment:
+            chunks.table.set_word(0, segment)
+            if bring is not None:
+                chunks.run(bring, self.brought)
+            chunks.run(add, -(-self.sharing.units // share))
+        if not self.by_units():
+            self.finish(chunks.own, self.sums(chunks.own))
+
+    def _bring_part(self, chunks: Chunks) -> str:
+        """A chunk: one of the pieces that all units of a segment read."""
+        part, writer = chunks.open("pack")
+        segment = self.segments.at(part.f, part.table.word(0))
+        self.bring(writer, segment, (part.chunk, part.f.add(part.chunk, 1)))
+        return part.f.finish()
 
 
 def add_up(writer: ConvolutionWriter, name: str, count: int) -> Value:

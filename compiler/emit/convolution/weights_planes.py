@@ -23,9 +23,14 @@ from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import Chunks, SumChunks, SumPlan
-from staticgrad.compiler.emit.convolution.weights_store import row_major_weights, weights_of
-from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
+from staticgrad.compiler.emit.convolution.schedule import SegmentSums, SumChunks
+from staticgrad.compiler.emit.convolution.weights_store import (
+    finish_weights,
+    row_major_weights,
+    store_sums,
+    weights_of,
+)
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import (
     USUAL_ROWS,
@@ -54,12 +59,11 @@ FEW_CHANNELS = 4  # for which y is not worth packing where its filters are next 
 
 
 @frozen
-class PlaneWeights(SumPlan):
+class PlaneWeights(SegmentSums):
     """The plan of a kernel; sizes are elements unless said otherwise, of one group."""
 
+    kernel: Convolution
     planes: Planes
-    channels: int
-    filters: int
     unfolded: bool  # rows of tiles are channels and taps
     tiling: Tiling
     y_in_place: bool
@@ -68,29 +72,35 @@ class PlaneWeights(SumPlan):
     scratch: Scratch
 
     @property
+    def filters(self) -> int:
+        return self.kernel.of_group[1]
+
+    @property
     def pixels(self) -> int:
         """Pixels of a whole segment that an image has."""
-        return self.segments.rows * self.planes.kernel.out_width
+        return self.segments.rows * self.kernel.out_width
 
     @property
     def taps(self) -> int:
         """Sums of a row of tiles."""
-        kh, kw = self.planes.kernel.kernel
-        return 1 if self.unfolded else kh * kw
+        return 1 if self.unfolded else math.prod(self.kernel.kernel)
 
     @property
     def y_panel(self) -> int:
         return self.segments.together * self.pixels * self.tiling.width
 
     @property
-    def sum_panel(self) -> int:
-        """The sums of all rows of a panel of filters."""
-        return self.tiling.m * self.taps * self.tiling.width
-
-    @property
     def kept(self) -> bool:
         """True if the sums of all tiles are kept, because a tile is added to more than once."""
         return self.segments.number > 1 or self.unfolded
+
+    def by_units(self) -> bool:
+        return self.kept and not self.unfolded and not self.sharing.part
+
+    @property
+    def brought(self) -> int:
+        """Panels of filters of all groups."""
+        return 0 if self.y_in_place else self.kernel.groups * self.tiling.column_panels
 
     @property
     def way(self) -> str:
@@ -102,41 +112,140 @@ class PlaneWeights(SumPlan):
         """The strides of the scratch result."""
         return row_major_weights(kernel)
 
-    def emit_alone(self, writer: ConvolutionWriter) -> None:
-        f = writer.f
-        x, y, sums = _areas(writer)
-        with span(f, 0, self.segments.number) as number:
-            segment = self.segments.at(f, number)
-            _pack(writer, self, y, segment, (0, _filter_panels(self)))
-            _add_panels(writer, self, x, y, sums, number, segment, (0, self.sharing.units))
-        self.complete(writer)
+    def bring(self, writer: ConvolutionWriter, segment: Segment, pieces: Range) -> None:
+        """Pack some panels of y."""
+        f, tiling = writer.f, self.tiling
+        with span(f, *pieces) as number:
+            group, panel = divide(f, number, tiling.column_panels)
+            at = writer.at(writer.area("y"), (number, self.y_panel))
+            first = self._filter(f, group, panel)
+            by_width(f, tiling, panel, self.filters, functools.partial(self._pack, writer, at, segment, first))
 
-    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
-        f, x, y = writer.f, writer.area("planes"), writer.area("y")
-        with span(f, *segments) as number:
-            segment = self.segments.at(f, number)
-            _pack(writer, self, y, segment, (0, _filter_panels(self)))
-            _add_tiles(writer, self, x, y, sums, f.sub(number, segments[0]), segment, (0, self.sharing.units))
+    def _filter(self, f: Function, group: Index, panel: Index) -> Index:
+        """The first filter of a panel of a group."""
+        return f.add(f.mul(group, self.filters), f.mul(panel, self.tiling.width))
+
+    def _pack(self, writer: ConvolutionWriter, to: Value, segment: Segment, first: Index, count: int) -> None:
+        """Pack ``count`` filters from number ``first`` on. What a panel lacks is zero: whole vectors of it are read."""
+        f, width, columns = writer.f, self.tiling.width, self.kernel.out_width
+        s_n, s_o, s_p, s_q = self.kernel.y_strides
+        rows = f.sub(segment.rows[1], segment.rows[0])
+        with span(f, *segment.images) as image:
+            at = writer.at(to, (f.sub(image, segment.images[0]), self.pixels * width))
+            if count < width:
+                fill_zero(f, writer.dtype, at, f.mul(rows, columns * width))
+            source = writer.at(writer.second, (image, s_n), (first, s_o), (segment.rows[0], s_p))
+            if s_p == columns * s_q:  # one row after the other
+                to_pixels, pixels = Matrix(at, width, 1), Matrix(source, s_q, s_o)
+                writer.copy(to_pixels, pixels, f.mul(rows, columns), count, self.segments.fewest * columns)
+            else:
+                with f.loop(0, rows) as row:
+                    line = Matrix(writer.at(source, (row.index, s_p)), s_q, s_o)
+                    writer.copy(Matrix(writer.at(at, (row.index, columns * width)), width, 1), line, columns, count)
+
+    def add_segment(self, writer: ConvolutionWriter, sums: Value, segment: Segment, later: Index, units: Range) -> None:
+        """Add what a segment gives to the tiles of some panels of channels."""
+        f, x, tiling = writer.f, writer.area("planes"), self.tiling
+        with span(f, *units) as unit:
+            group, row_panel = divide(f, unit, tiling.row_panels)
+            rows = tiling.rows_of(f, row_panel)
+            channel = f.mul(group, self.kernel.of_group[0])
+            self.planes.bring(writer, x, rows, channel, segment, min(tiling.heights()))
+            with span(f, 0, tiling.column_panels) as panel:
+                to = self._sums_at(writer, sums, group, panel, rows[0]) if self.kept else sums
+                with span(f, 0, self.taps) as tap:
+                    if not self.kept and _spacing(writer) == 1:
+                        self._prefetch_weights(writer, group, rows, panel, tap)
+                    self._add_tile(writer, x, to, (group, row_panel, panel, tap), later, segment)
+                if not self.kept:
+                    self._store(writer, to, group, rows, panel)
+            if not self.kept:
+                self._call_epilogue(writer, group, rows)
+
+    def _sums_at(self, writer: ConvolutionWriter, sums: Value, group: Index, panel: Index, row: Index) -> Value:
+        """The address of the sums of a row of a panel of filters, where those of all tiles are kept."""
+        f, of_row = writer.f, self.taps * self.tiling.width
+        number = f.add(f.mul(group, self.tiling.column_panels), panel)
+        return writer.at(sums, (number, self.tiling.m * of_row), (row, of_row))
+
+    def _add_tile(
+        self, writer: ConvolutionWriter, x: Value, sums: Value, tile: tuple[Index, Index, Index, Index], later: Index,
+        segment: Segment,
+    ) -> None:  # fmt: skip
+        """Add what a segment gives to one tile: of a group, in a panel of channels and one of filters, for a tap."""
+        f, kernel, planes, tiling = writer.f, self.kernel, self.planes, self.tiling
+        group, row_panel, panel, tap = tile
+        i, j = unravel(f, tap, (0, kernel.kernel[1]))
+        a = x if self.unfolded else writer.at(x, (planes.tap(f, i, j), 1))
+        if self.y_in_place:
+            s_n, _, s_p, b_step = kernel.y_strides
+            first = self._filter(f, group, panel)
+            b, b_image = writer.at(writer.second, (segment.images[0], s_n), (segment.rows[0], s_p), (first, 1)), s_n
+        else:
+            number = f.add(f.mul(group, tiling.column_panels), panel)
+            b, b_step = writer.at(writer.area("y"), (number, self.y_panel)), tiling.width
+            b_image = self.pixels * tiling.width
+        at = TileOperands(
+            a, planes.of_row * planes.pitch, 1, b, b_step,
+            writer.at(sums, (tap, tiling.width)), self.taps * tiling.width,
+            segment.pixels(f, kernel.out_width), later, segment.count(f), planes.image, b_image,
+        )  # fmt: skip
+        call_tile(f, tiling, "rows", row_panel, panel, at)
+
+    def finish_units(self, writer: ConvolutionWriter, sums: Value, units: Range) -> None:
+        f, tiling = writer.f, self.tiling
+        with span(f, *units) as unit:
+            group, row_panel = divide(f, unit, tiling.row_panels)
+            rows = tiling.rows_of(f, row_panel)
+            with span(f, 0, tiling.column_panels) as panel:
+                self._store(writer, self._sums_at(writer, sums, group, panel, rows[0]), group, rows, panel)
+            self._call_epilogue(writer, group, rows)
 
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
-        _finish(writer, self, sums)
+        if self.by_units():
+            self.finish_units(writer, sums, (0, self.sharing.units))
+        elif self.kept:
+            f, tiling = writer.f, self.tiling
+            with span(f, 0, self.kernel.groups) as group, span(f, 0, tiling.column_panels) as panel:
+                self._store(writer, self._sums_at(writer, sums, group, panel, 0), group, (0, tiling.m), panel)
+            finish_weights(writer, weights_of(writer)[0])
 
-    def bring(self, chunks: Chunks) -> tuple[str, int] | None:
-        """Panels of filters are packed, each as a chunk."""
-        if self.y_in_place:
-            return None
-        part, writer = chunks.open("pack")
-        f = part.f
-        segment = self.segments.at(f, part.table.word(0))
-        _pack(writer, self, writer.area("y"), segment, (part.chunk, f.add(part.chunk, 1)))
-        return f.finish(), _filter_panels(self)
+    def _call_epilogue(self, writer: ConvolutionWriter, group: Index, rows: Range) -> None:
+        """Hand on some channels of all filters of a group."""
+        first = writer.f.mul(group, self.filters)
+        finish_weights(writer, weights_of(writer)[0], (first, writer.f.add(first, self.filters)), rows)
 
-    def add_units(self, writer: ConvolutionWriter, number: Index, units: Range) -> None:
-        _add_panels(writer, self, *_areas(writer), number, self.segments.at(writer.f, number), units)
+    def _store(self, writer: ConvolutionWriter, sums: Value, group: Index, rows: Range, panel: Index) -> None:
+        """Copy the sums of some rows of tiles, in one panel of filters, to the weights."""
+        first = self._filter(writer.f, group, panel)
+        write = functools.partial(self._store_panel, writer, sums, first, rows)
+        by_width(writer.f, self.tiling, panel, self.filters, write)
 
-    def complete(self, writer: ConvolutionWriter) -> None:
-        if self.unfolded:
-            _finish(writer, self, writer.area("sums"))
+    def _store_panel(self, writer: ConvolutionWriter, sums: Value, first: Index, rows: Range, count: int) -> None:
+        """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
+        (kh, kw), width = self.kernel.kernel, self.tiling.width
+        channels = (0, self.kernel.of_group[0]) if self.unfolded else rows
+        strides, least = (1, kh * kw * width, kw * width, width), max(1, self.tiling.rows - 1)
+        store_sums(writer, sums, strides, first, count, channels, least, False)
+
+    def _prefetch_weights(self, writer: ConvolutionWriter, group: Index, rows: Range, panel: Index, tap: Index) -> None:
+        """Prefetch some of the lines that a tile's weights are stored to: those of a filter are far from the next
+        one's."""
+        f, tiling = writer.f, self.tiling
+        result, (o, c, _, _) = weights_of(writer)
+        share = -(-tiling.width // self.taps)
+        first = f.add(f.mul(panel, tiling.width), f.mul(tap, share))
+        start = writer.at(result, (f.add(f.mul(group, self.filters), first), o), (rows[0], c))
+        nbytes = tiling.rows * self.taps * writer.dtype.itemsize + LINE  # which begin anywhere in a line
+        PrefetchRuns(start, nbytes, (((0, share), o),), unrolled=True).ask(writer)
+
+
+def _spacing(writer: ConvolutionWriter) -> int | None:
+    """The stride of a filter's weights (c, i, j), if they have one."""
+    (kh, kw), (_, c, i, j) = writer.kernel.kernel, weights_of(writer)[1]
+    spacing = j if kw > 1 else i
+    even = kh == 1 or kw == 1 or i == kw * j
+    return spacing if even and c == kh * kw * spacing else None
 
 
 def reads_planes(kernel: Convolution, target: Target) -> bool:
@@ -145,7 +254,7 @@ def reads_planes(kernel: Convolution, target: Target) -> bool:
     that sums must not be passed through once for each block of rows."""
     pixels = kernel.batch * kernel.out_height * kernel.out_width
     by_row = kernel.x_strides[3] == 1 or kernel.width == 1
-    channels = kernel.channels // kernel.groups
+    channels, _ = kernel.of_group
     weights = kernel.filters * channels * math.prod(kernel.kernel) * kernel.dtype.itemsize
     by_pixel = kernel.x_strides[1] == 1 and channels >= USUAL_ROWS and weights >= target.sized(MANY_WEIGHTS)
     return kernel.direction == "weight_grad" and kernel.kernel != (1, 1) and (by_row or by_pixel) and pixels > 0
@@ -154,7 +263,7 @@ def reads_planes(kernel: Convolution, target: Target) -> bool:
 @functools.lru_cache(maxsize=4096)
 def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
     """The plan of a kernel without epilogue, which has no part in it."""
-    channels, filters, size = kernel.channels // kernel.groups, kernel.filters // kernel.groups, kernel.dtype.itemsize
+    (channels, filters), size = kernel.of_group, kernel.dtype.itemsize
     height, width, (kh, kw) = kernel.out_height, kernel.out_width, kernel.kernel
     unfolded = channels < USUAL_ROWS
     _, s_o, s_p, s_q = kernel.y_strides
@@ -190,17 +299,7 @@ def plane_weights_plan(kernel: Convolution, target: Target) -> PlaneWeights:
         scratch = Scratch((raw, sums), (x, y))
     else:
         scratch = Scratch((raw, y, sums), (x,)) if kept else Scratch((raw, y), (x, sums))
-    return PlaneWeights(
-        planes=planes,
-        channels=channels,
-        filters=filters,
-        unfolded=unfolded,
-        tiling=tiling,
-        y_in_place=y_in_place,
-        segments=segments,
-        sharing=sharing,
-        scratch=scratch,
-    )
+    return PlaneWeights(kernel, planes, unfolded, tiling, y_in_place, segments, sharing, scratch)
 
 
 def tile_cycles(kernel: Convolution, target: Target) -> float:
@@ -208,206 +307,3 @@ def tile_cycles(kernel: Convolution, target: Target) -> float:
     plan, depth = plane_weights_plan(kernel, target), kernel.batch * kernel.out_height * kernel.out_width
     products = plan.taps * tiling_cost(plan.tiling, depth) / depth
     return products + (0.0 if plan.y_in_place else target.machine.packed_y * plan.filters)
-
-
-def _areas(writer: ConvolutionWriter) -> tuple[Value, Value, Value]:
-    """The offsets of the planes, the packed y and the sums of a worker, in bytes; one worker or any number."""
-    return writer.area("planes"), writer.area("y"), writer.area("sums")
-
-
-# -- one segment ------------------------------------------------------------------------------------------------
-
-
-def _filter_panels(plan: PlaneWeights) -> int:
-    """Panels of filters of all groups."""
-    return plan.planes.kernel.groups * plan.tiling.column_panels
-
-
-def _pack(writer: ConvolutionWriter, plan: PlaneWeights, to: Value, segment: Segment, panels: Range) -> None:
-    """Pack some panels of y."""
-    if plan.y_in_place:
-        return
-    f, tiling = writer.f, plan.tiling
-    with span(f, *panels) as number:
-        group, panel = divide(f, number, tiling.column_panels)
-        at = writer.at(to, (number, plan.y_panel))
-        first = f.add(f.mul(group, plan.filters), f.mul(panel, tiling.width))
-        by_width(f, tiling, panel, plan.filters, functools.partial(_pack_panel, writer, plan, at, segment, first))
-
-
-def _pack_panel(
-    writer: ConvolutionWriter, plan: PlaneWeights, to: Value, segment: Segment, first: Index, count: int
-) -> None:
-    """Pack ``count`` filters from number ``first`` on. What a panel lacks is zero: whole vectors of it are read."""
-    f, width, columns = writer.f, plan.tiling.width, writer.kernel.out_width
-    s_n, s_o, s_p, s_q = writer.kernel.y_strides
-    rows = f.sub(segment.rows[1], segment.rows[0])
-    with span(f, *segment.images) as image:
-        at = writer.at(to, (f.sub(image, segment.images[0]), plan.pixels * width))
-        if count < width:
-            fill_zero(f, writer.dtype, at, f.mul(rows, columns * width))
-        source = writer.at(writer.second, (image, s_n), (first, s_o), (segment.rows[0], s_p))
-        if s_p == columns * s_q:  # one row after the other
-            block = plan.segments.rows
-            least = columns * min(block, writer.kernel.out_height % block or block)
-            writer.copy(Matrix(at, width, 1), Matrix(source, s_q, s_o), f.mul(rows, columns), count, least)
-        else:
-            with f.loop(0, rows) as row:
-                line = writer.at(source, (row.index, s_p))
-                place = writer.at(at, (row.index, columns * width))
-                writer.copy(Matrix(place, width, 1), Matrix(line, s_q, s_o), columns, count)
-
-
-def _add_panels(
-    writer: ConvolutionWriter,
-    plan: PlaneWeights,
-    x: Value,
-    y: Value,
-    sums: Value,
-    number: Index,
-    segment: Segment,
-    units: Range,
-) -> None:
-    """Add what a segment gives to some panels of channels; the last segment completes them."""
-    _add_tiles(writer, plan, x, y, sums, number, segment, units)
-    if plan.unfolded or not plan.kept:
-        return
-    f = writer.f
-    with f.when(f.compare("icmp eq", f.index(number), integer(plan.segments.number - 1))), span(f, *units) as unit:
-        group, row_panel = divide(f, unit, plan.tiling.row_panels)
-        with span(f, 0, plan.tiling.column_panels) as panel:
-            at = _sums_at(writer, plan, sums, group, panel, plan.tiling.row_start(f, row_panel))
-            _store(writer, plan, at, group, _rows_of(f, plan, row_panel), panel)
-        _call_epilogue(writer, plan, group, _rows_of(f, plan, row_panel))
-
-
-def _rows_of(f: Function, plan: PlaneWeights, row_panel: Index) -> Range:
-    return plan.tiling.row_start(f, row_panel), plan.tiling.row_start(f, f.add(row_panel, 1))
-
-
-def _sums_at(
-    writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, group: Index, panel: Index, row: Index
-) -> Value:
-    """The address of the sums of a row of a panel of filters, where those of all tiles are kept."""
-    number = writer.f.add(writer.f.mul(group, plan.tiling.column_panels), panel)
-    return writer.at(sums, (number, plan.sum_panel), (row, plan.taps * plan.tiling.width))
-
-
-def _add_tiles(
-    writer: ConvolutionWriter,
-    plan: PlaneWeights,
-    x: Value,
-    y: Value,
-    sums: Value,
-    later: Index,
-    segment: Segment,
-    units: Range,
-) -> None:
-    """Add what a segment gives to the tiles of some panels of channels. The sums begin where ``later`` is 0."""
-    f, planes, tiling = writer.f, plan.planes, plan.tiling
-    with span(f, *units) as unit:
-        group, row_panel = divide(f, unit, tiling.row_panels)
-        rows = _rows_of(f, plan, row_panel)
-        planes.bring(writer, x, rows, f.mul(group, plan.channels), segment, min(tiling.heights()))
-        with span(f, 0, tiling.column_panels) as panel:
-            to = _sums_at(writer, plan, sums, group, panel, rows[0]) if plan.kept else sums
-            with span(f, 0, plan.taps) as tap:
-                if not plan.kept and _spacing(writer) == 1:
-                    _fetch_weights(writer, plan, group, rows, panel, tap)
-                _add_tile(writer, plan, x, y, to, (group, row_panel, panel, tap), later, segment)
-            if not plan.kept:
-                _store(writer, plan, to, group, rows, panel)
-        if not plan.kept:
-            _call_epilogue(writer, plan, group, rows)
-
-
-def _add_tile(
-    writer: ConvolutionWriter, plan: PlaneWeights, x: Value, y: Value, sums: Value,
-    tile: tuple[Index, Index, Index, Index], later: Index, segment: Segment,
-) -> None:  # fmt: skip
-    """Add what a segment gives to one tile: of a group, in a panel of channels and one of filters, for a tap."""
-    f, kernel, planes, tiling = writer.f, writer.kernel, plan.planes, plan.tiling
-    group, row_panel, panel, tap = tile
-    i, j = unravel(f, tap, (0, kernel.kernel[1]))
-    a = x if plan.unfolded else writer.at(x, (planes.tap(f, i, j), 1))
-    if plan.y_in_place:
-        s_n, _, s_p, b_step = kernel.y_strides
-        first = f.add(f.mul(group, plan.filters), f.mul(panel, tiling.width))
-        b, b_image = writer.at(writer.second, (segment.images[0], s_n), (segment.rows[0], s_p), (first, 1)), s_n
-    else:
-        number = f.add(f.mul(group, tiling.column_panels), panel)
-        b, b_step, b_image = writer.at(y, (number, plan.y_panel)), tiling.width, plan.pixels * tiling.width
-    at = TileOperands(
-        a, planes.of_row * planes.pitch, 1, b, b_step,
-        writer.at(sums, (tap, tiling.width)), plan.taps * tiling.width,
-        segment.pixels(f, kernel.out_width), later, segment.count(f), planes.image, b_image,
-    )  # fmt: skip
-    call_tile(f, tiling, "rows", row_panel, panel, at)
-
-
-# -- the weights ------------------------------------------------------------------------------------------------
-
-
-def _finish(writer: ConvolutionWriter, plan: PlaneWeights, sums: Value) -> None:
-    """Store all weights and call the epilogue once."""
-    f, kernel = writer.f, writer.kernel
-    with span(f, 0, kernel.groups) as group, span(f, 0, plan.tiling.column_panels) as panel:
-        _store(writer, plan, _sums_at(writer, plan, sums, group, panel, 0), group, (0, plan.tiling.m), panel)
-    ranges: list[Range] = [(0, kernel.filters), (0, plan.channels), *((0, taps) for taps in kernel.kernel)]
-    writer.finish(weights_of(writer)[0], ranges)
-
-
-def _call_epilogue(writer: ConvolutionWriter, plan: PlaneWeights, group: Index, rows: Range) -> None:
-    """Hand on some channels of all filters of a group."""
-    f, first = writer.f, writer.f.mul(group, plan.filters)
-    taps: list[Range] = [(0, size) for size in writer.kernel.kernel]
-    writer.finish(weights_of(writer)[0], [(first, f.add(first, plan.filters)), rows, *taps])
-
-
-def _store(writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, group: Index, rows: Range, panel: Index) -> None:
-    """Copy the sums of some rows of tiles, in one panel of filters, to the weights."""
-    f = writer.f
-    first = f.add(f.mul(group, plan.filters), f.mul(panel, plan.tiling.width))
-    by_width(f, plan.tiling, panel, plan.filters, functools.partial(_store_panel, writer, plan, sums, first, rows))
-
-
-def _spacing(writer: ConvolutionWriter) -> int | None:
-    """The stride of a filter's weights (c, i, j), if they have one."""
-    (kh, kw), (_, c, i, j) = writer.kernel.kernel, weights_of(writer)[1]
-    spacing = j if kw > 1 else i
-    even = kh == 1 or kw == 1 or i == kw * j
-    return spacing if even and c == kh * kw * spacing else None
-
-
-def _fetch_weights(
-    writer: ConvolutionWriter, plan: PlaneWeights, group: Index, rows: Range, panel: Index, tap: Index
-) -> None:
-    """Prefetch some of the lines that a tile's weights are stored to: those of a filter are far from the next one's."""
-    f, size = writer.f, writer.dtype.itemsize
-    result, (o, c, _, _) = weights_of(writer)
-    share = -(-plan.tiling.width // plan.taps)
-    first = f.add(f.mul(panel, plan.tiling.width), f.mul(tap, share))
-    start = writer.at(result, (f.add(f.mul(group, plan.filters), first), o), (rows[0], c))
-    nbytes = plan.tiling.rows * plan.taps * size + LINE  # which begin anywhere in a line
-    PrefetchRuns(start, nbytes, (((0, share), o),), unrolled=True).ask(writer)
-
-
-def _store_panel(
-    writer: ConvolutionWriter, plan: PlaneWeights, sums: Value, first: Index, rows: Range, count: int
-) -> None:
-    """Copy the sums of ``count`` filters from number ``first`` on: ``[c][i][j][filter]`` to the strides of w."""
-    f, (kh, kw), width = writer.f, writer.kernel.kernel, plan.tiling.width
-    result, (o, c, i, j) = weights_of(writer)
-    to = writer.at(result, (first, o))
-    numbers = f.mul(rows[0], plan.taps), f.mul(rows[1], plan.taps)  # of channels and taps
-    spacing = _spacing(writer)
-    if spacing is not None:
-        least = max(1, plan.tiling.rows - 1) * plan.taps
-        at = writer.at(to, (numbers[0], spacing))
-        writer.copy(Matrix(at, spacing, o), Matrix(sums, width, 1), f.sub(numbers[1], numbers[0]), count, least, False)
-        return
-    with span(f, *numbers) as number:
-        channel, tap_i, tap_j = unravel(f, number, (0, kh, kw))
-        source = writer.at(sums, (f.sub(number, numbers[0]), width))
-        at = writer.at(to, (channel, c), (tap_i, i), (tap_j, j))
-        writer.copy(Matrix(at, 0, o), Matrix(source, 0, 1), 1, count)

@@ -21,8 +21,9 @@ from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, secon
 from staticgrad.compiler.emit.convolution.plan import Area, Range, Scratch, areas
 from staticgrad.compiler.emit.convolution.planes import Planes, Segment, Segments
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
-from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
-from staticgrad.compiler.emit.llvm import Index, Value, integer
+from staticgrad.compiler.emit.convolution.schedule import SegmentSums, SumChunks
+from staticgrad.compiler.emit.convolution.weights_store import finish_weights, store_sums
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import (
     Matrix,
     TileOperands,
@@ -62,7 +63,7 @@ class Side:
 
 
 @frozen
-class WeightProducts(SumPlan):
+class WeightProducts(SegmentSums):
     """The plan of a kernel; sizes are elements unless said otherwise."""
 
     kernel: Convolution
@@ -79,19 +80,11 @@ class WeightProducts(SumPlan):
     scratch: Scratch
 
     @property
-    def outputs(self) -> int:
-        """Filters of a group."""
-        return self.kernel.filters // self.kernel.groups
-
-    @property
-    def channels(self) -> int:
-        """The number of channels of a group."""
-        return self.kernel.channels // self.kernel.groups
-
-    @property
-    def sum_strides(self) -> tuple[int, int]:
-        """The strides of sums in scratch memory, from filter to filter and channel to channel."""
-        return (1, self.kernel.filters) if self.swapped else (self.channels, 1)
+    def strides(self) -> tuple[int, int]:
+        """The strides of sums, from filter to filter and channel to channel."""
+        if self.in_place:
+            return self.kernel.w_strides[0], self.kernel.w_strides[1]
+        return (1, self.kernel.filters) if self.swapped else (self.kernel.of_group[0], 1)
 
     @property
     def pixels(self) -> int:
@@ -107,28 +100,103 @@ class WeightProducts(SumPlan):
 
     def raw_strides(self, kernel: Convolution) -> tuple[int, int, int, int]:
         """The strides of the scratch result."""
-        return *self.sum_strides, 1, 1
+        return *self.strides, 1, 1
 
-    def emit_alone(self, writer: ConvolutionWriter) -> None:
-        sums = _sums(writer, self)
-        with span(writer.f, 0, self.segments.number) as number:
-            _SegmentSums(writer, self, sums, number, number).add((0, self.sharing.units))
-        self.finish(writer, sums[0])
+    def sums(self, writer: ConvolutionWriter) -> Value:
+        return writer.result_pointer if self.in_place else writer.area("sums")
 
-    def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
-        with span(writer.f, *segments) as number:
-            later = writer.f.sub(number, segments[0])
-            _SegmentSums(writer, self, (sums, self.sum_strides), number, later).add((0, self.sharing.units))
+    def add_segment(self, writer: ConvolutionWriter, sums: Value, segment: Segment, later: Index, units: Range) -> None:
+        f, tiling, panel = writer.f, self.tiling, writer.area("panel")
+        with span(f, *units) as unit:
+            group, column, part = self._place(f, unit)
+            first = f.mul(column, tiling.width)
+            pack = functools.partial(self._pack, writer, panel, segment, group, first)
+            by_width(f, tiling, column, tiling.n, pack)
+            rows = self._row_panels(f, part)
+            with span(f, *rows) as row:
+                if self.segments.number > 1:
+                    self._prefetch(writer, segment, group, row, column, f.sub(row, rows[0]))
+                self._tile(writer, sums, segment, later, panel, group, row, column)
+
+    def _place(self, f: Function, unit: Index) -> list[Index]:
+        """The group, the panel of columns and the part of the rows of a unit."""
+        return unravel(f, unit, (0, self.tiling.column_panels, self.row_parts))
+
+    def _row_panels(self, f: Function, part: Index) -> Range:
+        low = f.mul(part, self.part_panels)
+        return low, f.min(f.add(low, self.part_panels), self.tiling.row_panels)
+
+    def _pack(
+        self, writer: ConvolutionWriter, panel: Value, segment: Segment, group: Index, first: Index, count: int
+    ) -> None:
+        """Transpose the pixels of ``count`` planes of a panel of columns, from number ``first`` of a group on."""
+        f, width, side, columns = writer.f, self.tiling.width, self.columns, self.kernel.out_width
+        of_group = f.mul(group, side.count)
+        if self.planes is None:
+            source, image, plane = side.at(writer, segment, f.add(of_group, first)), side.image, side.plane
+        else:
+            source, image, plane = writer.area("planes"), self.planes.image, self.planes.pitch
+            self.planes.bring(writer, source, (first, f.add(first, count)), of_group, segment)
+        with span(f, 0, segment.count(f)) as number:
+            to = Matrix(writer.at(panel, (number, self.pixels * width)), width, 1)
+            pixels = Matrix(writer.at(source, (number, image)), 1, plane)
+            writer.copy(to, pixels, segment.pixels(f, columns), count, self.segments.fewest * columns)
+
+    def _tile(
+        self, writer: ConvolutionWriter, sums: Value, segment: Segment, later: Index, panel: Value, group: Index,
+        row: Index, column: Index,
+    ) -> None:  # fmt: skip
+        f, tiling, side = writer.f, self.tiling, self.rows
+        c_row, c_column = self.strides[::-1] if self.swapped else self.strides
+        first, of_group = tiling.row_start(f, row), f.mul(group, self.kernel.of_group[1])
+        to = writer.at(sums, (of_group, self.strides[0]), (first, c_row), (f.mul(column, tiling.width), c_column))
+        a = side.at(writer, segment, f.add(f.mul(group, side.count), first))
+        pixels, count = segment.pixels(f, self.kernel.out_width), segment.count(f)
+        at = TileOperands(a, side.plane, 1, panel, tiling.width, to, c_row, pixels, later, count, side.image,
+                          self.pixels * tiling.width)  # fmt: skip
+        call_tile(f, tiling, "rows", row, column, at)
+
+    def _prefetch(
+        self, writer: ConvolutionWriter, segment: Segment, group: Index, row: Index, column: Index, place: Index
+    ) -> None:
+        """Prefetch some of the next segment: all tiles together prefetch all of it. ``place`` is that of the tile in
+        its unit."""
+        f, tiling = writer.f, self.tiling
+        following = self.segments.at(f, f.add(segment.number, 1))
+
+        def ask(side: Side, plane: Index, planes: int, part: Index, parts: int) -> None:
+            nbytes = max(1, self.segments.rows * abs(side.row) * writer.dtype.itemsize)
+            pieces = ((0, self.segments.together), side.image), ((0, planes), side.plane)
+            at = side.at(writer, following, f.add(f.mul(group, side.count), plane))
+            PrefetchRuns(at, nbytes, pieces, near=False).ask(writer, part, parts)
+
+        ask(self.rows, tiling.row_start(f, row), tiling.rows, column, tiling.column_panels)
+        share = -(-tiling.width // self.part_panels)
+        ask(self.columns, f.add(f.mul(column, tiling.width), f.mul(place, share)), share, 0, 1)
 
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
-        _finish(writer, self, sums, (0, writer.kernel.filters), (0, self.channels))
+        self._finish(writer, sums, (0, self.kernel.filters), (0, self.kernel.of_group[0]))
 
-    def add_units(self, writer: ConvolutionWriter, number: Index, units: Range) -> None:
-        f, sums = writer.f, _sums(writer, self)
-        _SegmentSums(writer, self, sums, number, number).add(units)
-        last = f.compare("icmp eq", f.index(number), integer(self.segments.number - 1))
-        with f.when(last), span(f, *units) as unit:
-            _finish_unit(writer, self, sums[0], unit)
+    def finish_units(self, writer: ConvolutionWriter, sums: Value, units: Range) -> None:
+        f, tiling = writer.f, self.tiling
+        with span(f, *units) as unit:
+            group, column, part = self._place(f, unit)
+            rows = tiling.rows_of(f, *self._row_panels(f, part))
+            first = f.mul(column, tiling.width)
+            columns: Range = (first, f.min(f.add(first, tiling.width), tiling.n))
+            (low, high), channels = (columns, rows) if self.swapped else (rows, columns)
+            of_group = f.mul(group, self.kernel.of_group[1])
+            self._finish(writer, sums, (f.add(of_group, low), f.add(of_group, high)), channels)
+
+    def _finish(self, writer: ConvolutionWriter, sums: Value, filters: Range, channels: Range) -> None:
+        """Bring some weights into their place and hand them on."""
+        if writer.result is not None and not self.in_place:
+            strides = *self.strides, 1, 1
+            at = writer.at(sums, (filters[0], strides[0]), (channels[0], strides[1]))
+            least = min(self.tiling.heights()[-1], (self.tiling.n - 1) % self.tiling.width + 1)
+            count = writer.f.sub(filters[1], filters[0])
+            store_sums(writer, at, strides, filters[0], count, channels, least)
+        finish_weights(writer, sums, filters, channels)
 
 
 def is_weight_product(kernel: Convolution) -> bool:
@@ -144,7 +212,7 @@ def is_weight_product(kernel: Convolution) -> bool:
 def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     """The plan of a kernel without epilogue, which has no part in it."""
     (s_n, s_c, s_h, _), (down, _) = kernel.x_strides, kernel.stride
-    channels, filters, size = kernel.channels // kernel.groups, kernel.filters // kernel.groups, kernel.dtype.itemsize
+    (channels, filters), size = kernel.of_group, kernel.dtype.itemsize
     x, y = Side(0, channels, s_n, s_c, down * s_h), Side(1, filters, *kernel.y_strides[:3])
     whole = kernel.stride == (1, 1) and kernel.padding == (0, 0) and s_h == kernel.width
 
@@ -174,136 +242,6 @@ def weight_product_plan(kernel: Convolution, target: Target) -> WeightProducts:
     in_place = kernel.store_raw and kernel.w_strides[0 if swapped else 1] == 1 and not sharing.part
     plane = 0 if planes is None else planes.pitch
     own = areas(kernel.dtype, planes=tiling.width * plane, panel=pixels * tiling.width)
-    return WeightProducts(
-        kernel=kernel,
-        swapped=swapped,
-        rows=rows,
-        columns=columns,
-        segments=segments,
-        planes=planes,
-        tiling=tiling,
-        row_parts=row_parts,
-        part_panels=part_panels,
-        in_place=in_place,
-        sharing=sharing,
-        scratch=Scratch((Area("sums", 0 if in_place else sum_bytes, max(1, sharing.parts)),), own),
-    )
-
-
-# -- the weights -------------------------------------------------------------------------------------------------------
-
-
-def _sums(writer: ConvolutionWriter, plan: WeightProducts) -> tuple[Value, tuple[int, int]]:
-    """The address at which tiles add up, and its strides of filters and channels."""
-    if writer.result is not None and plan.in_place:
-        return writer.result, (writer.kernel.w_strides[0], writer.kernel.w_strides[1])
-    return writer.area("sums"), plan.sum_strides
-
-
-def _finish_unit(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, unit: Index) -> None:
-    """Hand on the weights of a unit."""
-    f, tiling = writer.f, plan.tiling
-    group, column, part = unravel(f, unit, (0, tiling.column_panels, plan.row_parts))
-    panels = (f.mul(part, plan.part_panels), f.min(f.mul(f.add(part, 1), plan.part_panels), tiling.row_panels))
-    rows: Range = (tiling.row_start(f, panels[0]), tiling.row_start(f, panels[1]))
-    first = f.mul(column, tiling.width)
-    columns: Range = (first, f.min(f.add(first, tiling.width), tiling.n))
-    filters, channels = (columns, rows) if plan.swapped else (rows, columns)
-    of_group = f.mul(group, plan.outputs)
-    _finish(writer, plan, sums, (f.add(of_group, filters[0]), f.add(of_group, filters[1])), channels)
-
-
-def _finish(writer: ConvolutionWriter, plan: WeightProducts, sums: Value, filters: Range, channels: Range) -> None:
-    """Bring some weights into their place and hand them on."""
-    f, result = writer.f, writer.result
-    if result is not None and not plan.in_place:
-        (o, c), (sum_o, sum_c) = writer.kernel.w_strides[:2], plan.sum_strides
-        to = Matrix(writer.at(result, (filters[0], o), (channels[0], c)), o, c)
-        source = Matrix(writer.at(sums, (filters[0], sum_o), (channels[0], sum_c)), sum_o, sum_c)
-        least = min(plan.tiling.heights()[-1], (plan.tiling.n - 1) % plan.tiling.width + 1)
-        writer.copy(to, source, f.sub(filters[1], filters[0]), f.sub(channels[1], channels[0]), least)
-    writer.finish(sums if result is None else result, [filters, channels, (0, 1), (0, 1)])
-
-
-# -- one segment ------------------------------------------------------------------------------------------------
-
-
-@frozen
-class _SegmentSums:
-    """The writer of the products that a segment adds to the weights; sums begin where ``later`` is 0."""
-
-    writer: ConvolutionWriter
-    plan: WeightProducts
-    sums: tuple[Value, tuple[int, int]]
-    number: Index
-    later: Index
-
-    def add(self, units: Range) -> None:
-        """Add to some units."""
-        f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
-        panel = self.writer.area("panel")
-        with span(f, *units) as unit:
-            group, column, part = unravel(f, unit, (0, tiling.column_panels, plan.row_parts))
-            self._pack(panel, group, column)
-            low = f.mul(part, plan.part_panels)
-            with span(f, low, f.min(f.add(low, plan.part_panels), tiling.row_panels)) as row:
-                if plan.segments.number > 1:
-                    self._fetch(group, row, column, f.sub(row, low))
-                self._tile(panel, group, row, column)
-
-    @property
-    def segment(self) -> Segment:
-        return self.plan.segments.at(self.writer.f, self.number)
-
-    def _pack(self, panel: Value, group: Index, column: Index) -> None:
-        """Transpose the pixels of a panel of columns."""
-        f, tiling = self.writer.f, self.plan.tiling
-        first = f.mul(column, tiling.width)
-        by_width(f, tiling, column, tiling.n, functools.partial(self._pack_some, panel, group, first))
-
-    def _pack_some(self, panel: Value, group: Index, first: Index, count: int) -> None:
-        """Transpose the pixels of ``count`` planes from number ``first`` of a group on."""
-        f, writer, plan, segment = self.writer.f, self.writer, self.plan, self.segment
-        width, side = plan.tiling.width, plan.columns
-        of_group = f.mul(group, side.count)
-        if plan.planes is None:
-            source, image, plane = side.at(writer, segment, f.add(of_group, first)), side.image, side.plane
-        else:
-            source, image, plane = writer.area("planes"), plan.planes.image, plan.planes.pitch
-            plan.planes.bring(writer, source, (first, f.add(first, count)), of_group, segment)
-        height, block = plan.kernel.out_height, plan.segments.rows
-        least = plan.kernel.out_width * min(block, height % block or block)
-        with span(f, 0, segment.count(f)) as number:
-            to = Matrix(writer.at(panel, (number, plan.pixels * width)), width, 1)
-            pixels = Matrix(writer.at(source, (number, image)), 1, plane)
-            writer.copy(to, pixels, segment.pixels(f, plan.kernel.out_width), count, least)
-
-    def _tile(self, panel: Value, group: Index, row: Index, column: Index) -> None:
-        f, writer, plan, tiling, segment = self.writer.f, self.writer, self.plan, self.plan.tiling, self.segment
-        side, (base, strides) = plan.rows, self.sums
-        c_row, c_column = strides[::-1] if plan.swapped else strides
-        first, of_group = tiling.row_start(f, row), f.mul(group, plan.outputs)
-        to = writer.at(base, (of_group, strides[0]), (first, c_row), (f.mul(column, tiling.width), c_column))
-        a = side.at(writer, segment, f.add(f.mul(group, side.count), first))
-        pixels, count = segment.pixels(f, plan.kernel.out_width), segment.count(f)
-        at = TileOperands(a, side.plane, 1, panel, tiling.width, to, c_row, pixels, self.later,
-                          count, side.image, plan.pixels * tiling.width)  # fmt: skip
-        call_tile(f, tiling, "rows", row, column, at)
-
-    def _fetch(self, group: Index, row: Index, column: Index, place: Index) -> None:
-        """Prefetch some of the next segment: all tiles together prefetch all of it. ``place`` is that of the tile in
-        its unit."""
-        f, plan, tiling = self.writer.f, self.plan, self.plan.tiling
-        segment = plan.segments.at(f, f.add(self.number, 1))
-        first = f.add(f.mul(group, plan.rows.count), tiling.row_start(f, row))
-        self._ask(plan.rows, segment, first, tiling.rows, column, tiling.column_panels)
-        share = -(-tiling.width // plan.part_panels)
-        first = f.add(f.mul(group, plan.columns.count), f.add(f.mul(column, tiling.width), f.mul(place, share)))
-        self._ask(plan.columns, segment, first, share, 0, 1)
-
-    def _ask(self, side: Side, segment: Segment, plane: Index, planes: int, part: Index, parts: int) -> None:
-        """Prefetch a part of the pixels of some planes."""
-        writer, segments = self.writer, self.plan.segments
-        nbytes = max(1, segments.rows * abs(side.row) * writer.dtype.itemsize)
-        pieces = ((0, segments.together), side.image), ((0, planes), side.plane)
-        PrefetchRuns(side.at(writer, segment, plane), nbytes, pieces, near=False).ask(writer, part, parts)
+    scratch = Scratch((Area("sums", 0 if in_place else sum_bytes, max(1, sharing.parts)),), own)
+    return WeightProducts(kernel, swapped, rows, columns, segments, planes, tiling, row_parts, part_panels, in_place,
+                          sharing, scratch)  # fmt: skip

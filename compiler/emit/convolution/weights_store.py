@@ -1,15 +1,18 @@
 """The weights that a transpose by weights stores: where they lie, and how sums in scratch memory are copied there.
 
-Sums have filters next to each other, because those are the lanes of tiles; weights have them far apart, as a rule. So
-copies are transposes of a few filters at a time, whose lines stay in the cache while they are written.
+Sums have filters next to each other as a rule, because those are the lanes of tiles; weights have them far apart. So
+copies are transposes, of a few filters at a time where they are several, whose lines stay in the cache while they are
+written.
 """
 
 from __future__ import annotations
 
-from staticgrad.compiler.emit.convolution.images import ConvolutionWriter, WeightStrides
-from staticgrad.compiler.emit.llvm import Index, Value
+import contextlib
+
+from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
+from staticgrad.compiler.emit.convolution.plan import Range
+from staticgrad.compiler.emit.llvm import Function, Index, Value
 from staticgrad.compiler.emit.microkernel import Matrix, span
-from staticgrad.compiler.emit.parallel import unravel
 from staticgrad.compiler.kernels.matrix import Convolution
 
 STORE_FILTERS = 16  # whose weights are transposed together
@@ -19,7 +22,7 @@ Strides = tuple[int, int, int, int]  # of o, c, i, j
 
 def row_major_weights(kernel: Convolution) -> Strides:
     """The strides of weights in scratch memory."""
-    (kh, kw), channels = kernel.kernel, kernel.channels // kernel.groups
+    (kh, kw), channels = kernel.kernel, kernel.of_group[0]
     return channels * kh * kw, kh * kw, kw, 1
 
 
@@ -31,54 +34,54 @@ def weights_of(writer: ConvolutionWriter) -> tuple[Value, Strides]:
     return writer.area("raw"), row_major_weights(writer.kernel)
 
 
-def copy_weights(writer: ConvolutionWriter, to: tuple[Value, Strides], source: tuple[Value, Strides]) -> None:
-    """Copy few weights, a row of taps at a time."""
-    f, kernel = writer.f, writer.kernel
-    sizes = (0, kernel.channels // kernel.groups, kernel.kernel[0])
-    with span(f, 0, kernel.filters * sizes[1] * sizes[2]) as number:
-        indices = unravel(f, number, sizes)
-        target, origin = (
-            Matrix(writer.at(base, *zip(indices, strides, strict=False)), 0, strides[3])
-            for base, strides in (to, source)
-        )
-        writer.copy(target, origin, 1, kernel.kernel[1])
+def finish_weights(
+    writer: ConvolutionWriter, sums: Value, filters: Range | None = None, channels: Range | None = None
+) -> None:
+    """Call the epilogue for some weights, or for all; those of a kernel that does not store them are at ``sums``."""
+    kernel = writer.kernel
+    ranges = [filters or (0, kernel.filters), channels or (0, kernel.of_group[0]), *((0, n) for n in kernel.kernel)]
+    writer.finish(sums if writer.result is None else writer.result, ranges)
 
 
-def store_weights(writer: ConvolutionWriter, source: Value, row: int) -> None:
-    """Copy sums ``[i][j][c][filter]`` to the strides of w; from one (i, j, c) to the next are ``row`` elements."""
-    f, filters = writer.f, writer.kernel.filters
-    if _stored_taps(writer.kernel) is None:
-        store_filters(writer, source, row, 0, filters)
-        return
-    # Few filters at a time, whose lines of w stay in the cache.
-    whole = filters // STORE_FILTERS * STORE_FILTERS
+def store_sums(
+    writer: ConvolutionWriter, sums: Value, strides: Strides, first: Index, count: Index, channels: Range | None = None,
+    least: int = 0, along_source: bool = True,
+) -> None:  # fmt: skip
+    """Copy sums with these strides to the weights of ``count`` filters and some channels; that of the first of them is
+    at ``sums``. Of channels and filters whose number is known only at run time there are ``least`` or more."""
+    f, (base, weights) = writer.f, weights_of(writer)
+    start, stop = channels or (0, writer.kernel.of_group[0])
+    *outer, (size, to, source, fewest) = _axes(f, writer.kernel, weights, strides, f.sub(stop, start), least)
+    base = writer.at(base, (first, weights[0]), (start, weights[1]))
+
+    def store(filter_: Index, filters: Index) -> None:
+        with contextlib.ExitStack() as loops:
+            numbers = [loops.enter_context(span(f, 0, axis[0])) for axis in outer]
+            at = writer.at(base, (filter_, weights[0]), *((n, axis[1]) for n, axis in zip(numbers, outer)))
+            origin = writer.at(sums, (filter_, strides[0]), *((n, axis[2]) for n, axis in zip(numbers, outer)))
+            target, lines = Matrix(at, to, weights[0]), Matrix(origin, source, strides[0])
+            writer.copy(target, lines, size, filters, fewest, along_source)
+
+    far = bool(outer) and weights[0] != 1 and isinstance(count, int)  # few at a time, in several pieces each
+    whole = count // STORE_FILTERS * STORE_FILTERS if far and isinstance(count, int) else 0
     if whole:
-        with span(f, 0, whole, STORE_FILTERS) as first:
-            store_filters(writer, source, row, first, STORE_FILTERS)
-    if whole < filters:
-        store_filters(writer, source, row, whole, filters - whole)
+        with span(f, 0, whole, STORE_FILTERS) as some:
+            store(some, STORE_FILTERS)
+    if whole != count:
+        store(whole, f.sub(count, whole))
 
 
-def _stored_taps(kernel: Convolution) -> int | None:
-    """The stride of the taps in w, where for each channel a matrix of taps × filters is transposed."""
-    (kh, kw), (o, c, i, j) = kernel.kernel, kernel.w_strides
-    taps = WeightStrides(0, 0, o, c, i, j).taps((kh, kw))
-    return taps if kh * kw > 1 and c != 1 and o != 1 else None
-
-
-def store_filters(writer: ConvolutionWriter, source: Value, row: int, first: Index, count: int) -> None:
-    """Copy the sums of some filters."""
-    f, (kh, kw), channels = writer.f, writer.kernel.kernel, writer.kernel.channels // writer.kernel.groups
-    o, c, i, j = writer.kernel.w_strides
-    origin = writer.at(source, (first, 1))
-    result = writer.at(writer.result_pointer, (first, o))
-    taps = _stored_taps(writer.kernel)
-    if taps is not None:
-        with span(f, 0, channels) as channel:
-            to = Matrix(writer.at(result, (channel, c)), taps, o)
-            writer.copy(to, Matrix(writer.at(origin, (channel, row)), channels * row, 1), kh * kw, count)
-        return
-    with span(f, 0, kh) as tap_i, span(f, 0, kw) as tap_j:
-        to = Matrix(writer.at(result, (tap_i, i), (tap_j, j)), c, o)
-        lines = writer.at(origin, (f.add(f.mul(tap_i, kw), tap_j), channels * row))
-        writer.copy(to, Matrix(lines, row, 1), channels, count)
+def _axes(
+    f: Function, kernel: Convolution, weights: Strides, sums: Strides, channels: Index, least: int
+) -> list[tuple[Index, int, int, int]]:
+    """The lengths of the axes c, i and j, their strides in the weights and in the sums, and their least lengths; as few
+    as they are on both sides, the one whose stride is shortest in the weights last."""
+    found: list[tuple[Index, int, int, int]] = []
+    sizes, fewest = (channels, *kernel.kernel), (least, *kernel.kernel)
+    for axis in sorted(zip(sizes, weights[1:], sums[1:], fewest), key=lambda axis: -axis[2]):
+        size, to, source, _ = axis
+        if found and isinstance(size, int) and found[-1][1:3] == (size * to, size * source):
+            found[-1] = (f.mul(found[-1][0], size), to, source, found[-1][3] * size)
+        elif size != 1:
+            found.append(axis)
+    return sorted(found, key=lambda axis: -abs(axis[1])) or [(1, 0, 0, 1)]
