@@ -99,11 +99,6 @@ def tiling_of(blocking: Blocking, way: Orientation, target: Target) -> Tiling:
 # -- given packed -----------------------------------------------------------------------------------------------------
 
 
-def packed_tiling(given: Orientation, target: Target, number: int) -> Tiling:
-    """The tiling of a product whose operand ``number`` is given packed: it is B."""
-    return _packed_way(given, target, number)[1]
-
-
 def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     """True if a product seems faster where operand ``number`` is given packed, by enough for the memory that takes."""
     if given.dtype.kind != "f" or 0 in (given.m, given.n, given.k) or dots_swap(given, target) is not None:
@@ -112,12 +107,12 @@ def is_worth_packing(given: Orientation, target: Target, number: int) -> bool:
     swapped = narrow[0] if narrow is not None else _prefers_swap(given, target)
     way = given.swap() if swapped else given
     usual = _cycles(way, target, turned=swapped) if narrow is None else _narrow(way, target, turned=swapped)[0][0]
-    packed = _packed_way(given, target, number)[0]
+    packed = packed_way(given, target, number)[0]
     nbytes = given.k * (given.n if number else given.m) * given.dtype.itemsize
     return packed * WORTH_KEEPING < usual and usual - packed > target.machine.products.least_saved * nbytes
 
 
-def _packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
+def packed_way(given: Orientation, target: Target, number: int) -> tuple[float, Tiling]:
     """The estimated cycles of a product whose operand ``number`` is given packed, and its tiling."""
     turned = number == 0
     way = given.swap() if turned else given
@@ -164,14 +159,8 @@ def dots_swap(way: Orientation, target: Target) -> bool | None:
     """True if the dot products of a matrix with a vector compute Cᵀ, False if C; None if none are computed."""
     if way.dtype.kind != "f" or way.k < 2 * tile_lanes(target, way.dtype):
         return None
-    if _suits_dots(way):
-        return False
-    return True if _suits_dots(way.swap()) else None
-
-
-def _suits_dots(way: Orientation) -> bool:
-    """One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too."""
-    return way.n == 1 and way.a[1] == 1
+    # One column, rows of A that are contiguous; rather vectors along m if A is contiguous there too.
+    return next((turned for turned, w in ((False, way), (True, way.swap())) if w.n == 1 and w.a[1] == 1), None)
 
 
 # -- terms side by side -----------------------------------------------------------------------------------------------

@@ -20,8 +20,7 @@ from staticgrad.compiler.emit.contraction.plan import (
     ContractionChunks,
     ContractionPlan,
     PlannedContraction,
-    a_batch,
-    b_batch,
+    batch_strides,
 )
 from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type
 from staticgrad.compiler.emit.matrix import write_matrix_kernel
@@ -133,6 +132,7 @@ class _ContractionEmitter:
         self.epilogue = epilogue
         self.element = memory_type(kernel.dtype)
         self.a, self.b = pointers[1 - plan.b_number], pointers[plan.b_number]
+        self.strides = batch_strides(kernel, plan.swapped)
         self.packed_b = self.b if kernel.packed is not None else packed_b
         self.packed_a = own
         self.tile = f.offset(own, plan.a_bytes, "i8")
@@ -146,10 +146,10 @@ class _ContractionEmitter:
         return self.f.offset(base, total, self.element)
 
     def _a(self, batch: Sequence[Index]) -> Value:
-        return self._at(self.a, *zip(batch, a_batch(self.plan.kernel, self.plan.swapped)))
+        return self._at(self.a, *zip(batch, self.strides[0]))
 
     def _b(self, batch: Sequence[Index]) -> Value:
-        return self._at(self.b, *zip(batch, b_batch(self.plan.kernel, self.plan.swapped)))
+        return self._at(self.b, *zip(batch, self.strides[1]))
 
     def _c(self, batch: Sequence[Index]) -> Value:
         return self._at(self.c, *zip(batch, self.plan.kernel.c_strides[:-2]))
@@ -341,25 +341,25 @@ class _Shared:
     def _run(self, part: str, chunks: Index) -> None:
         run_chunks(self.f, self.pool, part, self.table, chunks)
 
-    def _open(self, suffix: str) -> ChunkFunction:
-        """Begin a part."""
-        return open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
+    def _open(self, suffix: str) -> tuple[ChunkFunction, Value]:
+        """Begin a part; also where B is packed, or scratch memory begins."""
+        part = open_part(self.f.module, f"{self.f.name}.{suffix}", len(self.table.pointers))
+        return part, part.table.pointers[-1]
 
     def _emitter(self, part: ChunkFunction, packed_b: Value, own: Value) -> _ContractionEmitter:
         return _ContractionEmitter(part.f, self.plan, self.epilogue, part.table.pointers, packed_b, own)
 
     def _points(self, points: int) -> str:
         """A chunk: some points of the batch, with scratch memory of its worker for everything."""
-        part = self._open("points")
-        emitter = self._emitter(part, *_scratch(part.f, self.plan, part.table.pointers[-1], part.worker))
+        part, scratch = self._open("points")
+        emitter = self._emitter(part, *_scratch(part.f, self.plan, scratch, part.worker))
         with span(part.f, *chunk_range(part.f, part.chunk, self.share.points, points)) as point:
             emitter.point(unravel(part.f, point, self.batch))
         return part.f.finish()
 
     def _packing(self) -> str:
         """A chunk: packing one panel of B."""
-        part = self._open("pack")
-        packed_b = part.table.pointers[-1]
+        part, packed_b = self._open("pack")
         emitter = self._emitter(part, packed_b, packed_b)
         block = self._block_of(part, emitter)
         panel = part.f.add(block.panels[0], part.chunk)
@@ -380,8 +380,8 @@ class _Shared:
     def _pieces(self) -> str:
         """A chunk: one group of rows in one strip of columns, of one point of the batch."""
         plan = self.plan
-        part = self._open("piece")
-        f, packed_b = part.f, part.table.pointers[-1]
+        part, packed_b = self._open("piece")
+        f = part.f
         if plan.on_stack:
             own = f.stack(plan.own_bytes) if plan.own_bytes else packed_b
         else:

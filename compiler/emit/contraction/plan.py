@@ -27,7 +27,7 @@ from staticgrad.compiler.emit.contraction.blocking import (
     given_orientation,
     is_worth_packing,
     narrow_way,
-    packed_tiling,
+    packed_way,
     packs_a,
     tiling_of,
     usual_blocking,
@@ -268,7 +268,7 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
         columns = _columns_per_block(tiling, block_depth, target.sized(BLOCK_BYTES))
     elif pack_b:
         columns = _columns_per_block(tiling, k, target.sized(PACKED_BYTES) * (1 + pack_a))
-    b_outside = not any(s for s, d in zip(b_batch(kernel, swapped), kernel.batch) if d > 1)
+    b_outside = not any(s for s, d in zip(batch_strides(kernel, swapped)[1], kernel.batch) if d > 1)
     together = pack_b and not b_outside  # something is made for each point of the batch
     groups = -(-tiling.row_panels // max(1, row_block // tiling.rows))
     share, groups = _share_of(kernel, target, tiling, groups, columns, together=together, dots=by_dots,
@@ -305,7 +305,7 @@ def _make_plan(kernel: Contraction, target: Target) -> ContractionPlan:
 
 def _tiling(kernel: Contraction, given: Orientation, blocking: Blocking, target: Target) -> Tiling:
     if kernel.packed is not None:
-        return packed_tiling(given, target, kernel.packed)
+        return packed_way(given, target, kernel.packed)[1]
     narrow = narrow_way(given, target)
     if narrow is not None:
         return narrow[1]
@@ -384,9 +384,7 @@ def _share_of(
     return (ContractionChunks(0, -(-columns // strips)) if groups * strips * beside > 1 else None), groups
 
 
-def b_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
-    return (kernel.a_strides if swapped else kernel.b_strides)[:-2]
-
-
-def a_batch(kernel: Contraction, swapped: bool) -> tuple[int, ...]:
-    return (kernel.b_strides if swapped else kernel.a_strides)[:-2]
+def batch_strides(kernel: Contraction, swapped: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The strides of the batch of A and B in the orientation that is computed."""
+    a, b = kernel.a_strides[:-2], kernel.b_strides[:-2]
+    return (b, a) if swapped else (a, b)

@@ -262,11 +262,6 @@ class DepthwiseWeights(SumPlan):
         """The strides of the scratch result, ``[i][j][channel]``."""
         return 1, self.part, kernel.kernel[1] * kernel.channels, kernel.channels
 
-    def emit_alone(self, writer: ConvolutionWriter) -> None:
-        sums = writer.area("sums")
-        self.add(writer, sums, (0, self.units.count), 0)
-        self.finish(writer, sums)
-
     def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
         f, x_copy, y_copy = writer.f, writer.area("x"), writer.area("y")
         fill_zero(f, writer.dtype, sums, self.part)

@@ -63,6 +63,11 @@ class Segments:
         return -(-self.batch // self.together) * -(-self.height // self.rows)
 
     @property
+    def text(self) -> str:
+        """The number of segments and of their rows."""
+        return f"{self.number} segments of {self.rows} rows"
+
+    @property
     def fewest(self) -> int:
         """The rows of the segment that has the fewest."""
         return min(self.rows, self.height % self.rows or self.rows)

@@ -221,9 +221,15 @@ class SumPlan(ConvolutionPlan):
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
         """Write what brings complete sums into their place, and the call of the epilogue."""
 
-    @abc.abstractmethod
+    def sums(self, writer: ConvolutionWriter) -> Value:
+        """The address of all sums, where no chunk has sums of its own."""
+        return writer.area("sums")
+
     def emit_alone(self, writer: ConvolutionWriter) -> None:
         """Write all of it for one thread."""
+        sums = self.sums(writer)
+        self.add(writer, sums, (0, self.sharing.segments), 0)
+        self.finish(writer, sums)
 
     def emit_units(self, chunks: Chunks, share: int) -> None:
         """Write it segment after segment, in chunks of ``share`` units."""
@@ -267,6 +273,7 @@ class SegmentSums(SumPlan):
     """A plan that adds up segment after segment: what all units of one read is brought, then each adds to its sums."""
 
     __slots__ = ()
+    kernel: Convolution
     segments: Segments
 
     @abc.abstractmethod
@@ -289,9 +296,10 @@ class SegmentSums(SumPlan):
     def bring(self, writer: ConvolutionWriter, segment: Segment, pieces: Range) -> None:
         """Write what brings some of these pieces."""
 
-    def sums(self, writer: ConvolutionWriter) -> Value:
-        """The address at which units add up, where no chunk has sums of its own."""
-        return writer.area("sums")
+    @property
+    def pixels(self) -> int:
+        """Pixels of a whole segment that an image has."""
+        return self.segments.rows * self.kernel.out_width
 
     def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
         with span(writer.f, *segments) as number:
@@ -300,11 +308,6 @@ class SegmentSums(SumPlan):
                 self.bring(writer, segment, (0, self.brought))
             later = writer.f.sub(number, segments[0])
             self.add_segment(writer, sums, segment, later, (0, self.sharing.units))
-
-    def emit_alone(self, writer: ConvolutionWriter) -> None:
-        sums = self.sums(writer)
-        self.add(writer, sums, (0, self.sharing.segments), 0)
-        self.finish(writer, sums)
 
     @property
     def words(self) -> int:

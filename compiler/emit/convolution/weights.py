@@ -49,7 +49,7 @@ PART_PIXELS = 512  # of such a chunk at least: its weights are cleared and added
 
 
 @frozen
-class _Block:
+class _PixelBlock:
     """A block of rows of some images, from ``row`` on; the sum begins with image ``first``."""
 
     images: Range
@@ -109,8 +109,7 @@ class WeightGrad(SumPlan):
         """The strides of the scratch result."""
         return self.strides
 
-    def _sums(self, writer: ConvolutionWriter) -> Value:
-        """The address at which tiles add up, where no chunk has sums of its own."""
+    def sums(self, writer: ConvolutionWriter) -> Value:
         return writer.result_pointer if self.direct else writer.area("sums")
 
     def _sides(self, writer: ConvolutionWriter) -> tuple[tuple[Image, Value, Value], ...]:
@@ -126,19 +125,14 @@ class WeightGrad(SumPlan):
 
     # -- loops --------------------------------------------------------------------------------------------------
 
-    def emit_alone(self, writer: ConvolutionWriter) -> None:
-        kernel, sums = self.kernel, self._sums(writer)
-        if 0 in (kernel.batch, kernel.out_height, kernel.out_width):
-            with span(writer.f, 0, math.prod(kernel.kernel) * kernel.of_group[0]) as number:
-                places = unravel(writer.f, number, (0, kernel.kernel[1], kernel.of_group[0]))
-                _, c, i, j = self.strides
-                fill_zero(writer.f, writer.dtype, writer.at(sums, *zip(places, (i, j, c))), kernel.filters)
-        else:
-            self.add(writer, sums, (0, kernel.batch), 0)
-        self.finish(writer, sums)
-
     def add(self, writer: ConvolutionWriter, sums: Value, segments: Range, unit: Index) -> None:
-        f, (low, high), height = writer.f, segments, self.kernel.out_height
+        f, (low, high), kernel, height = writer.f, segments, self.kernel, self.kernel.out_height
+        if 0 in (kernel.batch, height, kernel.out_width):
+            with span(f, 0, math.prod(kernel.kernel) * kernel.of_group[0]) as number:
+                tap = unravel(f, number, (0, kernel.kernel[1], kernel.of_group[0]))
+                _, c, i, j = self.strides
+                fill_zero(f, writer.dtype, writer.at(sums, *zip(tap, (i, j, c))), kernel.filters)
+            return
         self._clear(writer, 0, self.together)
         with span(f, low, high, self.together) as start:
             images = (start, f.min(f.add(start, self.together), high))
@@ -148,12 +142,12 @@ class WeightGrad(SumPlan):
                 if self.packed:
                     with span(f, *images) as number:
                         self._pack(writer, start, number, row, 0, f.min(self.rows, f.sub(height, row)))
-                self._add_tiles(writer, sums, places, (0, math.prod(self.grid)), _Block(images, row, low))
+                self._add_tiles(writer, sums, places, (0, math.prod(self.grid)), _PixelBlock(images, row, low))
 
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
         if writer.result is not None and not self.direct:
-            store_sums(writer, self._sums(writer), self.strides, 0, self.kernel.filters)
-        finish_weights(writer, self._sums(writer))
+            store_sums(writer, self.sums(writer), self.strides, 0, self.kernel.filters)
+        finish_weights(writer, self.sums(writer))
 
     @property
     def words(self) -> int:
@@ -180,7 +174,7 @@ class WeightGrad(SumPlan):
                 chunks.run(tiles, -(-self.sharing.units // share))
         weights = kernel.filters * kernel.of_group[0] * math.prod(kernel.kernel)
         if weights < f.target.sized(WORTH_STORING) or kernel.filters < 2 * STORE_FILTERS:
-            self.finish(chunks.own, self._sums(chunks.own))
+            self.finish(chunks.own, self.sums(chunks.own))
         else:
             chunks.run(self._store_part(chunks), -(-kernel.filters // STORE_FILTERS))
 
@@ -206,10 +200,10 @@ class WeightGrad(SumPlan):
         """A chunk: some tiles of the result."""
         part, writer = chunks.open("tiles")
         f, start, end, height = part.f, part.table.word(0), part.table.word(1), self.kernel.out_height
-        places, sums = self._places(writer, start), self._sums(writer)
+        places, sums = self._places(writer, start), self.sums(writer)
         tiles = chunk_range(f, part.chunk, share, self.sharing.units)
         with span(f, part.table.word(2), height, height if self.packed else self.rows) as row:
-            self._add_tiles(writer, sums, places, tiles, _Block((start, end), row, 0))
+            self._add_tiles(writer, sums, places, tiles, _PixelBlock((start, end), row, 0))
         return f.finish()
 
     def _store_part(self, chunks: Chunks) -> str:
@@ -218,7 +212,7 @@ class WeightGrad(SumPlan):
         f, (whole, rest) = part.f, divmod(self.kernel.filters, STORE_FILTERS)
 
         def store(first: Index, count: int) -> None:
-            sums = self._sums(writer)
+            sums = self.sums(writer)
             if writer.result is not None and not self.direct:
                 store_sums(writer, writer.at(sums, (first, 1)), self.strides, first, count)
             finish_weights(writer, sums, (first, f.add(first, count)))
@@ -267,7 +261,7 @@ class WeightGrad(SumPlan):
     # -- tiles --------------------------------------------------------------------------------------------------
 
     def _add_tiles(
-        self, writer: ConvolutionWriter, sums: Value, places: Sequence[Value], tiles: Range, block: _Block
+        self, writer: ConvolutionWriter, sums: Value, places: Sequence[Value], tiles: Range, block: _PixelBlock
     ) -> None:
         """Add what a block of rows of some images gives to some tiles of the result."""
         f, kernel = writer.f, self.kernel
@@ -286,7 +280,7 @@ class WeightGrad(SumPlan):
         following.ask(writer, number, math.prod(self.grid))
 
     def _add_tile(
-        self, writer: ConvolutionWriter, sums: Value, places: Sequence[Value], tile: Sequence[Index], block: _Block
+        self, writer: ConvolutionWriter, sums: Value, places: Sequence[Value], tile: Sequence[Index], block: _PixelBlock
     ) -> None:
         """Add what a block of rows of images gives to one tile: of a group, for a tap (i, j), in a column panel, a row
         panel."""

@@ -103,7 +103,7 @@ class DotWeights(SumPlan):
     @property
     def way(self) -> str:
         tile = f"tiles {self.filters.size}x{self.channels.size}"
-        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        segments = self.segments.text
         segments += ", the next prefetched" * (self.segments.together == 1)
         return f"weights by dot products of planes: {tile}; {segments}{self.sharing.text}"
 

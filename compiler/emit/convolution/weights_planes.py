@@ -76,11 +76,6 @@ class PlaneWeights(SegmentSums):
         return self.kernel.of_group[1]
 
     @property
-    def pixels(self) -> int:
-        """Pixels of a whole segment that an image has."""
-        return self.segments.rows * self.kernel.out_width
-
-    @property
     def taps(self) -> int:
         """Sums of a row of tiles."""
         return 1 if self.unfolded else math.prod(self.kernel.kernel)
@@ -104,7 +99,7 @@ class PlaneWeights(SegmentSums):
 
     @property
     def way(self) -> str:
-        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        segments = self.segments.text
         y = "y in place" if self.y_in_place else "y packed"
         return f"weights by planes: {self.tiling.text}; {segments}, {y}{self.sharing.text}"
 

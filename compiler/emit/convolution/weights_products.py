@@ -87,13 +87,8 @@ class WeightProducts(SegmentSums):
         return (1, self.kernel.filters) if self.swapped else (self.kernel.of_group[0], 1)
 
     @property
-    def pixels(self) -> int:
-        """Pixels of a whole segment that an image has."""
-        return self.segments.rows * self.kernel.out_width
-
-    @property
     def way(self) -> str:
-        segments = f"{self.segments.number} segments of {self.segments.rows} rows"
+        segments = self.segments.text
         segments += ", the next prefetched" * (self.segments.number > 1)
         turned = " of the transpose" * self.swapped
         return f"weights of one tap, planes as matrices: {self.tiling.text}{turned}; {segments}{self.sharing.text}"
