@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from staticgrad.compiler.emit.convolution.kernel import plan_convolution
 from staticgrad.compiler.emit.convolution.plan import Area, Scratch, areas
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.convolution.schedule import SumChunks, SumPlan
-from staticgrad.compiler.emit.llvm import IRModule, integer
+from staticgrad.compiler.emit.convolution.weights_store import Strides, store_sums
+from staticgrad.compiler.emit.llvm import Function, IRModule, integer
 from staticgrad.compiler.emit.target import SMALL_TARGETS, TARGETS
 from staticgrad.compiler.kernels.matrix import Convolution, Direction
 
@@ -79,3 +81,26 @@ def test_all_parts_of_a_run_are_all_of_its_lines() -> None:
         asked = [distance(name) for name in re.findall(r"prefetch.p0\(ptr (%\S+),", text)]
         assert {*asked} >= {*range(0, nbytes, 64)}
         assert len(asked) == parts * -(-nbytes // (64 * parts))
+
+
+@pytest.mark.parametrize(("weights", "loops"), [((36, 9, 3, 1), 0), ((1, 32, 384, 128), 1)], ids=["OIHW", "HWIO"])
+def test_axes_that_follow_each_other_on_both_sides_are_stored_as_one(weights: Strides, loops: int) -> None:
+    """Sums ``[c][i][j][filter]`` go to the weights in one transpose, or in one copy for each tap."""
+    kernel = replace(layer("weight_grad", 4, 8, 32, 3), w_strides=weights)
+    f = IRModule(TARGETS["avx2"]).function("f", ("ptr",) * 4)
+    store_sums(ConvolutionWriter(f, kernel, None, f.params), f.params[1], (1, 288, 96, 32), 0, 32)
+    f.finish()
+    body = f.module.text().partition("@f(")[2]
+    assert body.count("call void") == 1
+    assert body.count("phi i64") == loops
+
+
+def test_equal_leaf_functions_are_written_once() -> None:
+    def write(f: Function, count: int) -> None:
+        f.store(integer(count), f.params[0])
+
+    f = IRModule(TARGETS["generic"]).function("f", ("ptr",))
+    for count in (1, 2, 1):
+        f.call_leaf("set", write, (count,), f.params[0])
+    f.finish()
+    assert f.module.text().count("define internal void @set") == 2
