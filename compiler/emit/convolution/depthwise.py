@@ -21,6 +21,7 @@ from staticgrad.compiler.emit.convolution.row_tile import RowTile, most_pixels, 
 from staticgrad.compiler.emit.convolution.schedule import ByUnits, SumChunks, SumPlan, Units
 from staticgrad.compiler.emit.convolution.taps import Taps, forward_geometry, phase_rows, phase_weights
 from staticgrad.compiler.emit.convolution.unstage import ResultRows
+from staticgrad.compiler.emit.convolution.weights_store import finish_weights, store_sums
 from staticgrad.compiler.emit.llvm import Function, Index, Value, integer
 from staticgrad.compiler.emit.microkernel import Matrix, aligned_bytes, fill_zero, round_up, span, tile_lanes
 from staticgrad.compiler.emit.parallel import divide, wanted_chunks
@@ -275,19 +276,9 @@ class DepthwiseWeights(SumPlan):
                         self.y_places.pixel, rows)  # fmt: skip
 
     def finish(self, writer: ConvolutionWriter, sums: Value) -> None:
-        kernel, source = writer.kernel, sums
-        (kh, kw), channels = kernel.kernel, kernel.channels
         if writer.result is not None:
-            o, _, i, j = kernel.w_strides
-            taps = WeightStrides(0, 0, o, 0, i, j).taps((kh, kw))
-            if taps is not None:
-                writer.copy(Matrix(writer.result, taps, o), Matrix(source, channels, 1), kh * kw, channels)
-            else:
-                with span(writer.f, 0, kh) as row:
-                    to = Matrix(writer.at(writer.result, (row, i)), j, o)
-                    writer.copy(to, Matrix(writer.at(source, (row, kw * channels)), channels, 1), kw, channels)
-        raw = source if writer.result is None else writer.result
-        writer.finish(raw, [(0, channels), (0, 1), (0, kh), (0, kw)])
+            store_sums(writer, sums, self.raw_strides(writer.kernel), 0, writer.kernel.filters)
+        finish_weights(writer, sums)
 
 
 @functools.lru_cache(maxsize=4096)

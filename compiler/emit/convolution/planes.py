@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from staticgrad.compiler.emit.convolution.images import ConvolutionWriter
 from staticgrad.compiler.emit.convolution.plan import Range
 from staticgrad.compiler.emit.convolution.prefetch import PrefetchRuns
 from staticgrad.compiler.emit.lanes import first_lanes
-from staticgrad.compiler.emit.llvm import Function, Index, IRModule, Value, integer, memory_type, vector
+from staticgrad.compiler.emit.llvm import Function, Index, Value, integer, memory_type, vector
 from staticgrad.compiler.emit.machine import LINE
 from staticgrad.compiler.emit.microkernel import Matrix, fill_zero, round_up, span
 from staticgrad.compiler.emit.parallel import divide, unravel
@@ -240,20 +242,14 @@ def _copy(
     """``to[r·to_row + c] = source[r·source_row + c·step]``."""
     f = writer.f
     if step == 2 and f.target.lanes(writer.dtype) > 1:
-        name = _copy_every_second(f.module, writer)
-        f.call(name, "void", to, integer(to_row), source, integer(source_row), f.index(rows), f.index(columns))
+        stem = f"copy_second.{writer.dtype.name}"
+        f.call_leaf(stem, _copy_every_second, (writer.dtype,), to, to_row, source, source_row, rows, columns)
     else:
         writer.copy(Matrix(to, to_row, 1), Matrix(source, source_row, step), rows, columns)
 
 
-def _copy_every_second(module: IRModule, writer: ConvolutionWriter) -> str:
-    """``(to, to_row, source, source_row, rows, columns)``: every second element of rows, two vectors at a time."""
-    dtype = writer.dtype
-    key = ("copy every second", dtype)
-    name = module.shared(key)
-    if name is not None:
-        return name
-    f = module.function(module.unique(f"copy_second.{dtype.name}"), ("ptr", "i64", "ptr", "i64", "i64", "i64"))
+def _copy_every_second(f: Function, dtype: np.dtype) -> None:
+    """Copy every second element of rows, two vectors at a time."""
     to, to_row, source, source_row, rows, columns = f.params
     element, lanes = memory_type(dtype), f.target.lanes(dtype)
     type_, even = vector(element, lanes), tuple(range(0, 2 * lanes, 2))
@@ -281,4 +277,3 @@ def _copy_every_second(module: IRModule, writer: ConvolutionWriter) -> str:
                 value = f.load(element, f.offset(source_now, f.mul(rest.index, 2), element))
                 f.store(value, f.offset(to_now, rest.index, element))
         row.next(f.offset(to_now, to_row, element), f.offset(source_now, source_row, element))
-    return module.share(key, f.finish())

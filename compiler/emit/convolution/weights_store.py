@@ -1,8 +1,8 @@
 """The weights that a transpose by weights stores: where they lie, and how sums in scratch memory are copied there.
 
 Sums have filters next to each other as a rule, because those are the lanes of tiles; weights have them far apart. So
-copies are transposes, of a few filters at a time where they are several, whose lines stay in the cache while they are
-written.
+copies are transposes, of a few filters at a time where each has several pieces: their lines stay in the cache while
+they are written.
 """
 
 from __future__ import annotations
