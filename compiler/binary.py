@@ -56,7 +56,7 @@ from staticgrad.progress import shown
 from staticgrad.types import DTYPE_NAMES, TensorType, dtype_of, product, sizes
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.problems import Held
+    from staticgrad.compiler.memory.problems import Pinned
 
 WATCHING = (("DEBUG", "0"), ("VERIFY", "0"), ("PRINT_AFTER", ""), ("DUMP_DIR", ""))  # switches that look at stages
 LARGE = 4096  # bytes of a constant that are not kept where the region has them
@@ -104,15 +104,15 @@ class Binary:
         return assembly(self.program.modules, named(self.program.target))
 
 
-def binary(region: Region, options: CompileOptions, held: Sequence[Held] = ()) -> Binary:
-    """The program of a region, loaded. ``held`` lies in its arena before it runs."""
+def binary(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Binary:
+    """The program of a region, loaded. What is ``pinned`` lies in its arena before it runs."""
 
     def compiled() -> Program:
         from staticgrad.compiler.pipeline import compile_region
 
-        return compile_region(region, options, held)
+        return compile_region(region, options, pinned)
 
-    names = _names(region, options, held)
+    names = _names(region, options, pinned)
     place = cache.key_of("program", names.text) if names is not None else None
     if names is not None and not _is_watched():
         found = _loaded(cache.load(place), names)
@@ -122,10 +122,10 @@ def binary(region: Region, options: CompileOptions, held: Sequence[Held] = ()) -
         return _fresh(compiled(), options, names, place)
 
 
-def _names(region: Region, options: CompileOptions, held: Sequence[Held]) -> Digest | None:
+def _names(region: Region, options: CompileOptions, pinned: Sequence[Pinned]) -> Digest | None:
     if cache.directory() is None:
         return None
-    lying = tuple((h.offset, h.nbytes, h.feed, h.used_up) for h in held)
+    lying = tuple((p.offset, p.nbytes, p.feed, p.donated) for p in pinned)
     try:
         return digest(region, options, lying)
     except NoDigest:

@@ -27,8 +27,8 @@ from staticgrad.compiler.describe import describe_flows
 from staticgrad.compiler.emit.entry import emit_entry, plan_kernels
 from staticgrad.compiler.kernels.matrix import Contraction
 from staticgrad.compiler.lowering.lower import lower
-from staticgrad.compiler.memory.plan import Plan, plan_memory, use_up
-from staticgrad.compiler.memory.problems import Held
+from staticgrad.compiler.memory.plan import Plan, donate, plan_memory
+from staticgrad.compiler.memory.problems import Pinned
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.passes import PASSES
 from staticgrad.compiler.passes.materialize import materialize
@@ -52,8 +52,9 @@ Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]
 
 @unscoped()
 @collection_held()
-def compile_region(region: Region, options: CompileOptions, held: Sequence[Held] = ()) -> Program:
-    """Compile: see the module's docstring for the stages. ``held`` lies in the arena before the program runs."""
+def compile_region(region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> Program:
+    """Compile: see the module's docstring for the stages. What is ``pinned`` lies in the arena before the program
+    runs."""
     stages = Stages()
     stages.region("cut", region)
     for step in PASSES:
@@ -61,16 +62,16 @@ def compile_region(region: Region, options: CompileOptions, held: Sequence[Held]
             region = stages.region(step.name, step.apply(region))
     region = stages.region("materialize", materialize(region))
     slots, steps, places = _kernels(region, options)
-    first, rest = prepare(steps, options.target) if _may_prepare(options, held) else ([], steps)
+    first, rest = prepare(steps, options.target) if _may_prepare(options, pinned) else ([], steps)
     first, rest = _ordered(first, options, rest), _ordered(rest, options, first)
     prepared, kept, steps = summary(first), kept_buffers(first, rest), [*first, *rest]
     if options.memory_budget is not None:
         from staticgrad.compiler.steps.recompute import fit
 
         steps = fit(steps, options.memory_budget, lambda tried: plan_memory(tried).arena_bytes)
-    steps, fixed = use_up(steps, held)
+    steps = donate(steps, pinned)
     share, seconds = options.memory != "none", options.planning_seconds
-    plan = plan_memory(steps, share=share, seconds=seconds, fixed=fixed, held=held, lasting=kept)
+    plan = plan_memory(steps, share=share, seconds=seconds, pinned=pinned, lasting=kept)
     slots = (*slots, *(prepared.slots if prepared is not None else ()))
     flows = describe_flows(steps, slots, plan)
     stages.text("kernels", lambda: "\n".join(flow.text for flow in flows))
@@ -91,7 +92,7 @@ def compile_region(region: Region, options: CompileOptions, held: Sequence[Held]
             graph_text=print_nodes(region.graph.nodes),
             modules=entry.texts,
             target=options.target.name,
-            borrows=bool(held),
+            borrows=bool(pinned),
             workers=options.workers if entry.shares else 1,
             polls=entry.polls,
             products=tuple(tuple(dict.fromkeys(_products(step))) for step in steps),
@@ -100,9 +101,9 @@ def compile_region(region: Region, options: CompileOptions, held: Sequence[Held]
     )
 
 
-def _may_prepare(options: CompileOptions, held: Sequence[Held]) -> bool:
+def _may_prepare(options: CompileOptions, pinned: Sequence[Pinned]) -> bool:
     """True if the arena is the program's own and may be larger than one call needs."""
-    return options.prepares and options.memory == "plan" and options.memory_budget is None and not held
+    return options.prepares and options.memory == "plan" and options.memory_budget is None and not pinned
 
 
 def _kernels(region: Region, options: CompileOptions) -> tuple[tuple[Slot, ...], list[Step], Places]:

@@ -20,7 +20,7 @@ from staticgrad.runtime.state import SessionState
 from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.compiler.memory.problems import Held
+    from staticgrad.compiler.memory.problems import Pinned
     from staticgrad.compiler.options import CompileOptions
     from staticgrad.compiler.regions.region import Region
     from staticgrad.runtime.native import NativeRunner
@@ -123,8 +123,8 @@ class Compiler:
         reader.current()
         return reader
 
-    def load(self, region: Region, options: CompileOptions, held: Sequence[Held] = ()) -> LoadedRunner:
-        """Compile a region for the session's state; ``held`` lies in its arena, which is then a tape's."""
+    def load(self, region: Region, options: CompileOptions, pinned: Sequence[Pinned] = ()) -> LoadedRunner:
+        """Compile a region for the session's state; what is ``pinned`` lies in its arena, which is then a tape's."""
         self.store.check_open()
 
         def loaded() -> LoadedRunner:
@@ -136,7 +136,7 @@ class Compiler:
                 from staticgrad.compiler.binary import binary
                 from staticgrad.runtime.native import NativeRunner
 
-            return NativeRunner(binary(region, self._tuned(region, options), held), self.store)
+            return NativeRunner(binary(region, self._tuned(region, options), pinned), self.store)
 
         def counted() -> LoadedRunner:
             runner = loaded()

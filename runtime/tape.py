@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from staticgrad import config
 from staticgrad.boundary import boundary
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
-from staticgrad.compiler.memory.problems import Held
+from staticgrad.compiler.memory.problems import Pinned
 from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
 from staticgrad.frozen import frozen
@@ -184,13 +184,13 @@ class TapePrograms:
                 return runner
         return self.compiler.load(plan.region, self.options)
 
-    def _held(self, plan: BackwardPlan, use: Use) -> list[Held]:
+    def _held(self, plan: BackwardPlan, use: Use) -> list[Pinned]:
         """The values in the block: each value that the backward reads by each of its feeds, and those that it does not
         read."""
         read = [(saved, number) for number, saved in enumerate(plan.reads) if not saved.is_output]
         others = [(saved, None) for saved in self._inside if saved in use.held.difference(plan.reads)]
         return [
-            Held(s.name, self.blocks.offsets[self._places[s]], s.nbytes, feed, s in use.used_up)
+            Pinned(s.name, self.blocks.offsets[self._places[s]], s.nbytes, feed, s in use.used_up)
             for s, feed in [*read, *others]
             if s.nbytes
         ]

@@ -17,7 +17,7 @@ import staticgrad as sg
 from staticgrad.compiler.emit.native import NativeModule
 from staticgrad.compiler.emit.target import current_target
 from staticgrad.compiler.memory import checker
-from staticgrad.compiler.memory.problems import Held, Interval, PlanError
+from staticgrad.compiler.memory.problems import Interval, Pinned, PlanError
 from staticgrad.compiler.options import CompileOptions
 from staticgrad.compiler.program import Program
 from staticgrad.compiler.regions.cut import cut
@@ -227,7 +227,7 @@ def test_a_kept_value_that_dies_too_early_is_found_by_poison(monkeypatch: pytest
     want = consumed_gradient(Graph())
 
     def too_short(steps: Any) -> Any:
-        return {t: (first, first + 1 if "kept" in t.reason else last) for t, (first, last) in honest(steps).items()}
+        return {t: (first, first + 1 if t.pinned is not None else last) for t, (first, last) in honest(steps).items()}
 
     monkeypatch.setenv("STATICGRAD_MEMORY", "poison")
     monkeypatch.setenv("STATICGRAD_CACHE", "0")
@@ -246,13 +246,13 @@ def test_two_feeds_at_one_place_of_the_block_are_one_value(monkeypatch: pytest.M
         a, b = sg.placeholder((8, 8)), sg.placeholder((8, 8))
         y = sg.sum(sg.matmul(sg.matmul(sg.exp(a), a), sg.matmul(a, b)) @ b)
     region = cut(graph, [y], {a: a.type, b: b.type})
-    held = [Held("kept", 0, 256, number, used_up=True) for number in range(2)]
+    pinned = [Pinned("kept", 0, 256, number, donated=True) for number in range(2)]
     options = CompileOptions(current_target())
-    assert pipeline.compile_region(region, options, held).borrows
-    honest = pipeline.use_up
-    monkeypatch.setattr(pipeline, "use_up", lambda steps, held: honest(steps, held[:1]))
+    assert pipeline.compile_region(region, options, pinned).borrows
+    honest = pipeline.donate
+    monkeypatch.setattr(pipeline, "donate", lambda steps, pinned: honest(steps, pinned[:1]))
     with pytest.raises(PlanError, match="overlaps"):
-        pipeline.compile_region(region, options, held)
+        pipeline.compile_region(region, options, pinned)
 
 
 def test_every_case_of_the_table_names_an_op_that_exists() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping, Sequence
 
-from staticgrad.compiler.memory.problems import Held, Interval, PlanError
+from staticgrad.compiler.memory.problems import Interval, Pinned, PlanError
 from staticgrad.compiler.program import FeedSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp
 
@@ -25,21 +25,21 @@ def check_steps(
     offsets: Mapping[Temp, int],
     arena_bytes: int,
     *,
-    held: Sequence[Held] = (),
+    pinned: Sequence[Pinned] = (),
     lasting: Collection[Temp] = (),
     alignment: int = 64,
 ) -> None:
     """Raise ``PlanError`` unless all that steps touch in the arena stays apart while it lives, as ``check`` says.
 
     Args:
-        held: what lies in the arena before the first step; what is not used up lives until the end.
+        pinned: what lies in the arena before the first step; what is not donated lives until the end.
         lasting: buffers that do, too.
     """
     end = max(len(steps), 1)
-    before = {value.offset: value for value in held}
-    fed = {value.feed: before[value.offset] for value in held}
-    lives: dict[Temp | Held, tuple[int, int]] = {v: (0, end) for v in before.values() if not v.used_up}
-    values: dict[Memory, Temp | Held] = {}
+    before = {value.offset: value for value in pinned}
+    fed = {value.feed: before[value.offset] for value in pinned}
+    lives: dict[Temp | Pinned, tuple[int, int]] = {v: (0, end) for v in before.values() if not v.donated}
+    values: dict[Memory, Temp | Pinned] = {}
     for time, step in enumerate(steps):
         for memory in step.memories:
             if isinstance(memory, FeedSlot) and memory.index in fed:
@@ -47,14 +47,14 @@ def check_steps(
             elif isinstance(memory, Temp) and memory not in values:
                 values[memory] = _value(memory, step, offsets, before)
             if (value := values.get(memory)) is not None:
-                first, last = lives.get(value, (0 if isinstance(value, Held) else time, 0))
+                first, last = lives.get(value, (0 if isinstance(value, Pinned) else time, 0))
                 lives[value] = first, end if memory in lasting else max(last, time + 1)
     intervals = [Interval(value.name, first, last, value.nbytes) for value, (first, last) in lives.items()]
-    places = [value.offset if isinstance(value, Held) else offsets[value] for value in lives]
+    places = [value.offset if isinstance(value, Pinned) else offsets[value] for value in lives]
     check(intervals, places, arena_bytes, alignment=alignment)
 
 
-def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[int, Held]) -> Temp | Held:
+def _value(temp: Temp, step: Step, offsets: Mapping[Temp, int], before: Mapping[int, Pinned]) -> Temp | Pinned:
     """The value that a buffer holds when ``step`` touches it first: one that lies there already if the step reads it,
     else the buffer itself."""
     if temp not in step.reads:

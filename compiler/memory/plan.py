@@ -6,11 +6,11 @@ checker from the steps and from where they find what they read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from staticgrad.compiler.memory.checker import check_steps
 from staticgrad.compiler.memory.placement import lower_bound, place
-from staticgrad.compiler.memory.problems import Held, Interval
+from staticgrad.compiler.memory.problems import Interval, Pinned
 from staticgrad.compiler.program import FeedSlot
 from staticgrad.compiler.steps.step import Memory, Step, Temp, placed
 from staticgrad.frozen import frozen
@@ -21,8 +21,8 @@ ALIGNMENT = 64
 
 @frozen
 class Plan:
-    """Live intervals and offsets of all buffers, in the order of their first use. ``before`` is where values lie that
-    were there before the program and that it reads or leaves there, as ``(offset, nbytes)``."""
+    """Live intervals and offsets of all buffers, in the order of their first use. ``before`` is where pinned values lie
+    that the program reads or leaves there, as ``(offset, nbytes)``."""
 
     temps: tuple[Temp, ...]
     intervals: tuple[Interval, ...]
@@ -43,17 +43,17 @@ def live_ranges(steps: Sequence[Step]) -> dict[Temp, tuple[int, int]]:
     return ranges
 
 
-def use_up(steps: Sequence[Step], held: Sequence[Held]) -> tuple[list[Step], dict[Temp, int]]:
-    """The steps with buffers in the place of the feeds that are used up, and where those buffers lie already: one for
-    each place, whichever feeds read it."""
-    at = {value.feed: value for value in held if value.used_up and value.feed is not None}
+def donate(steps: Sequence[Step], pinned: Sequence[Pinned]) -> list[Step]:
+    """The steps with pinned buffers in the place of the feeds that are donated: one for each place, whichever feeds
+    read it."""
+    at = {value.feed: value for value in pinned if value.donated and value.feed is not None}
     memories: dict[Memory, Memory] = {}
     temps: dict[int, Temp] = {}
     for slot in dict.fromkeys(m for step in steps for m in step.memories if isinstance(m, FeedSlot)):
         if (value := at.get(slot.index)) is not None:
-            temp = Temp(value.name, value.nbytes, "kept by the forward and used up", None)
+            temp = Temp(value.name, value.nbytes, "donated by the tape", None, value.offset)
             memories[slot] = temps.setdefault(value.offset, temp)
-    return [placed(step, memories) for step in steps], {temp: offset for offset, temp in temps.items()}
+    return [placed(step, memories) for step in steps]
 
 
 @phase("place")
@@ -62,35 +62,33 @@ def plan_memory(
     *,
     share: bool = True,
     seconds: float = 0.0,
-    fixed: Mapping[Temp, int] | None = None,
-    held: Sequence[Held] = (),
+    pinned: Sequence[Pinned] = (),
     lasting: Collection[Temp] = (),
 ) -> Plan:
     """Place every buffer; with ``share=False`` each has memory of its own.
 
     Args:
+        pinned: what lies in the arena already; what of it is donated is a pinned buffer of the steps (``donate``).
         lasting: buffers that live on until the end.
-        fixed: buffers that lie somewhere already, from the beginning on.
-        held: what lies in the arena and is not used up keeps its place.
     """
-    fixed = fixed or {}
     ranges = {
-        temp: (0 if temp in fixed else first, len(steps) if temp in lasting else last)
+        temp: (first if temp.pinned is None else 0, len(steps) if temp in lasting else last)
         for temp, (first, last) in live_ranges(steps).items()
     }
     intervals = tuple(
-        Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, fixed.get(t))
+        Interval(f"{t.name}#{number}", first if share else 0, last if share else len(steps), t.nbytes, t.pinned)
         for number, (t, (first, last)) in enumerate(ranges.items())
     )
-    left = {value.offset: value for value in held if not value.used_up}
+    left = {value.offset: value for value in pinned if not value.donated}
     intervals += tuple(Interval(v.name, 0, max(len(steps), 1), v.nbytes, v.offset) for v in left.values())
     placement = place(intervals, alignment=ALIGNMENT, seconds=seconds)
     offsets = dict(zip(ranges, placement.offsets, strict=False))
-    check_steps(steps, offsets, placement.arena_bytes, held=held, lasting=lasting, alignment=ALIGNMENT)
+    check_steps(steps, offsets, placement.arena_bytes, pinned=pinned, lasting=lasting, alignment=ALIGNMENT)
     alive = tuple(
         Interval(interval.name, first, last, interval.nbytes)
         for interval, (first, last) in zip(intervals, ranges.values(), strict=False)
     )
-    before = [*((v.offset, v.nbytes) for v in left.values()), *((offset, t.nbytes) for t, offset in fixed.items())]
+    before = [(v.offset, v.nbytes) for v in left.values()]
+    before += [(t.pinned, t.nbytes) for t in ranges if t.pinned is not None]
     bound = lower_bound(alive, alignment=ALIGNMENT)
     return Plan(tuple(ranges), alive, offsets, placement.arena_bytes, bound, tuple(before))

@@ -41,16 +41,16 @@ class Interval:
 
 
 @frozen
-class Held:
-    """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is not used up is there
-    after it, untouched. ``feed`` is the number of a feed that it is, None for what the program does not read; a value
-    that is several feeds is held several times, at one place."""
+class Pinned:
+    """A value that lies in the arena before the program runs, ``nbytes`` at ``offset``. What is ``donated`` the program
+    may overwrite when it has read it; all else is there after it, untouched. ``feed`` is the number of a feed that it
+    is, None for what the program does not read; a value that is several feeds is pinned several times, at one place."""
 
     name: str
     offset: int
     nbytes: int
     feed: int | None
-    used_up: bool
+    donated: bool
 
 
 def validate(intervals: Sequence[Interval], alignment: int) -> None:

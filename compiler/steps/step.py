@@ -33,12 +33,14 @@ from staticgrad.frozen import frozen
 
 @dataclass(eq=False, slots=True)
 class Temp:
-    """Memory in the arena. Where it lies is decided by placement."""
+    """Memory in the arena. Where it lies is decided by placement, unless it is ``pinned`` at an offset: its value lies
+    there before the program."""
 
     name: str
     nbytes: int
     reason: str
     source: SourceLine | None
+    pinned: int | None = None
 
 
 Memory = Slot | Temp
