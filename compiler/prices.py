@@ -79,7 +79,7 @@ def tape_prices(plan: TapePlan, options: CompileOptions) -> tuple[Price, ...]:
         ys = [y for y in dict.fromkeys(tape.outputs) if y.requires_grad]
         if ys:
             regions.append(tape.backward(ys, [product(y.shape) != 1 for y in ys]).region)
-        return _Sum.of([compile_region(region, options) for region in regions], sum(s.nbytes for s in tape.saved))
+        return _Sum.of([compile_region(region, options) for region in regions], sum(s.nbytes for s in tape.residuals))
 
     return _compare(plan.interventions(), total, plan.nbytes)
 

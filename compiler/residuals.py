@@ -6,7 +6,7 @@
     rematerialized it is computed again where it is read, from kept values and from what is there anyway
 
 One order of work, ``Remat``, decides what may be rematerialized: a tape goes up to views, and up to elementwise ops in
-what derivative rules declare, under a budget further (``tapes/store.py``); a loop likewise, and where its stacks
+what derivative rules declare, under a budget further (``tapes/choice.py``); a loop likewise, and where its stacks
 outgrow the caches through what is ``AS_READ`` (``autodiff/loops.py``); a checkpoint through all that can be repeated
 (``autodiff/again.py``). Which values are kept then is one minimum cut, ``select``. What a whole program rematerializes
 to fit a budget, ``steps/recompute.py`` decides later, by the time that its steps take.

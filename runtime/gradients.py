@@ -14,7 +14,7 @@ from staticgrad.errors import FetchError
 from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.sources import ACCUMULATED_GRAD
 from staticgrad.optable import Array
-from staticgrad.runtime.kept import Kept
+from staticgrad.runtime.kept import TapeContext
 from staticgrad.runtime.runner import Runner
 from staticgrad.runtime.state import SessionState
 
@@ -73,7 +73,7 @@ class GradientReader:
         return runner
 
     def run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
     ) -> list[Array]:
         """Run once; gradients stay as they are."""
-        return self.current().run(arrays, outs, kept)
+        return self.current().run(arrays, outs, tape)

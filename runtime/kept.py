@@ -1,8 +1,8 @@
-"""The resources that the programs of one tape share: memory, and the number of the run that its random draws belong to.
+"""The memory of tapes: blocks in which residuals are kept, and what else the programs of one tape share.
 
-Input: the types of the values that tapes of one kind keep. Output: blocks of memory, given back when their tape
-ends and handed to the next tape of that kind, since the first touch of fresh memory is a page fault, and looking at it
-as arrays too.
+Input: the types of the residuals that tapes of one kind keep. Output: blocks of memory. A tape takes one and releases
+it when nothing can read what lies there any more; it goes to the next tape of that kind, since the first touch of fresh
+memory is a page fault, and looking at it as arrays too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ IDLE_BLOCKS = 2  # that wait for the next tape of the same kind
 
 
 class TapeBlock:
-    """The memory of one tape, and the values in it as arrays. A consuming backward works there, among the values that
-    it uses up."""
+    """The memory of one tape, and the residuals in it as arrays. The backward that they are donated to works there."""
 
     __slots__ = ("__weakref__", "memory", "values")
 
@@ -44,15 +43,16 @@ class TapeBlock:
 _NO_BLOCK = TapeBlock(0)
 
 
-class Kept:
-    """One tape's share. Its block goes back when nobody holds this any more, so not while a program runs in it."""
+class TapeContext:
+    """The data that the programs of one tape share: the block, and the number of the run that random draws belong to.
+    Whoever runs a program leaves in it what shall be called beside it."""
 
     __slots__ = ("_blocks", "block", "first", "late", "run_number", "then")
 
-    def __init__(self, blocks: Blocks | None, block: TapeBlock, run_number: int = -1) -> None:
-        self._blocks = blocks
+    def __init__(self, blocks: Blocks, block: TapeBlock) -> None:
+        self._blocks = [blocks]  # where the block goes; empty when it has been released
         self.block = block
-        self.run_number = run_number  # that the forward's draws belong to; draws that are repeated take it again
+        self.run_number = -1  # that the forward's draws belong to; draws that are repeated take it again
         self.late: BaseException | None = None  # raised while a program ran to its end
         # Functions of C: called as a program begins, and in one step with what it changes.
         self.first: Callable[[], object] | None = None
@@ -64,13 +64,18 @@ class Kept:
         if late is not None:
             raise late
 
-    def without_block(self) -> Kept:
-        """The resources that are left when no value in the block can be read any more."""
-        return Kept(None, _NO_BLOCK, self.run_number)
+    def release(self) -> None:
+        """Let the block go to the next tape: nothing can read what lies there, and no program runs in it. May be called
+        again, also by several threads: the block goes once."""
+        try:
+            blocks = self._blocks.pop()  # one step
+        except IndexError:
+            return
+        blocks.give(self.block)
+        self.block = _NO_BLOCK
 
-    def __del__(self) -> None:
-        if self._blocks is not None:
-            self._blocks.give(self.block)
+    # The safety net for a tape that was dropped while its residuals could still be read; none is that runs a program.
+    __del__ = release
 
 
 class Blocks:
@@ -84,23 +89,23 @@ class Blocks:
         self.nbytes = sum(self.rooms)  # of a new block; grows when a backward turns out to need more
         self.idle: deque[TapeBlock] = deque()
 
-    def take(self) -> Kept:
+    def take(self) -> TapeContext:
         try:
             block = self.idle.pop()
         except IndexError:
             block = self._new()
-        return Kept(self, block if block.memory.nbytes >= self.nbytes else self._new())
+        return TapeContext(self, block if block.memory.nbytes >= self.nbytes else self._new())
 
     def give(self, block: TapeBlock) -> None:
         if len(self.idle) < IDLE_BLOCKS and block.memory.nbytes >= self.nbytes:
             self.idle.append(block)
 
-    def grow(self, kept: Kept, nbytes: int) -> None:
-        """Give ``kept`` a block of at least ``nbytes`` with the same content."""
+    def grow(self, context: TapeContext, nbytes: int) -> None:
+        """Give ``context`` a block of at least ``nbytes`` with the same content."""
         self.nbytes = max(self.nbytes, nbytes)
         block = self._new()
-        block.memory[: kept.block.memory.nbytes] = kept.block.memory
-        kept.block = block
+        block.memory[: context.block.memory.nbytes] = context.block.memory
+        context.block = block
 
     def _new(self) -> TapeBlock:
         return TapeBlock(self.nbytes, self._types, self.offsets)

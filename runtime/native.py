@@ -41,7 +41,7 @@ from staticgrad.runtime.state import SessionState, aligned_empty
 from staticgrad.types import TensorType, sizes
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.kept import Kept
+    from staticgrad.runtime.kept import TapeContext
 
 # Programs that take a few microseconds keep the GIL: releasing it would not pay. What is thought short by mistake holds
 # up other threads only briefly; what nobody knows the time of, such as a loop without a bound, polls.
@@ -233,11 +233,12 @@ class NativeRunner:
     # -- calls --------------------------------------------------------------------------------------------------------
 
     def run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
     ) -> list[Array]:
         """Run once. ``arrays`` are C-contiguous, aligned and of the compiled types; ``outs`` likewise, or None.
 
-        ``kept`` is given for a tape's programs; one that uses up kept values (``Interface.borrows``) runs in its block.
+        ``tape`` is given for a tape's programs; one that residuals are donated to (``Interface.borrows``) runs in its
+        block.
         What a late callback raised is raised after the run, by who keeps the tape where there is one.
         """
         try:
@@ -257,15 +258,15 @@ class NativeRunner:
             if self._poison:
                 frame.arena.fill(POISON)
             arena = frame.arena_address
-            if kept is not None and self._repeated_keys:
-                self._repeat_draws(frame, kept.run_number)
-            if kept is not None and self.interface.borrows:
-                arena = data_address(kept.block.memory)
-            self._call(frame, arena, kept)
-            if self._keys and kept is not None and kept.run_number < 0:
-                kept.run_number = int(frame.key[1])
+            if tape is not None and self._repeated_keys:
+                self._repeat_draws(frame, tape.run_number)
+            if tape is not None and self.interface.borrows:
+                arena = data_address(tape.block.memory)
+            self._call(frame, arena, tape)
+            if self._keys and tape is not None and tape.run_number < 0:
+                tape.run_number = int(frame.key[1])
             if self._is_late:
-                self._raise_late(frame, kept)
+                self._raise_late(frame, tape)
             return results
         finally:
             if self._is_late:
@@ -274,10 +275,10 @@ class NativeRunner:
                 self._frames.append(frame)
 
     @staticmethod
-    def _raise_late(frame: CallFrame, kept: Kept | None) -> None:
+    def _raise_late(frame: CallFrame, tape: TapeContext | None) -> None:
         late = frame.take_late()
-        if kept is not None:
-            kept.late = late
+        if tape is not None:
+            tape.late = late
         elif late is not None:
             raise late
 
@@ -287,11 +288,11 @@ class NativeRunner:
         for position in self._repeated_keys:
             frame.table[position] = data_address(frame.again)
 
-    def _call(self, frame: CallFrame, arena: int, kept: Kept | None) -> None:
-        """Call the program with the session's lock, after ``kept.first``. What it changes is counted, and ``kept.then``
+    def _call(self, frame: CallFrame, arena: int, tape: TapeContext | None) -> None:
+        """Call the program with the session's lock, after ``tape.first``. What it changes is counted, and ``tape.then``
         called, in one step with it."""
-        first = (kept.first,) if kept is not None and kept.first is not None else ()
-        then = (kept.then,) if kept is not None and kept.then is not None else ()
+        first = (tape.first,) if tape is not None and tape.first is not None else ()
+        then = (tape.then,) if tape is not None and tape.then is not None else ()
         if frame.call is None and not self._is_plain:
             frame.call = self._make_call(frame)
             self._is_plain = frame.call is None

@@ -12,7 +12,7 @@ from staticgrad.interpreter import evaluate
 from staticgrad.ops.control.bodies import draws
 from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.optable import Array
-from staticgrad.runtime.kept import Kept
+from staticgrad.runtime.kept import TapeContext
 from staticgrad.runtime.state import SessionState
 from staticgrad.types import sizes
 
@@ -32,13 +32,13 @@ class ReferenceRunner:
         self._is_stateful = any(node.op.state for node in region.graph.nodes)
 
     def run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
     ) -> list[Array]:
         """Run once; state is written when everything else has succeeded."""
         if self._is_stateful or self._draws:
-            results = self.store.lock.exclusive(self._run, arrays, kept)
+            results = self.store.lock.exclusive(self._run, arrays, tape)
         else:
-            results = self._run(arrays, kept)
+            results = self._run(arrays, tape)
         if outs is None:
             return results
         for i, out in enumerate(outs):
@@ -47,18 +47,18 @@ class ReferenceRunner:
                 results[i] = out
         return results
 
-    def _run(self, arrays: Sequence[Array], kept: Kept | None) -> list[Array]:
+    def _run(self, arrays: Sequence[Array], tape: TapeContext | None) -> list[Array]:
         """The results; variables, gradients and the run number are changed at the end, in one step."""
         store, number = self.store, self.store.runs_drawn
         key = np.array([store.seed, number], np.int64)
         again = key
-        if kept is not None:
-            if kept.run_number < 0:
-                kept.run_number = number
-            again = np.array([store.seed, kept.run_number], np.int64)
+        if tape is not None:
+            if tape.run_number < 0:
+                tape.run_number = number
+            again = np.array([store.seed, tape.run_number], np.int64)
         done: list[bool] = []
         then: list[Callable[[], object]] = [partial(done.append, True)]
-        then += [kept.then] if kept is not None and kept.then is not None else []
+        then += [tape.then] if tape is not None and tape.then is not None else []
         try:
             if self._draws:
                 store.take_run_number()

@@ -9,7 +9,7 @@ from staticgrad.optable import Array
 from staticgrad.types import TensorType
 
 if TYPE_CHECKING:
-    from staticgrad.runtime.kept import Kept
+    from staticgrad.runtime.kept import TapeContext
 
 
 class Runner(Protocol):
@@ -19,7 +19,7 @@ class Runner(Protocol):
     def types(self) -> tuple[TensorType, ...]: ...
 
     def run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, kept: Kept | None = None
+        self, arrays: Sequence[Array], outs: Sequence[Array | None] | None = None, tape: TapeContext | None = None
     ) -> list[Array]: ...
 
 

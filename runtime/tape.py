@@ -1,16 +1,23 @@
 """The tape: one forward that ran, and the backwards that may follow.
 
-Input: a plan of the compiler (which values live between the programs) and fed arrays. Output: the outputs'
-values, gradients added up in the session. Whether a backward may run is decided by the ledger on the declared graph;
-what is kept in memory is what the compiled backwards read.
+Input: a plan of the compiler (which residuals live between the programs) and fed arrays. Output: the outputs' values,
+gradients added up in the session. Whether a backward may run is decided by the ledger on the declared graph; what is
+kept in memory is what the compiled backwards read.
 
-What is kept lies in one block of memory, the outputs apart. A backward that retains reads it there and works in an
-arena of its own. A backward that consumes is another program: its arena is the block, in which what it is the last to
-read is a buffer that dies like others, and its temporaries take that place. The block goes on to the next tape.
+The residuals lie in one block of memory, the outputs apart. One after the other, a residual is
 
-Tapes of one kind are a state machine. A state says what earlier backwards have spent (``retention.Spent``); a *step* is
-a backward from a state: the program that runs, what it may do to the block, and the state after it. Steps are kept, so
-a backward that another tape has had from the same state looks at no graph.
+    kept      from the forward on: backwards read it in the block, and work in an arena of their own
+    donated   to the backward that is the last to read it, as that begins: another program, whose arena is the block.
+              There it is a buffer that dies like others, among those that stay kept, which are pinned
+    released  when that backward has run: nothing can read it any more
+
+The block is released with the last of them, or when the tape is closed. Nothing is donated to a backward that may fail
+or runs inside of another one of the tape: what it is the last to read is released without. Where a backward is
+interrupted that something was donated to, the tape is torn, and refuses all further ones.
+
+Tapes of one kind are a state machine. A state says what earlier backwards have spent (``retention.Spent``); a
+transition is a ``LoadedBackward``: the program that runs, what it may do to the block, and the state after it. They are
+cached, so that a backward that another tape has had from the same state looks at no graph.
 """
 
 from __future__ import annotations
@@ -24,7 +31,7 @@ from staticgrad import config
 from staticgrad.boundary import boundary
 from staticgrad.compiler.autodiff.retention import Ledger, Passage, Retention
 from staticgrad.compiler.memory.problems import Pinned
-from staticgrad.compiler.tapes.plan import BackwardPlan, SavedTensor, TapePlan
+from staticgrad.compiler.tapes.plan import BackwardPlan, Residual, TapePlan
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError, StateChangedError, refuse_copies
 from staticgrad.frozen import frozen
 from staticgrad.graph import Tensor
@@ -32,7 +39,7 @@ from staticgrad.ops.effects import ACCUMULATE_GRAD
 from staticgrad.optable import Array
 from staticgrad.runtime.binding import as_gradient
 from staticgrad.runtime.compiler import Compiler
-from staticgrad.runtime.kept import Blocks, Kept
+from staticgrad.runtime.kept import Blocks, TapeContext
 from staticgrad.runtime.recent import KEPT_PROGRAMS, Recent
 from staticgrad.runtime.reference import ReferenceRunner
 from staticgrad.runtime.reports import SavedBuffer, TapeMemory
@@ -48,26 +55,17 @@ Inputs = frozenset[Tensor] | None  # the tensors that accumulate; None: all leav
 BackwardKey = tuple[tuple[int, ...], GradShapes, Inputs]  # the outputs by id
 
 
-@frozen
-class Use:
-    """The effect of a backward on the block: which values it uses up, and which others lie there meanwhile."""
-
-    used_up: frozenset[SavedTensor] = frozenset()
-    held: frozenset[SavedTensor] = frozenset()
-
-
 @frozen(eq=False)
-class BackwardStep:
+class LoadedBackward:
     """A backward from a state, and what follows from the two."""
 
-    passage: Passage[SavedTensor]
+    passage: Passage[Residual]
     runner: LoadedRunner
-    reads: tuple[int, ...]  # places of values: in the block, or below zero among the outputs, from their end
+    reads: tuple[int, ...]  # places of residuals: in the block, or below zero among the outputs, from their end
     variables: tuple[str, ...]  # that it takes to be those of the forward
-    block_bytes: int  # that it needs in the block
+    block_bytes: int  # that it needs in the block, if anything is donated to it
     peak_bytes: int  # of all that is kept and its arena
-    is_last: bool  # nothing in the block can be read after it
-    may_tear: bool  # it works in the block, and may be interrupted there
+    may_tear: bool  # it may be interrupted when it has overwritten what was donated to it
 
 
 class TapePrograms:
@@ -79,125 +77,116 @@ class TapePrograms:
         self.plan = plan
         self.outputs = {y: number for number, y in reversed([*enumerate(plan.outputs)])}
         self.forward = compiler.load(plan.forward, self.options)
-        self._inside = tuple(s for s in plan.saved if not s.is_output)
-        self._places = {s: s.index - len(plan.outputs) for s in plan.saved if s.is_output}
-        self._places.update((s, place) for place, s in enumerate(self._inside))
-        self._fed = [(place, s.index) for place, s in enumerate(self._inside) if s.origin == "fed"]
-        self._fetched = [place for place, s in enumerate(self._inside) if s.origin == "fetched"]
-        self.blocks = Blocks([s.type for s in self._inside])
-        self.peak_bytes = self._block_bytes(plan.saved) + self.forward.arena_bytes
-        self.runners: dict[tuple[BackwardKey, Use], LoadedRunner] = {}
-        self._backwards: dict[BackwardKey, BackwardPlan] = {}
-        self._rules: Recent[Retention[SavedTensor]] = Recent(KEPT_PROGRAMS)
-        self._steps: Recent[BackwardStep] = Recent(KEPT_PROGRAMS)
-        self._works_in_block = config.get("BACKEND") != "reference"
+        inside = [r for r in plan.residuals if not r.is_output]
+        self._places = {r: r.index - len(plan.outputs) for r in plan.residuals if r.is_output}
+        self._places.update((r, place) for place, r in enumerate(inside))
+        self._fed = [(place, r.index) for place, r in enumerate(inside) if r.origin == "fed"]
+        self._fetched = [place for place, r in enumerate(inside) if r.origin == "fetched"]
+        self.blocks = Blocks([r.type for r in inside])
+        self.peak_bytes = self.blocks.nbytes + self.forward.arena_bytes
+        self.runners: dict[tuple[BackwardKey, tuple[Pinned, ...]], LoadedRunner] = {}
+        self._plans: dict[BackwardKey, BackwardPlan] = {}
+        self._rules: Recent[Retention[Residual]] = Recent(KEPT_PROGRAMS)
+        self._backwards: Recent[LoadedBackward] = Recent(KEPT_PROGRAMS)
+        self._donates = config.get("BACKEND") != "reference"
         self._poison = config.get("MEMORY") == "poison"
 
     def tape(self, arrays: Sequence[Array], order: Order | None) -> Tape:
         return Tape(self, arrays, order)
 
-    def run(self, arrays: Sequence[Array], kept: Kept) -> list[Array]:
-        """Run the forward: gives the values of the outputs, all else that is saved goes to the block."""
-        values = kept.block.values
+    def run(self, arrays: Sequence[Array], context: TapeContext) -> list[Array]:
+        """Run the forward: gives the values of the outputs, all other residuals go to the block."""
+        values = context.block.values
         if self._poison:
-            kept.block.poison()
+            context.block.poison()
         for place, feed in self._fed:
             values[place][...] = arrays[feed]
         outs = [*[None] * len(self.plan.outputs), *[values[place] for place in self._fetched]]
-        return self.forward.run(arrays, outs, kept)[: len(self.plan.outputs)]
+        return self.forward.run(arrays, outs, context)[: len(self.plan.outputs)]
 
-    def freed(self, kept: Kept, held: Sequence[SavedTensor]) -> None:
-        """Note that nothing but ``held`` can be read any more."""
+    def release(self, context: TapeContext, kept: Sequence[Residual]) -> None:
+        """Release all residuals but ``kept``; no program of the tape runs any more."""
         if self._poison:
-            kept.block.poison(keep=[self._places[s] for s in held if not s.is_output])
+            context.block.poison(keep=[self._places[r] for r in kept if not r.is_output])
+        for residual in kept:
+            if not residual.is_output:
+                return  # it lies in the block
+        context.release()
 
-    def rule(self, order: Order | None) -> Retention[SavedTensor]:
+    def rule(self, order: Order | None) -> Retention[Residual]:
         """The rule of what backwards spend when they come in this declared order."""
         key = None if order is None else tuple(id(y) if isinstance(y, Tensor) else tuple(map(id, y)) for y in order)
         return self._rules.get(key) or self._rules.put(key, self.plan.retention(order))
 
-    # -- steps ------------------------------------------------------------------------------------------------------
+    # -- backwards --------------------------------------------------------------------------------------------------
 
-    def step(
+    def backward(
         self,
-        ledger: Ledger[SavedTensor],
+        ledger: Ledger[Residual],
         outputs: Sequence[Tensor],
         shapes: GradShapes,
         retain_graph: bool,
         alone: bool,
         inputs: Inputs,
-    ) -> BackwardStep:
+    ) -> LoadedBackward:
         """The backward of ``outputs`` where ``ledger`` stands. The session's lock must not be held: another thread may
         compile and wait for it.
 
         Args:
-            alone: whether no other backward of the tape is running, which may still read what this one uses up.
+            alone: whether no other backward of the tape is running, which may still read what would be donated.
 
         Raises:
             GradientError, BuffersFreedError: it is refused; nothing is compiled for that.
         """
-        backward = (tuple(map(id, outputs)), shapes, inputs)
-        step = self._steps.get((ledger.state, backward, retain_graph, alone))
-        if step is None:
+        key = (tuple(map(id, outputs)), shapes, inputs)
+        backward = self._backwards.get((ledger.state, key, retain_graph, alone))
+        if backward is None:
             passage = ledger.admit(outputs, shapes, retain_graph, inputs)
-            compiled = self.compiler.lock.exclusive(self._compile, backward, passage, alone)
-            step = self._steps.put((passage.before, backward, retain_graph, alone), compiled)
-        return step
+            compiled = self.compiler.lock.exclusive(self._compile, key, passage, alone)
+            backward = self._backwards.put((passage.before, key, retain_graph, alone), compiled)
+        return backward
 
-    def _compile(self, key: BackwardKey, passage: Passage[SavedTensor], alone: bool) -> BackwardStep:
-        plan = self._backwards.get(key)
+    def _compile(self, key: BackwardKey, passage: Passage[Residual], alone: bool) -> LoadedBackward:
+        plan = self._plans.get(key)
         if plan is None:
             given = [shape is not None for shape in key[1]]
-            plan = self._backwards[key] = self.plan.backward(passage.outputs, given, passage.inputs)
-        use = self._use(plan, passage) if alone else Use()
-        runner = self.runners.get((key, use))
+            plan = self._plans[key] = self.plan.backward(passage.outputs, given, passage.inputs)
+        pinned = self._pinned(plan, passage) if alone else ()
+        runner = self.runners.get((key, pinned))
         if runner is None:
-            runner = self.runners[key, use] = self._load(plan, use)
-        arena = runner.arena_bytes
-        uses_up = bool(use.used_up) and not runner.may_fail
-        return BackwardStep(
+            runner = self.runners[key, pinned] = self._load(plan, pinned)
+        arena, is_donated_to = runner.arena_bytes, bool(pinned) and not runner.may_fail
+        rooms = (self.blocks.rooms[self._places[r]] for r in passage.before.kept if not r.is_output)
+        return LoadedBackward(
             passage,
             runner,
-            reads=tuple(self._places[s] for s in plan.reads),
+            reads=tuple(self._places[r] for r in plan.reads),
             variables=plan.variables,
-            block_bytes=arena if uses_up else 0,
-            peak_bytes=arena if uses_up else arena + self._block_bytes(passage.before.held),
-            is_last=all(s.is_output for s in passage.after.held),
-            may_tear=runner.may_be_interrupted and uses_up,
+            block_bytes=arena if is_donated_to else 0,
+            peak_bytes=arena if is_donated_to else arena + sum(rooms),
+            may_tear=runner.may_be_interrupted and is_donated_to,
         )
 
-    def _use(self, plan: BackwardPlan, passage: Passage[SavedTensor]) -> Use:
-        """The effect that a backward may have on the block: none where it may fail (in a callback, say), as it can be
-        tried again then."""
-        calls_out = any(node.op is not ACCUMULATE_GRAD for node in plan.region.effects)
-        if calls_out or not self._works_in_block:
-            return Use()
-        here = frozenset(s for s in passage.before.held if not s.is_output)
-        used_up = here.intersection(plan.reads).difference(passage.after.held)
-        return Use(used_up, here.intersection(passage.after.held)) if used_up else Use()
+    def _pinned(self, plan: BackwardPlan, passage: Passage[Residual]) -> tuple[Pinned, ...]:
+        """The residuals in the block while a backward works there: those that it reads, released ones as donated, and
+        those that stay kept. None where nothing is donated: it calls functions, in which it may fail, to be tried again
+        then."""
+        if not self._donates or any(node.op is not ACCUMULATE_GRAD for node in plan.region.effects):
+            return ()
+        read = {r: feed for feed, r in enumerate(plan.reads)}
+        feeds: list[tuple[Residual, int | None]] = [*read.items()]
+        feeds += [(r, None) for r in passage.after.kept if r not in read]
+        pinned = tuple(
+            Pinned(r.name, self.blocks.offsets[self._places[r]], r.nbytes, feed, r in passage.released)
+            for r, feed in feeds
+            if r.nbytes and not r.is_output
+        )
+        return pinned if any(value.donated for value in pinned) else ()
 
-    def _load(self, plan: BackwardPlan, use: Use) -> LoadedRunner:
+    def _load(self, plan: BackwardPlan, pinned: Sequence[Pinned]) -> LoadedRunner:
         """Compile a backward; one that turns out to be able to fail leaves the block alone."""
-        if use.used_up:
-            runner = self.compiler.load(plan.region, self.options, self._held(plan, use))
-            if not runner.may_fail:
-                return runner
-        return self.compiler.load(plan.region, self.options)
-
-    def _held(self, plan: BackwardPlan, use: Use) -> list[Pinned]:
-        """The values in the block: each value that the backward reads by each of its feeds, and those that it does not
-        read."""
-        read = [(saved, number) for number, saved in enumerate(plan.reads) if not saved.is_output]
-        others = [(saved, None) for saved in self._inside if saved in use.held.difference(plan.reads)]
-        return [
-            Pinned(s.name, self.blocks.offsets[self._places[s]], s.nbytes, feed, s in use.used_up)
-            for s, feed in [*read, *others]
-            if s.nbytes
-        ]
-
-    def _block_bytes(self, saved: Sequence[SavedTensor]) -> int:
-        """The bytes that some values take in the block."""
-        return sum(self.blocks.rooms[self._places[s]] for s in saved if not s.is_output)
+        runner = self.compiler.load(plan.region, self.options, pinned)
+        return self.compiler.load(plan.region, self.options) if pinned and runner.may_fail else runner
 
 
 class Tape:
@@ -218,8 +207,7 @@ class Tape:
     """
 
     __slots__ = (
-        "__weakref__", "_begun", "_closed", "_kept", "_ledger", "_peak_bytes", "_programs", "_running", "_store",
-        "_values",
+        "__weakref__", "_closed", "_context", "_ledger", "_peak_bytes", "_programs", "_running", "_store", "_values",
         "_writes",
     )  # fmt: skip
 
@@ -232,13 +220,12 @@ class Tape:
         self._ledger = Ledger(programs.rule(order))
         self._closed = False
         self._running = 0  # backwards: one that a hook calls runs inside of another
-        self._begun: list[bool] = []  # not empty from when a backward that can be torn begins until it has run
         # A variable written between here and the forward counts as changed since: on the safe side of the race.
         self._writes = self._store.writes
-        self._kept = programs.blocks.take()
-        self._values = programs.run(arrays, self._kept)  # of the outputs
+        self._context = programs.blocks.take()
+        self._values = programs.run(arrays, self._context)  # of the outputs
         self._peak_bytes = programs.peak_bytes
-        self._kept.raise_late()
+        self._context.raise_late()
 
     def __enter__(self) -> Tape:
         return self
@@ -259,7 +246,9 @@ class Tape:
             staticgrad.errors.BuffersFreedError: the tape is closed: its values were given back
         """
         self._closed = True
-        self._kept, self._values = self._kept.without_block(), []
+        self._values = []
+        if not self._running:  # or else the backward that runs will see that the tape is closed
+            self._context.release()
 
     def _check_open(self) -> None:
         self._store.check_open()
@@ -336,43 +325,39 @@ class Tape:
         shapes = tuple([None if g is None else g.shape for g in grads])
         given, is_done = [g for g in grads if g is not None], False
         while not is_done:
-            step = self._programs.step(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
-            is_done = self._store.lock.exclusive(self._take, step, given)
+            found = self._programs.backward(self._ledger, outputs, shapes, bool(retain_graph), not self._running, ends)
+            is_done = self._store.lock.exclusive(self._run, found, given)
 
-    def _take(self, step: BackwardStep, grads: Sequence[Array]) -> bool:
+    def _run(self, backward: LoadedBackward, grads: Sequence[Array]) -> bool:
         """Run a backward; the state's lock is held. False where it begins from another state than the tape's: another
         thread has called a backward meanwhile."""
-        kept, values, ledger = self._kept, self._values, self._ledger
+        context, values, ledger = self._context, self._values, self._ledger
         if ledger.ran:  # done, though an exception ended its call before it was counted
             ledger.settle()
-            self._begun.clear()
-        if step.passage.before is not ledger.state:
+        if backward.passage.before is not ledger.state:
             return False
-        self._check_open()
-        if self._begun:
-            raise BuffersFreedError(
-                "an earlier backward was interrupted (Ctrl-C, a time limit) while it used up this tape's values; no"
-                " gradient has changed: run the forward again, or pass retain_graph=True"
-            )
-        self._check_unchanged(step.variables)
-        if step.block_bytes > kept.block.memory.nbytes:
-            self._programs.blocks.grow(kept, step.block_bytes)
-        values = [*kept.block.values, *values]
-        kept.then = partial(ledger.ran.append, step.passage)
-        kept.first = partial(self._begun.append, True) if step.may_tear else None
-        self._running += 1
+        self._running += 1  # before it looks whether the tape is open: ``close`` does the two the other way round
         try:
-            step.runner.run([*[values[place] for place in step.reads], *grads], None, kept)
+            self._check_open()
+            if ledger.begun:
+                raise ledger.torn()
+            self._check_unchanged(backward.variables)
+            if backward.block_bytes > context.block.memory.nbytes:
+                self._programs.blocks.grow(context, backward.block_bytes)
+            values = [*context.block.values, *values]
+            context.then = partial(ledger.ran.append, backward.passage)
+            context.first = partial(ledger.begun.append, backward.passage) if backward.may_tear else None
+            backward.runner.run([*[values[place] for place in backward.reads], *grads], None, context)
         finally:
+            ledger.settle()
+            if self._running == 1:
+                self._programs.release(context, ledger.state.kept)
             self._running -= 1
-        ledger.settle()
-        self._begun.clear()
-        if not self._running:
-            self._programs.freed(kept, ledger.state.held)
-        self._peak_bytes = max(self._peak_bytes, step.peak_bytes)
-        if step.is_last:
-            self._kept = kept.without_block()
-        kept.raise_late()
+            if self._closed and not self._running:
+                context.release()
+        if backward.peak_bytes > self._peak_bytes:
+            self._peak_bytes = backward.peak_bytes
+        context.raise_late()
         return True
 
     def _only_output(self) -> Tensor:
@@ -431,12 +416,12 @@ class Tape:
         names = abridged([y.name for y in self._programs.outputs])
         if self._closed:
             return f"<tape of {names}, closed>"
-        live, saved = (sum(s.nbytes for s in values) for values in (self._held, self._programs.plan.saved))
+        live, saved = (sum(r.nbytes for r in values) for values in (self._live, self._programs.plan.residuals))
         return f"<tape of {names}, {byte_text(live)} live of {byte_text(saved)} saved>"
 
     @property
-    def _held(self) -> frozenset[SavedTensor]:
-        return frozenset(() if self._closed else self._ledger.state.held)
+    def _live(self) -> frozenset[Residual]:
+        return frozenset(() if self._closed else self._ledger.state.kept)
 
     @property
     def memory(self) -> TapeMemory:
@@ -453,13 +438,13 @@ class Tape:
             >>> tape.memory.live_bytes
             0
         """
-        saved, held = self._programs.plan.saved, self._held
+        residuals, live = self._programs.plan.residuals, self._live
         return TapeMemory(
-            saved_bytes=sum(s.nbytes for s in saved),
-            live_bytes=sum(s.nbytes for s in held),
-            retain_bytes=sum(s.nbytes for s in held if s.readers),
+            saved_bytes=sum(r.nbytes for r in residuals),
+            live_bytes=sum(r.nbytes for r in live),
+            retain_bytes=sum(r.nbytes for r in live if r.readers),
             peak_bytes=self._peak_bytes,
-            buffers=tuple(SavedBuffer(s.name, s.nbytes, s in held, s.reason, s.source) for s in saved),
+            buffers=tuple(SavedBuffer(r.name, r.nbytes, r in live, r.reason, r.source) for r in residuals),
             find_prices=functools.cache(self._prices),
         )
 

@@ -296,11 +296,11 @@ def test_the_next_tape_takes_the_block_of_the_last(g: sg.Graph) -> None:
     addresses = set()
     for _ in range(4):
         tape = sess.forward(y, feeds)
-        addresses.add(data_address(tape._kept.block.memory))
+        addresses.add(data_address(tape._context.block.memory))
         tape.backward(y)
     assert len(addresses) == 1
     first, second = sess.forward(y, feeds), sess.forward(y, feeds)
-    assert data_address(first._kept.block.memory) != data_address(second._kept.block.memory)
+    assert data_address(first._context.block.memory) != data_address(second._context.block.memory)
 
 
 def test_a_forgotten_tape_gives_its_block_back(g: sg.Graph) -> None:

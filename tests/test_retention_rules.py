@@ -63,10 +63,11 @@ def test_what_needs_no_gradient_saves_nothing() -> None:
 
 
 def back(ledger: Ledger[Tensor], *args: Any, **options: Any) -> tuple[Tensor, ...]:
-    """Do a backward, if it is admitted; what it gives back."""
-    held = ledger.state.held
-    ledger.commit(ledger.admit(*args, **options))
-    return tuple(x for x in held if x not in set(ledger.state.held))
+    """Do a backward, if it is admitted; what it releases."""
+    kept, passage = ledger.state.kept, ledger.admit(*args, **options)
+    ledger.commit(passage)
+    assert passage.released == set(kept).difference(ledger.state.kept)
+    return tuple(x for x in kept if x in passage.released)
 
 
 def two_losses() -> tuple[Tensor, Tensor]:
@@ -93,7 +94,7 @@ def test_retaining_the_first_allows_the_second() -> None:
     assert back(ledger, [first], retain_graph=True) == ()
     freed = back(ledger, [second])
     assert freed
-    assert ledger.state.held == ()
+    assert ledger.state.kept == ()
 
 
 def test_what_saves_nothing_may_go_back_twice() -> None:
@@ -133,10 +134,10 @@ def test_a_refused_backward_changes_nothing() -> None:
     extra = o.sum(o.exp(leaf(3)))
     ledger = ledger_of([first, second, extra])
     back(ledger, [first])
-    before = (ledger.state.held, ledger.state.nodes)
+    before = (ledger.state.kept, ledger.state.nodes)
     with pytest.raises(BuffersFreedError):
         back(ledger, [extra, second])
-    assert (ledger.state.held, ledger.state.nodes) == before
+    assert (ledger.state.kept, ledger.state.nodes) == before
     back(ledger, [extra])
 
 
@@ -147,9 +148,9 @@ def test_a_declared_order_gives_back_at_the_last_use() -> None:
     with pytest.raises(GradientError, match="out of the declared backward_order"):
         back(ledger, [b])
     back(ledger, [a])
-    assert trunk in ledger.state.held
+    assert trunk in ledger.state.kept
     back(ledger, [b])
-    assert ledger.state.held == ()
+    assert ledger.state.kept == ()
     with pytest.raises(GradientError, match="all were done"):
         back(ledger, [b])
 
@@ -192,7 +193,7 @@ class Tape:
         passage = self.ledger.admit(ys, [None if grad is None else np.shape(grad)] * len(ys), retain_graph)
         back = self.plan.backward(ys, given)
         reads = [(self.fetched if s.origin == "fetched" else self.arrays)[s.index] for s in back.reads]
-        assert all(s in self.ledger.state.held for s in back.reads)
+        assert all(s in self.ledger.state.kept for s in back.reads)
         extra = [] if grad is None else [np.asarray(grad, float64)]
         for key, array in evaluate(back.region, [*reads, *extra], self.read).gradients.items():
             self.grads[key] = self.grads.get(key, 0) + array
@@ -211,7 +212,7 @@ def test_a_tape_goes_back_once_or_more() -> None:
     h = o.exp(x)
     y = o.sum(h * x)
     plan = plan_tape(x.graph, [y], dict(zip([x], types(X))))
-    assert {s.tensor for s in plan.saved} == {h, x}
+    assert {s.tensor for s in plan.residuals} == {h, x}
     tape = Tape(plan, [X])
     np.testing.assert_allclose(tape.fetched[0], (np.exp(X) * X).sum())
     tape.backward(y, retain_graph=True)
@@ -219,7 +220,7 @@ def test_a_tape_goes_back_once_or_more() -> None:
     np.testing.assert_allclose(tape.grad(x), expected)
     tape.backward(y)
     np.testing.assert_allclose(tape.grad(x), 2 * expected)
-    assert tape.ledger.state.held == ()
+    assert tape.ledger.state.kept == ()
     with pytest.raises(BuffersFreedError):
         tape.backward(y)
 
@@ -255,9 +256,9 @@ def test_hooks_run_once_for_each_derived_output_and_are_read_when_planned() -> N
 def test_what_is_kept_is_what_is_read() -> None:
     x = leaf(3)
     y = o.sum(o.reshape((x + 1) * 3, (3, 1)))
-    assert plan_tape(x.graph, [y], {x: types(X)[0]}).saved == ()
+    assert plan_tape(x.graph, [y], {x: types(X)[0]}).residuals == ()
     squared = o.sum(x**2)
-    (only,) = plan_tape(x.graph, [squared], {x: types(X)[0]}).saved
+    (only,) = plan_tape(x.graph, [squared], {x: types(X)[0]}).residuals
     assert (only.tensor, only.origin, only.nbytes) == (x, "fed", 24)
     assert "saved by" in only.reason
 
@@ -266,7 +267,7 @@ def test_of_a_large_operand_that_is_only_compared_the_mask_is_kept() -> None:
     x = leaf(3)
     h = x + 1
     y = o.sum(o.where(h > 0, h, 0.0))
-    (mask,) = plan_tape(x.graph, [y], {x: types(X)[0]}).saved
+    (mask,) = plan_tape(x.graph, [y], {x: types(X)[0]}).residuals
     assert mask.nbytes == 3
 
 
@@ -275,7 +276,7 @@ def test_views_of_what_is_kept_are_made_again() -> None:
     h = o.exp(x)
     y = o.sum(o.reshape(h, (3, 1)) * o.reshape(h, (1, 3)))
     plan = plan_tape(x.graph, [y], {x: types(X)[0]})
-    assert [s.tensor for s in plan.saved] == [h]
+    assert [s.tensor for s in plan.residuals] == [h]
     tape = Tape(plan, [X])
     tape.backward(y)
     np.testing.assert_allclose(tape.grad(x), 2 * np.exp(X).sum() * np.exp(X))
@@ -333,7 +334,7 @@ def test_sizes_are_bound_by_the_feeds() -> None:
     tape = Tape(plan_tape(x.graph, [y], {x: types(array)[0]}), [array])
     tape.backward(y)
     np.testing.assert_allclose(tape.grad(x), np.exp(array))
-    assert [s.nbytes for s in tape.plan.saved] == [48]
+    assert [s.nbytes for s in tape.plan.residuals] == [48]
 
 
 def test_effects_of_the_forward_happen_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -355,7 +356,7 @@ def test_variables_are_not_kept_but_read_again() -> None:
     y = o.sum(x * w)
     plan = plan_tape(x.graph, [y], {x: types(X)[0]})
     assert plan.variables == ("w",)
-    assert [s.tensor for s in plan.saved] == [x]
+    assert [s.tensor for s in plan.residuals] == [x]
     tape = Tape(plan, [X], {"w": X + 1})
     tape.backward(y)
     np.testing.assert_allclose(tape.grad(x), X + 1)
@@ -405,7 +406,7 @@ def test_what_hooks_read_of_a_node_that_saves_nothing_stays() -> None:
     for times in (1, 2):
         tape.backward(y)
         np.testing.assert_allclose(tape.grad(x), times * np.exp(X))
-    (kept,) = tape.ledger.state.held
+    (kept,) = tape.ledger.state.kept
     assert (kept.tensor, kept.reason) == (other, "read by a hook")
 
 
@@ -417,7 +418,7 @@ def test_a_memory_budget_computes_again_instead_of_keeping() -> None:
     y = o.sum(h)
     feeds = {x: types(X)[0]}
     plans = [plan_tape(x.graph, [y], feeds, memory_budget=budget) for budget in (None, 100, 30)]
-    assert [sum(s.nbytes for s in plan.saved) for plan in plans] == [6 * 24, 4 * 24, 24]
+    assert [sum(s.nbytes for s in plan.residuals) for plan in plans] == [6 * 24, 4 * 24, 24]
     results = []
     for plan in plans:
         tape = Tape(plan, [X])

@@ -427,7 +427,7 @@ def test_a_tape_gives_back_what_it_kept(g: sg.Graph) -> None:
     tape = sess.forward(y, {x: a})
     assert tape.memory.saved_bytes == tape.memory.live_bytes == tape.memory.retain_bytes == 4000
     assert "test_state.py" in str(tape.memory)
-    block = weakref.ref(tape._kept.block)
+    block = weakref.ref(tape._context.block)
     with tape:
         pass
     assert tape.memory.live_bytes == 0

@@ -14,6 +14,7 @@ from support.declaring import Array, Log, f32, leaf
 
 import staticgrad as sg
 from staticgrad.compiler.autodiff.retention import Ledger
+from staticgrad.runtime.kept import TapeContext
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -249,15 +250,55 @@ def test_zeroed_gradients_begin_anew(g: sg.Graph) -> None:
         np.testing.assert_array_equal(sess.grad(x), 4 * at)
 
 
-def test_a_block_goes_back_when_nobody_works_in_it(g: sg.Graph) -> None:
+# -- blocks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_a_tape_that_is_closed_during_a_backward_releases_its_block_after_it(g: sg.Graph, threads: int) -> None:
     x = leaf(2)
-    y = sg.sum(sg.exp(x))
-    tape = sg.Session(g).forward(y, {x: f32(1, 2)})
-    idle, used = tape._programs.blocks.idle, tape._kept  # as a backward does that runs in another thread
-    tape.close()
-    assert not idle
-    del used
-    assert len(idle) == 1
+    h = sg.exp(x)
+    y = sg.sum(h * h)
+    idle: list[int] = []
+
+    def inside(value: Array) -> None:
+        if threads:
+            in_threads(threads, lambda _: tape.close())
+        else:
+            tape.close()
+        idle.append(len(blocks.idle))
+
+    y.register_hook(lambda grad: sg.py_call(inside, [grad], []) and None)
+    sess = sg.Session(g)
+    tape = sess.forward(y, {x: f32(0, 0)})
+    blocks = tape._programs.blocks
+    tape.backward(y, retain_graph=True)
+    assert idle == [0]
+    assert len(blocks.idle) == 1
+    assert sess.grad(x).tolist() == [2, 2]
+    with pytest.raises(sg.BuffersFreedError, match="closed"):
+        tape.backward(y)
+
+
+def test_the_last_backward_and_close_release_the_block_without_a_finalizer(
+    g: sg.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(TapeContext, "__del__")
+    x = leaf(2)
+    h = sg.exp(x)
+    a, b = sg.sum(h * h), sg.sum(sg.sin(x))
+    sess = sg.Session(g)
+    for last in ("backward", "close"):
+        tape = sess.forward([a, b], {x: f32(1, 2)})
+        idle = tape._programs.blocks.idle
+        assert not idle
+        tape.backward(a, retain_graph=True)
+        tape.backward(a)
+        assert not idle
+        tape.backward(b) if last == "backward" else tape.close()
+        assert len(idle) == 1
+        tape.close()
+        tape._context.release()
+        assert len(idle) == 1
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Retention: which backwards may still run, and which saved values nothing can read any more.
 
-Input: the declared outputs of a tape, what the tape holds and which nodes read it, and every backward that is asked
-for. Output: a refusal, or what can be given back. Nothing is derived or run here.
+Input: the declared outputs of a tape, what the tape keeps and which nodes read it, and every backward that is asked
+for. Output: a refusal, or what can be released. Nothing is derived or run here.
 
 The rule is PyTorch's, on the graph as declared: a backward passes every node between its outputs and the leaves that
 require a gradient. Without ``retain_graph`` it spends the nodes that it passes. A backward that would pass a spent
@@ -58,24 +58,26 @@ def saved_tensors(outputs: Iterable[Tensor]) -> dict[Tensor, frozenset[Node]]:
 
 @frozen(eq=False)
 class Spent(Generic[H]):
-    """The state that the backwards of a tape have reached: the nodes that they spent, what is still held, and how many
+    """The state that the backwards of a tape have reached: the nodes that they spent, what is still kept, and how many
     of a declared order are done."""
 
     nodes: frozenset[Node]
-    held: tuple[H, ...]
+    kept: tuple[H, ...]
     done: int
 
 
 @frozen(eq=False)
 class Passage(Generic[H]):
     """A backward that may run: what was spent ``before`` it and is ``after`` it, one object where it spends nothing.
-    ``inputs`` are the tensors that accumulate, where not all leaves do."""
+    Nothing can read what is ``released`` once it has run. ``inputs`` are the tensors that accumulate, where not all
+    leaves do."""
 
     outputs: tuple[Tensor, ...]
     inputs: frozenset[Tensor] | None
     retain_graph: bool
     before: Spent[H]
     after: Spent[H]
+    released: frozenset[H]
 
 
 class Retention(Generic[H]):
@@ -83,10 +85,10 @@ class Retention(Generic[H]):
 
     Args:
         outputs: whose backwards may be asked for.
-        held: what a tape keeps, with the declared nodes whose derivatives read it. What no node reads (hooks do)
-            is never given back, unless an order is declared.
+        kept: what a tape keeps, with the declared nodes whose derivatives read it. What no node reads (hooks do) is
+            never released, unless an order is declared.
         order: the backwards that will be asked for, one entry a call (a tensor or several): each then spends only
-            what no later one passes and gives back what no later one reads, and a call out of that order is refused.
+            what no later one passes and releases what no later one reads, and a call out of that order is refused.
         shapes: of outputs whose declared shape is not the bound one.
         ends: fed tensors, where gradients end.
         reads: what a backward of some outputs reads; default: what any of the nodes reads that it passes.
@@ -95,7 +97,7 @@ class Retention(Generic[H]):
     def __init__(
         self,
         outputs: Sequence[Tensor],
-        held: Mapping[H, frozenset[Node]],
+        kept: Mapping[H, frozenset[Node]],
         *,
         order: Sequence[Tensor | Sequence[Tensor]] | None = None,
         shapes: Mapping[Tensor, Shape] | None = None,
@@ -103,13 +105,13 @@ class Retention(Generic[H]):
         reads: Callable[[Sequence[Tensor]], Collection[H]] | None = None,
     ) -> None:
         self._outputs = set(outputs)
-        self._readers = dict(held)
+        self._readers = dict(kept)
         self._shapes = dict(shapes or {})
         self._ends = frozenset(ends)
         self._reads = reads or self._read_by_nodes
         self._passed: dict[tuple[tuple[Tensor, ...], frozenset[Tensor] | None], tuple[Node, ...]] = {}
         self._order = None if order is None else [(y,) if isinstance(y, Tensor) else tuple(y) for y in order]
-        self.start: Spent[H] = Spent(frozenset(), tuple(held), 0)
+        self.start: Spent[H] = Spent(frozenset(), tuple(kept), 0)
         for later in self._order or ():
             self._check_known(later)
 
@@ -122,13 +124,13 @@ class Retention(Generic[H]):
     ) -> Passage[H]:
         """The passage of a backward that ``check`` and ``blocked`` have nothing against."""
         nodes = before.nodes if retain_graph else before.nodes.union(self._spends(before, outputs, inputs))
-        gone = frozenset[H]() if retain_graph else self._unreadable(before, nodes)
+        released = frozenset[H]() if retain_graph else self._unreadable(before, nodes)
         if self._order is None and nodes == before.nodes:
             after = before
         else:
-            held = tuple(item for item in before.held if item not in gone)
-            after = Spent(nodes, held, before.done + (self._order is not None))
-        return Passage(tuple(outputs), inputs, retain_graph, before, after)
+            kept = tuple(item for item in before.kept if item not in released)
+            after = Spent(nodes, kept, before.done + (self._order is not None))
+        return Passage(tuple(outputs), inputs, retain_graph, before, after, released)
 
     def _spends(
         self, before: Spent[H], outputs: Sequence[Tensor], inputs: frozenset[Tensor] | None
@@ -136,12 +138,11 @@ class Retention(Generic[H]):
         """The nodes that a backward passes and no later one of a declared order does."""
         return set(self._nodes(outputs, inputs)).difference(*map(self._nodes, self._later(before)))
 
-    def _unreadable(self, before: Spent[H], nodes: frozenset[Node]) -> Collection[H]:
-        """The items that nothing can read after the next backward, when ``nodes`` are spent."""
+    def _unreadable(self, before: Spent[H], nodes: frozenset[Node]) -> frozenset[H]:
+        """The kept items that nothing can read after the next backward, when ``nodes`` are spent."""
         if self._order is None:
-            return {item for item, readers in self._readers.items() if readers and readers <= nodes}
-        readable = {item for outputs in self._later(before) for item in self._reads(outputs)}
-        return set(before.held) - readable
+            return frozenset(item for item in before.kept if (readers := self._readers[item]) and readers <= nodes)
+        return frozenset(before.kept).difference(*map(self._reads, self._later(before)))
 
     def _later(self, before: Spent[H]) -> Sequence[Sequence[Tensor]]:
         """The backwards that a declared order has after the next one."""
@@ -219,14 +220,16 @@ class Retention(Generic[H]):
 class Ledger(Generic[H]):
     """The record of what the backwards of one tape have spent, and which call spent what. Whoever runs one appends its
     passage to ``ran`` in one step with what it changes, so that it counts even where an exception ends the call right
-    after."""
+    after; and to ``begun`` in one step with its beginning, if it may be interrupted when it has overwritten what was
+    donated to it: the tape is then torn."""
 
-    __slots__ = ("_calls", "_changes", "_rule", "ran", "state")
+    __slots__ = ("_calls", "_changes", "_rule", "begun", "ran", "state")
 
     def __init__(self, rule: Retention[H]) -> None:
         self._rule = rule
         self._calls = 0
         self._changes: list[tuple[int, Passage[H]]] = []  # the calls that changed the state
+        self.begun: deque[Passage[H]] = deque()  # an admitted backward that has begun, and is not yet counted
         self.ran: deque[Passage[H]] = deque()  # admitted backwards that are done and not yet counted
         self.state = rule.start
 
@@ -261,6 +264,7 @@ class Ledger(Generic[H]):
         """Count the backwards that ran."""
         while self.ran:
             self.commit(self.ran[0])
+            self.begun.clear()
             self.ran.popleft()
 
     def commit(self, passage: Passage[H]) -> None:
@@ -271,6 +275,13 @@ class Ledger(Generic[H]):
         if passage.after is not self.state:
             self._changes.append((self._calls, passage))
             self.state = passage.after
+
+    def torn(self) -> BuffersFreedError:
+        """The refusal of a backward after one that has begun and did not come to its end."""
+        return BuffersFreedError(
+            "an earlier backward was interrupted (Ctrl-C, a time limit) while it used up this tape's values; no"
+            " gradient has changed: run the forward again, or pass retain_graph=True"
+        )
 
     def _freed(self, node: Node) -> BuffersFreedError:
         number, passage = next((n, p) for n, p in self._changes if node in p.after.nodes)
@@ -284,5 +295,5 @@ class Ledger(Generic[H]):
 
 
 def ledger_of(outputs: Sequence[Tensor], order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Ledger[Tensor]:
-    """A ledger that speaks of the declared graph alone: what is held is what nodes save."""
+    """A ledger that speaks of the declared graph alone: what is kept is what nodes save."""
     return Ledger(Retention(outputs, saved_tensors(outputs), order=order))

@@ -8,17 +8,17 @@ How the runtime uses it::
 
     plan = plan_tape(graph, outputs, {fed tensor: TensorType})   # once for (graph version, outputs, feeds' types)
     plan.forward                 # Region: compile and run once a tape; feeds in the order of the mapping
-    plan.forward.fetches         # the outputs, then plan.saved[i].index for each saved tensor of origin "fetched"
-    plan.saved                   # what a tape keeps, with bytes, source line and the declared nodes that save it
+    plan.forward.fetches         # the outputs, then plan.residuals[i].index for each residual of origin "fetched"
+    plan.residuals               # what a tape keeps, with bytes, source line and the declared nodes that save it
     rule = plan.retention(order) # what backwards spend (retention.Retention); for all tapes with this declared order
-    ledger = Ledger(rule)        # one for each tape: what is spent, and the SavedTensors that are still held
+    ledger = Ledger(rule)        # one for each tape: what is spent, and the residuals that are still kept
 
     passage = ledger.admit(ys, [None or grad.shape, …], retain_graph)  # raises if it is refused; changes nothing
     back = plan.backward(ys, [grad is not None, …])      # BackwardPlan; derived on first demand, then remembered
     run(back.region, [value of s for s in back.reads] + grads that are given)
-    ledger.commit(passage)       # what is held before the passage and not after it nothing can read any more
+    ledger.commit(passage)       # nothing can read what is passage.released any more
 
-Where the value of a saved tensor is found (``SavedTensor.origin``): ``"fetched"``: fetch number ``index`` of the
+Where the value of a residual is found (``Residual.origin``): ``"fetched"``: fetch number ``index`` of the
 forward (an output that is read as well has its place there, and costs nothing more); ``"fed"``: the fed array number
 ``index``, which the tape has to copy. Variables are not saved: a backward reads them as variables, and
 ``BackwardPlan.variables`` says which, so that the runtime can refuse it when their version changed since the forward
@@ -44,8 +44,8 @@ from staticgrad.compiler.regions.cut import bind_feeds, check_fetches, cut, need
 from staticgrad.compiler.regions.interventions import Intervention, interventions
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.residuals import Remat, remat
+from staticgrad.compiler.tapes.choice import ResidualChoice
 from staticgrad.compiler.tapes.reads import Derived, Reads
-from staticgrad.compiler.tapes.store import ResidualChoice
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
@@ -62,8 +62,8 @@ Origin = Literal["fetched", "fed"]
 
 
 @frozen(eq=False)
-class SavedTensor:
-    """A value that a tape keeps between its forward and its backwards.
+class Residual:
+    """A value of the forward that a tape keeps for its backwards.
 
     ``index`` is a position among the forward's fetches or feeds, as ``origin`` says. ``readers`` are the declared nodes
     whose derivatives read it; when all are spent, nothing can. Without readers it lives as long as its tape (a hook
@@ -109,7 +109,7 @@ class BackwardPlan:
 
     outputs: tuple[Tensor, ...]
     region: Region
-    reads: tuple[SavedTensor, ...]
+    reads: tuple[Residual, ...]
     keys: tuple[str, ...]
     variables: tuple[str, ...]
 
@@ -176,14 +176,14 @@ class TapePlan:
         self._written = self._written_variables(feeds)
         self._reads = Reads(self._graph, self._owners, self._drawn)
         wanted = self._reads.of(derived)
-        store = self._choose(wanted, memory_budget)
-        self._fetched = [x for x in store.saved if x not in self._fed and x not in set(self.outputs)]
+        choice = self._choose(wanted, memory_budget)
+        self._fetched = [x for x in choice.kept if x not in self._fed and x not in set(self.outputs)]
         self.forward: Region = self._cut_forward()
-        self._saved = self._place(store, wanted, feeds)
-        self._store = store
-        self.saved: tuple[SavedTensor, ...] = tuple(self._saved.values())
+        self._kept = self._place(choice, wanted, feeds)
+        self._choice = choice
+        self.residuals: tuple[Residual, ...] = tuple(self._kept.values())
         self.variables: tuple[str, ...] = tuple(
-            x.op.attrs.key for x in store.base_of(wanted) if x.op.op is VARIABLE and store.is_free(x)
+            x.op.attrs.key for x in choice.base_of(wanted) if x.op.op is VARIABLE and choice.is_free(x)
         )
 
     def _leave_out(self, what: Intervention) -> None:
@@ -220,11 +220,11 @@ class TapePlan:
             without=self._without,
         )  # fmt: skip
 
-    def retention(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Retention[SavedTensor]:
-        """The rule of what backwards spend and give back. ``order`` is a declared ``backward_order``."""
+    def retention(self, order: Sequence[Tensor | Sequence[Tensor]] | None = None) -> Retention[Residual]:
+        """The rule of what backwards spend and release. ``order`` is a declared ``backward_order``."""
         shapes = {y: fetch.shape for y, fetch in zip(self.outputs, self.forward.fetches, strict=False)}
-        held = {s: s.readers for s in self.saved}
-        return Retention(self.outputs, held, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
+        kept = {residual: residual.readers for residual in self.residuals}
+        return Retention(self.outputs, kept, order=order, shapes=shapes, ends=self._fed, reads=self.reads)
 
     @unscoped()
     def backward(
@@ -236,7 +236,7 @@ class TapePlan:
         """The backward of ``outputs`` in one traversal.
 
         Args:
-            given: parallel to ``outputs``: whether a gradient is handed in (fed after the saved values), or is ones.
+            given: parallel to ``outputs``: whether a gradient is handed in (fed after the residuals), or is ones.
             inputs: the tensors that accumulate, leaves or not; None: all leaves.
 
         Raises:
@@ -247,9 +247,9 @@ class TapePlan:
         with self._lock:
             derived = self._derived(ys, inputs)
             wanted = self._bases(derived)
-            first: dict[SavedTensor, Tensor] = {}
-            same = {x: first.setdefault(saved, x) for x, saved in wanted.items()}
-            feeds: dict[Tensor, TensorType] = {x: saved.type for x, saved in wanted.items()}
+            first: dict[Residual, Tensor] = {}
+            same = {x: first.setdefault(residual, x) for x, residual in wanted.items()}
+            feeds: dict[Tensor, TensorType] = {x: residual.type for x, residual in wanted.items()}
             for ct in derived.cotangents:
                 feeds[ct] = TensorType(bind(ct.shape, self._sizes), ct.dtype)
             made = cut(
@@ -276,20 +276,20 @@ class TapePlan:
                     stack.append(before)
         return tuple(found)
 
-    def reads(self, outputs: Sequence[Tensor]) -> frozenset[SavedTensor]:
-        """The saved tensors that the backward of ``outputs`` reads."""
+    def reads(self, outputs: Sequence[Tensor]) -> frozenset[Residual]:
+        """The residuals that the backward of ``outputs`` reads."""
         ys = tuple(outputs)
         with self._lock:
             return frozenset(self._bases(self._derived(ys)).values())
 
-    def _bases(self, derived: Derived) -> dict[Tensor, SavedTensor]:
-        """The tensors where a backward begins, each with what is saved of it."""
+    def _bases(self, derived: Derived) -> dict[Tensor, Residual]:
+        """The tensors where a backward begins, each with the residual that has its value."""
         found = {}
-        for x in self._store.base_of(self._reads.of([derived]), strict=False):
-            saved = self._saved.get(self._reads.same(x))
-            if saved is not None:
-                found[x] = saved
-            elif not self._store.is_free(x):
+        for x in self._choice.base_of(self._reads.of([derived]), strict=False):
+            residual = self._kept.get(self._reads.same(x))
+            if residual is not None:
+                found[x] = residual
+            elif not self._choice.is_free(x):
                 who = "a hook" if self._hooked else "the backward of these outputs together"
                 raise GradientError(
                     f"{who} reads {x.name!r}, which was not read when the tape was planned", source=x.source
@@ -448,28 +448,28 @@ class TapePlan:
         last in the place of outputs too, which are there anyway but count as kept.
         """
 
-        def store(level: int, before: int, outputs: Collection[Tensor]) -> ResidualChoice:
+        def choice(level: int, before: int, outputs: Collection[Tensor]) -> ResidualChoice:
             made = ResidualChoice(self._graph, self._reads, self._fed, outputs, self._written, level, before)
             made.choose(wanted, self.nbytes)
             return made
 
         def size(made: ResidualChoice) -> int:
-            return sum(map(self.nbytes, made.saved))
+            return sum(map(self.nbytes, made.kept))
 
         outputs, everything = set(self.outputs), self._graph.first
-        tried = [store(0, 0, outputs)]
+        tried = [choice(0, 0, outputs)]
         if budget is None:
             return tried[0]
         limit = int(budget * size(tried[0])) if isinstance(budget, float) else budget
         if size(tried[0]) <= limit:
             return tried[0]
         for level, free in ((1, outputs), (2, outputs), (2, set[Tensor]())):
-            best = store(level, everything, free)
+            best = choice(level, everything, free)
             if size(best) <= limit:
                 low, high = 0, everything
                 for _ in range(_BISECTIONS):
                     middle = (low + high) // 2
-                    made = store(level, middle, free)
+                    made = choice(level, middle, free)
                     if size(made) <= limit:
                         best, high = made, middle
                     else:
@@ -482,7 +482,7 @@ class TapePlan:
         return least
 
     def _warn_of_budget(self, limit: int, least: ResidualChoice, least_bytes: int, whole: int) -> None:
-        largest = max(least.saved, key=self.nbytes)
+        largest = max(least.kept, key=self.nbytes)
         warn(
             MemoryBudgetWarning,
             f"memory_budget of {limit} bytes: the least found is {least_bytes} bytes ({whole} bytes with nothing"
@@ -496,21 +496,21 @@ class TapePlan:
 
     def _place(
         self,
-        store: ResidualChoice,
+        choice: ResidualChoice,
         wanted: Mapping[Tensor, set[Node | None]],
         feeds: Mapping[Tensor, TensorType],
-    ) -> dict[Tensor, SavedTensor]:
-        readers = store.readers(wanted)
+    ) -> dict[Tensor, Residual]:
+        readers = choice.readers(wanted)
         position = {x: index for index, x in reversed([*enumerate([*self.outputs, *self._fetched])])}
-        placed: dict[Tensor, SavedTensor] = {}
-        for x in store.saved:
+        placed: dict[Tensor, Residual] = {}
+        for x in choice.kept:
             who = readers[x]
             nodes = frozenset() if None in who else frozenset(n for n in who if n is not None)
             if x in self._fed:
-                placed[x] = SavedTensor(x, feeds[x], "fed", self._fed[x], nodes, False)
+                placed[x] = Residual(x, feeds[x], "fed", self._fed[x], nodes, False)
             else:
                 type_ = self.forward.fetches[position[x]].type
-                placed[x] = SavedTensor(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
+                placed[x] = Residual(x, type_, "fetched", position[x], nodes, position[x] < len(self.outputs))
         return placed
 
 

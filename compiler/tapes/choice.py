@@ -1,4 +1,4 @@
-"""The store: which residuals a tape keeps, so that everything its backwards read can be had.
+"""The choice of the residuals that a tape keeps, so that everything its backwards read can be had.
 
 Input: what backwards read, and how much may be rematerialized. Output: the values to keep, and for each of them
 who reads it or what is computed from it.
@@ -42,7 +42,7 @@ class ResidualChoice:
         self._written = written
         self._level = level
         self._before = before
-        self.saved: dict[Tensor, None] = {}
+        self.kept: dict[Tensor, None] = {}
 
     def is_free(self, x: Tensor) -> bool:
         """True if a backward has it without anything being kept."""
@@ -67,7 +67,7 @@ class ResidualChoice:
         return Remat.FREE < remat(node) <= most
 
     def choose(self, wanted: Iterable[Tensor], nbytes: Callable[[Tensor], int]) -> None:
-        """Fill ``saved``, in the order of the graph."""
+        """Fill ``kept``, in the order of the graph."""
 
         def needed(xs: Iterable[Tensor]) -> list[Tensor]:
             return [x for x in map(self._reads.same, xs) if not self.is_free(x)]
@@ -79,17 +79,17 @@ class ResidualChoice:
             return 0 if x in self._outputs else 2 * nbytes(x) + (x.op.serial >= self._graph.first)
 
         chosen = select(needed(wanted), operands, cost)
-        self.saved = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
+        self.kept = dict.fromkeys(sorted(chosen, key=lambda x: (x.op.serial, x.index)))
 
     def base_of(self, wanted: Iterable[Tensor], *, strict: bool = True) -> list[Tensor]:
-        """The tensors where the computation of ``wanted`` begins: saved ones and free ones. Unless ``strict``, also
+        """The tensors where the computation of ``wanted`` begins: kept ones and free ones. Unless ``strict``, also
         those that are neither and are not rematerialized."""
         stack, seen = list(wanted), set(wanted)
         found = []
         while stack:
             x = stack.pop()
-            if self._reads.same(x) in self.saved or not self._is_rematerialized(x):
-                if strict and self._reads.same(x) not in self.saved and not self.is_free(x):
+            if self._reads.same(x) in self.kept or not self._is_rematerialized(x):
+                if strict and self._reads.same(x) not in self.kept and not self.is_free(x):
                     raise GraphError(f"the plan of a tape lacks {x.name!r}", source=x.source)
                 found.append(x)
                 continue
@@ -100,8 +100,8 @@ class ResidualChoice:
         return sorted(found, key=lambda x: (x.op.serial, x.index))
 
     def readers(self, wanted: Mapping[Tensor, set[Node | None]]) -> dict[Tensor, set[Node | None]]:
-        """For each saved tensor, who reads it or what is computed from it."""
-        result: dict[Tensor, set[Node | None]] = {x: set() for x in self.saved}
+        """For each residual, who reads it or what is computed from it."""
+        result: dict[Tensor, set[Node | None]] = {x: set() for x in self.kept}
         for x, who in wanted.items():
             for base in self.base_of([x]):
                 same = self._reads.same(base)
