@@ -269,6 +269,11 @@ class Op:
     def view(self) -> bool:
         return self.role == "view"
 
+    @property
+    def nest(self) -> bool:
+        """True if it is computed by a nest, element by element or by reduction."""
+        return self.role in ("elementwise", "reduction", "gather")
+
     def widens(self, operands: Sequence[Tensor] | Sequence[Array]) -> bool:
         """True if it is computed in float32 of these operands: short floats are kept and moved as they are, and
         computed with in float32, each result rounded."""

@@ -14,8 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 from staticgrad.compiler.kernels.access import is_reshape, is_view, row_major, source_of
-from staticgrad.compiler.regions.families import is_nest, users_of
-from staticgrad.compiler.regions.region import Order, Region
+from staticgrad.compiler.regions.region import Order, Region, users_of
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.contraction import DOT
 from staticgrad.ops.convolution import CONVOLUTION_WEIGHT_GRAD
@@ -134,7 +133,7 @@ def _images_of(convolution: Node) -> tuple[Tensor, ...]:
 
 def _takes_strides(node: Node) -> bool:
     """True if the kernel that computes a node writes with any strides: loops, branches, routines and calls do not."""
-    return is_nest(node) or node.op.role in ("matrix", "write")
+    return node.op.nest or node.op.role in ("matrix", "write")
 
 
 def _same_windows(x: Tensor, y: Tensor) -> bool:

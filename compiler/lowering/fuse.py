@@ -24,8 +24,7 @@ from typing import Literal
 from staticgrad.compiler.emit.nest.facts import node_cost
 from staticgrad.compiler.kernels.access import is_view, source_of
 from staticgrad.compiler.lowering.order import Order, Ordered
-from staticgrad.compiler.regions.families import is_nest, users_of
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.graph import Node, Tensor
 from staticgrad.phases import phase
 from staticgrad.types import sizes
@@ -77,12 +76,12 @@ def producers(x: Tensor) -> Tensor:
 
 def is_soft(node: Node, x: Tensor) -> bool:
     """True if ``node`` may find operand ``x`` in a register: it is computed by a nest and read without a view."""
-    return node.op.role != "gather" and not is_view(x) and is_nest(x.op)
+    return node.op.role != "gather" and not is_view(x) and x.op.op.nest
 
 
 def new_group(node: Node) -> Group:
     """A group of one node."""
-    if is_nest(node):
+    if node.op.nest:
         reduces = node.op.role == "reduction"
         shape = sizes(node.inputs[0].shape if reduces else node.outputs[0].shape)
         return Group(

@@ -25,8 +25,7 @@ from staticgrad.compiler.lowering.builder import NestBuilder, Raw
 from staticgrad.compiler.lowering.fuse import Group, escaping, fuse
 from staticgrad.compiler.lowering.places import Places
 from staticgrad.compiler.program import CallbackSlot, Check, CheckKind, Slot
-from staticgrad.compiler.regions.families import users_of
-from staticgrad.compiler.regions.region import Region
+from staticgrad.compiler.regions.region import Region, users_of
 from staticgrad.compiler.steps.loops import Branch, Loop, PackedFeed, Part, lent_slots
 from staticgrad.compiler.steps.schedule import ancestors, dependencies, unordered
 from staticgrad.compiler.steps.step import Memory, Operand, Step, Temp

@@ -23,8 +23,7 @@ from staticgrad.compiler.kernels.access import (
     source_of,
 )
 from staticgrad.compiler.kernels.layout import IMAGE_RANKS, layouts, strides_with
-from staticgrad.compiler.regions.families import is_nest, users_of
-from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.errors import at_source
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
@@ -95,7 +94,7 @@ def materialize(region: Region) -> Region:
         if x.op in awaited and op.filled == position:  # what the fill waits for may wait for it
             return False
         if op.role == "store" or (op.role == "write" and op.filled in (None, position)):
-            return len(users[x]) == 1 and x not in fetched and is_nest(x.op)
+            return len(users[x]) == 1 and x not in fetched and x.op.op.nest
         if op.role == "gather" and position == 0:
             return _is_readable(x)
         return True
@@ -118,7 +117,7 @@ def materialize(region: Region) -> Region:
 
 def _may_show(x: Tensor) -> bool:
     """True if a kernel can write ``x`` where a reshape of it is fetched: it is row-major in any layout."""
-    return (x.ndim not in IMAGE_RANKS and is_nest(x.op)) or (x.ndim == 2 and x.op.op is DOT)
+    return (x.ndim not in IMAGE_RANKS and x.op.op.nest) or (x.ndim == 2 and x.op.op is DOT)
 
 
 def _own_fetches(region: Region) -> Region:

@@ -15,8 +15,7 @@ import math
 from collections.abc import Sequence
 
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.regions.families import users_of
-from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph import Node, Tensor
 from staticgrad.ops.windows import WINDOW, WindowAttributes
 from staticgrad.optable import FUNCTIONS as o

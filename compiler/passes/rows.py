@@ -20,8 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.kernels.access import is_reshape
-from staticgrad.compiler.regions.families import is_nest, users_of
-from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT
 from staticgrad.optable import FUNCTIONS as o
@@ -114,7 +113,7 @@ def _applied(
 
 
 def _is_found_in_register(x: Tensor) -> bool:
-    return is_nest(x.op) and x.ndim > 2
+    return x.op.op.nest and x.ndim > 2
 
 
 def _as_rows(x: Tensor, lead: Shape) -> Tensor | None:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from staticgrad.compiler.passes.dce import dce
-from staticgrad.compiler.regions.families import users_of
-from staticgrad.compiler.regions.region import Region, rebuild
+from staticgrad.compiler.regions.region import Region, rebuild, users_of
 from staticgrad.frozen import frozen
 from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.ops.contraction import DOT

@@ -7,6 +7,7 @@ what is needed. Every pass takes a region and gives one.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
@@ -65,6 +66,15 @@ def rebuild(region: Region, visit: Visit) -> Region:
     feeds, fetches = (tuple(tensors[x] for x in xs) for xs in (region.feeds, region.fetches))
     layouts = {tensors[x]: order for x, order in region.layouts.items() if x in tensors}
     return Region(graph, feeds, fetches, effects, layouts)
+
+
+def users_of(region: Region) -> dict[Tensor, list[Node]]:
+    """The nodes that have a tensor as an operand, once for each time."""
+    users: dict[Tensor, list[Node]] = defaultdict(list)
+    for node in region.graph.nodes:
+        for x in node.inputs:
+            users[x].append(node)
+    return users
 
 
 def gradients_read(region: Region) -> tuple[str, ...]:
