@@ -23,7 +23,7 @@ from staticgrad.compiler.regions.merge import family_of, union_of
 from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.errors import GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, isolated, needed_nodes, no_grad
+from staticgrad.graph import Derivation, Graph, Node, Tensor, get_default_graph, needed_nodes
 from staticgrad.lifting import graph_of, lift
 from staticgrad.naming import put_back
 from staticgrad.ops.batch_rules import by_example
@@ -33,6 +33,7 @@ from staticgrad.ops.custom import CustomAttributes, OwnRule
 from staticgrad.ops.effects import BOUNDS_CHECK
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import FUNCTIONS, BatchedNode, Primal
+from staticgrad.scopes import isolated, no_grad
 from staticgrad.types import Size, int64
 
 T = TypeVar("T")

@@ -44,7 +44,8 @@ from staticgrad.compiler.steps.scalarize import scalarize
 from staticgrad.compiler.steps.schedule import schedule
 from staticgrad.compiler.steps.split import split_reductions
 from staticgrad.compiler.steps.step import Memory, Step
-from staticgrad.graph import Tensor, unscoped
+from staticgrad.graph import Tensor
+from staticgrad.scopes import unscoped
 from staticgrad.text import print_nodes
 
 Places = Mapping[Tensor, tuple[Memory, tuple[int, ...]]]

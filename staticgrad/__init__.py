@@ -42,20 +42,10 @@ from staticgrad.errors import (
     StaticGradWarning,
     UpdateWarning,
 )
-from staticgrad.graph import (
-    Graph,
-    Node,
-    Tensor,
-    control_dependencies,
-    enable_grad,
-    get_default_graph,
-    is_grad_enabled,
-    no_grad,
-    reset_default_graph,
-    set_grad_enabled,
-)
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, reset_default_graph
 from staticgrad.hints import missing_from_module
 from staticgrad.optable import FUNCTIONS
+from staticgrad.scopes import control_dependencies, enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from staticgrad.types import bool_ as bool
 from staticgrad.types import (
     dim,

@@ -10,14 +10,11 @@ What is kept beside the nodes: names, the hooks and retained set of tensors, the
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
 import re
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -28,7 +25,6 @@ from staticgrad.errors import (
     GraphError,
     SourceLine,
     UpdateWarning,
-    at_source,
     called_for,
     ran_before,
     refuse_copies,
@@ -37,13 +33,15 @@ from staticgrad.errors import (
 )
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
-from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, F, Op
+from staticgrad.optable import FUNCTIONS, NO_ATTRIBUTES, Op
 from staticgrad.reach import reach
+from staticgrad.scopes import isolated, scope
 from staticgrad.types import Dim, DTypeLike, Shape, Size, TensorType, is_floating, is_weak, result_types
 
 if TYPE_CHECKING:
     from staticgrad.naming import Origin, Place, Unnamed
     from staticgrad.reruns import Pair, Root
+    from staticgrad.scopes import Checkpoint
     from staticgrad.warned import Call
 
 Hook = Callable[["Tensor"], "Tensor | None"]
@@ -132,22 +130,6 @@ class Node(metaclass=hints.Answering):
 def needed_nodes(fetches: Iterable[Tensor], effects: Iterable[Node]) -> set[Node]:
     """Every node that the fetches and effects depend on, through operands and control edges, and their own."""
     return reach([*(x.op for x in fetches), *effects], lambda node: node.before)
-
-
-class Checkpoint:
-    """The ops that one call of ``sg.checkpoint`` declares; ``outer`` is the call around it."""
-
-    __slots__ = ("outer",)
-
-    def __init__(self, outer: Checkpoint | None) -> None:
-        self.outer = outer
-
-    def holds(self, node: Node) -> bool:
-        """True if ``node`` was declared in here."""
-        inside = node.checkpoint
-        while inside is not None and inside is not self:
-            inside = inside.outer
-        return inside is self
 
 
 class GradFn:
@@ -986,11 +968,11 @@ class Graph(metaclass=hints.Answering):
         self._lock = reentrant_lock()
 
     def __enter__(self) -> Graph:
-        _state.graphs.append(writable(self))
+        _current.open.append(writable(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _state.graphs.pop()
+        _current.open.pop()
 
     @property
     def variables(self) -> dict[str, Tensor]:
@@ -1122,7 +1104,7 @@ class Graph(metaclass=hints.Answering):
         if types is None:
             types = result_types(op.infer, attrs, [x.type for x in inputs])
         with self._lock:
-            blocked = not _state.grad_enabled
+            blocked = not scope.grad_enabled
             node = Node(
                 self,
                 op,
@@ -1130,12 +1112,12 @@ class Graph(metaclass=hints.Answering):
                 attrs,
                 types,
                 self.unique_name(name or op.name),
-                (*control, *_state.control),
+                (*control, *scope.control),
                 user_source(),
                 blocked,
             )
-            node.checkpoint = _state.checkpoint
-            node.module, node.primal = _state.module, _state.primal
+            node.checkpoint = scope.checkpoint
+            node.module, node.primal = scope.module, scope.primal
             if not blocked and op.differentiable and True in [x.requires_grad for x in inputs]:
                 for y in node.outputs:
                     y.requires_grad = is_floating(y.dtype)
@@ -1285,28 +1267,23 @@ class Computation(Protocol):
     def effects(self) -> tuple[Node, ...]: ...
 
 
-# -- what is current in this thread -------------------------------------------------------------------------------
+# -- the current graph of this thread ----------------------------------------------------------------------------
 
 
-class _ThreadState(threading.local):
+class _CurrentGraphs(threading.local):
+    """The graphs into which a thread declares: those of open blocks, and its own."""
+
     def __init__(self) -> None:
-        self.graphs: list[Graph] = []
+        self.open: list[Graph] = []
         self.default = Graph()
-        self.grad_enabled = True
-        self.grad_enabled_before: list[bool] = []  # each block of a gradient mode that is open
-        self.control: tuple[Node, ...] = ()
-        self.checkpoint: Checkpoint | None = None
-        self.module: Place | None = None
-        self.primal: Node | None = None
-        self.rules: tuple[tuple[Tensor, ...], ...] = ()  # what each of the user's rules that run was given
 
 
-_state = _ThreadState()
+_current = _CurrentGraphs()
 
 
 def writable(graph: Graph) -> Graph:
     """The graph into which a declaration for ``graph`` goes: the current derivation of it, if there is one."""
-    current = _state.graphs[-1] if _state.graphs else None
+    current = _current.open[-1] if _current.open else None
     return current if isinstance(current, Derivation) and current.continues(graph) else graph
 
 
@@ -1321,7 +1298,7 @@ def get_default_graph() -> Graph:
         ...     sg.get_default_graph() is graph
         True
     """
-    return _state.graphs[-1] if _state.graphs else _state.default
+    return _current.open[-1] if _current.open else _current.default
 
 
 def reset_default_graph() -> None:
@@ -1333,286 +1310,4 @@ def reset_default_graph() -> None:
         >>> x.graph is sg.get_default_graph()
         False
     """
-    _state.default = Graph()
-
-
-class GradMode:
-    """A gradient mode of this thread, for a block or, as a decorator, for the calls of a function. Of a generator
-    function every step runs under it, and what runs between the steps does not."""
-
-    def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
-
-    def __enter__(self) -> None:
-        _state.grad_enabled_before.append(_state.grad_enabled)
-        _state.grad_enabled = self._enabled
-
-    def __exit__(self, *_: object) -> None:
-        _state.grad_enabled = _state.grad_enabled_before.pop()
-
-    def __repr__(self) -> str:
-        return f"<gradient mode: {'on' if self._enabled else 'off'}>"
-
-    def __call__(self, fn: F) -> F:
-        if not callable(fn):
-            raise GraphError(f"a gradient mode decorates functions, actual {fn!r}")
-        if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-            raise GraphError(
-                f"a gradient mode is of a thread, whose other tasks run between the steps of {fn!r}:"
-                " use it as a block in the function, around what awaits nothing"
-            )
-        enabled, is_generator = self._enabled, inspect.isgeneratorfunction(fn)
-
-        @functools.wraps(fn)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_generator:
-                return _steps(fn(*args, **kwargs), enabled)
-            with GradMode(enabled):
-                return fn(*args, **kwargs)
-
-        return cast(F, wrapped)
-
-
-def _steps(inner: Generator[Any, Any, Any], enabled: bool) -> Generator[Any, Any, Any]:
-    """A generator whose steps, among them what is sent and thrown into it and its end, run under a gradient mode."""
-    step: Callable[[], Any] = functools.partial(next, inner)
-    while True:
-        try:
-            with GradMode(enabled):
-                value = step()
-        except StopIteration as stop:
-            return stop.value
-        try:
-            step = functools.partial(inner.send, (yield value))
-        except GeneratorExit:
-            with GradMode(enabled):
-                inner.close()
-            raise
-        except BaseException as error:
-            step = functools.partial(inner.throw, error)
-
-
-@overload
-def no_grad(fn: None = None) -> GradMode: ...
-@overload
-def no_grad(fn: F) -> F: ...
-def no_grad(fn: Any = None) -> Any:
-    """Declare what is inside without gradients: values pass, gradients do not.
-
-    ``with sg.no_grad():`` is for a block; ``@sg.no_grad()`` or ``@sg.no_grad`` before a function for its calls, or for
-    the steps of its generators.
-
-    Example:
-        >>> x = sg.constant(3.0)
-        >>> with sg.no_grad():
-        ...     factor = x * 2
-        >>> (dx,) = sg.gradients(factor * x, [x])
-        >>> sg.Session().run(dx)
-        array(6., dtype=float32)
-    """
-    return GradMode(False) if fn is None else GradMode(False)(fn)
-
-
-@overload
-def enable_grad(fn: None = None) -> GradMode: ...
-@overload
-def enable_grad(fn: F) -> F: ...
-def enable_grad(fn: Any = None) -> Any:
-    """Undo ``no_grad`` for a block inside it, or as a decorator for the calls of a function.
-
-    Example:
-        >>> x = sg.Variable(3.0)
-        >>> with sg.no_grad():
-        ...     a = x * 2
-        ...     with sg.enable_grad():
-        ...         b = x * 2
-        >>> a.requires_grad, b.requires_grad
-        (False, True)
-    """
-    return GradMode(True) if fn is None else GradMode(True)(fn)
-
-
-class _SetGradMode(GradMode):
-    """A mode that holds from now on; used as a block or a decorator, for that alone."""
-
-    def __init__(self, enabled: bool) -> None:
-        super().__init__(enabled)
-        self._first = {threading.get_ident(): _state.grad_enabled}
-        _state.grad_enabled = enabled
-
-    def _take_back(self) -> None:
-        """Undo what the declaration of this mode did: once, and in its own thread."""
-        _state.grad_enabled = self._first.pop(threading.get_ident(), _state.grad_enabled)
-
-    def __enter__(self) -> None:
-        self._take_back()
-        super().__enter__()
-
-    def __call__(self, fn: F) -> F:
-        self._take_back()
-        return super().__call__(fn)
-
-
-def set_grad_enabled(mode: bool) -> GradMode:
-    """Say if what this thread declares from now on passes gradients; ``with`` restores what was before at its end, and
-    as a decorator it is for the calls of a function alone.
-
-    Example:
-        >>> with sg.set_grad_enabled(False):
-        ...     y = sg.Variable(1.0) * 2
-        >>> y.requires_grad, sg.is_grad_enabled()
-        (False, True)
-    """
-    return _SetGradMode(bool(mode))
-
-
-def is_grad_enabled() -> bool:
-    """Tell if what this thread declares now passes gradients: True outside of ``no_grad``.
-
-    Example:
-        >>> with sg.no_grad():
-        ...     sg.is_grad_enabled()
-        False
-        >>> sg.is_grad_enabled()
-        True
-    """
-    return _state.grad_enabled
-
-
-@contextlib.contextmanager
-def control_dependencies(nodes: Sequence[Node | Tensor]) -> Iterator[None]:
-    """Let what is declared inside run after ``nodes``, and see the variables that they write.
-
-    What was declared before keeps reading the values at the start of the run: ``sg.identity(w)``, declared inside, is
-    the new value of ``w``.
-
-    Example:
-        >>> w = sg.Variable(1.0)
-        >>> with sg.control_dependencies([sg.assign(w, w * 10)]):
-        ...     after = sg.identity(w)
-        >>> sg.Session().run([w, after])
-        [array(1., dtype=float32), array(10., dtype=float32)]
-    """
-    added = tuple(n.op if isinstance(n, Tensor) else n for n in nodes)
-    before, _state.control = _state.control, (*_state.control, *added)
-    try:
-        yield
-    finally:
-        _state.control = before
-
-
-@contextlib.contextmanager
-def uncontrolled() -> Iterator[None]:
-    """Declare what is there whatever runs: a variable, or an array that all its readers share. Those outside of the
-    surrounding ``control_dependencies`` must not run these."""
-    before, _state.control = _state.control, ()
-    try:
-        yield
-    finally:
-        _state.control = before
-
-
-@contextlib.contextmanager
-def checkpointed() -> Iterator[Checkpoint]:
-    """A block whose declarations are computed again for a backward instead of being kept."""
-    outer = _state.checkpoint
-    _state.checkpoint = Checkpoint(outer)
-    try:
-        yield _state.checkpoint
-    finally:
-        _state.checkpoint = outer
-
-
-class in_module:
-    """A block whose declarations are made by a call of the module at ``place``."""
-
-    __slots__ = ("_before", "_place")
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
-    def __enter__(self) -> None:
-        self._before, _state.module = _state.module, self._place
-
-    def __exit__(self, *_: object) -> None:
-        _state.module = self._before
-
-
-class in_derivative(at_source):
-    """A block whose declarations are part of the derivative of ``primal``, whose source line and module they have."""
-
-    __slots__ = ("_around", "_primal")
-
-    def __init__(self, primal: Node) -> None:
-        super().__init__(primal.source)
-        self._primal = primal
-
-    def __enter__(self) -> None:
-        super().__enter__()
-        self._around = _state.module, _state.primal
-        _state.module, _state.primal = self._primal.module, self._primal
-
-    def __exit__(self, *_: object) -> None:
-        _state.module, _state.primal = self._around
-        super().__exit__()
-
-
-@contextlib.contextmanager
-def in_rule(given: Sequence[Tensor]) -> Iterator[int]:
-    """Run a derivative rule of the user's, in which the tensors it was ``given`` are independent variables. Gives how
-    many rules run now, each within the derivatives that the one before it declares."""
-    before, _state.rules = _state.rules, (*_state.rules, tuple(given))
-    try:
-        yield len(_state.rules)
-    finally:
-        _state.rules = before
-
-
-def independent_now() -> tuple[Tensor, ...]:
-    """The tensors that derivatives declared now take for independent of each other and of all else: those of the
-    innermost rule that runs."""
-    return _state.rules[-1] if _state.rules else ()
-
-
-def closed_checkpoint(node: Node) -> Checkpoint | None:
-    """The innermost checkpoint that ``node`` was declared in and that is not still being declared."""
-    inside, current = node.checkpoint, _state.checkpoint
-    while current is not None:
-        if current is inside:
-            return None
-        current = current.outer
-    return inside
-
-
-@contextlib.contextmanager
-def isolated() -> Iterator[None]:
-    """Declare without the surrounding block's control dependencies and gradient mode (used while deriving)."""
-    control, enabled = _state.control, _state.grad_enabled
-    _state.control, _state.grad_enabled = (), True
-    try:
-        yield
-    finally:
-        _state.control, _state.grad_enabled = control, enabled
-
-
-@contextlib.contextmanager
-def unscoped() -> Iterator[None]:
-    """Declare as if no block of the user's were open in this thread: what a compilation makes is in none of them."""
-    module, primal = _state.module, _state.primal
-    _state.module = _state.primal = None
-    try:
-        with in_body(), at_source(None):
-            yield
-    finally:
-        _state.module, _state.primal = module, primal
-
-
-@contextlib.contextmanager
-def in_body() -> Iterator[None]:
-    """Declare the body of a loop or branch: isolated, and in no checkpoint around, which repeats the op as a whole."""
-    checkpoint, _state.checkpoint = _state.checkpoint, None
-    try:
-        with isolated():
-            yield
-    finally:
-        _state.checkpoint = checkpoint
+    _current.default = Graph()

@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 
 from staticgrad.errors import GraphError, PromotionWarning, warn
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, uncontrolled, writable
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph, writable
 from staticgrad.optable import FUNCTIONS, Array
+from staticgrad.scopes import uncontrolled
 from staticgrad.types import Dim, dtype_of, float64, int64, is_floating, is_integer, is_weak, scalar_dtype
 
 TensorLike = Tensor | Node | Array | np.generic | bool | int | float | list[Any] | tuple[Any, ...] | Dim

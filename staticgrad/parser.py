@@ -16,7 +16,7 @@ import numpy as np
 
 from staticgrad import init
 from staticgrad.errors import FormatError
-from staticgrad.graph import Checkpoint, Graph, Node, Tensor, no_grad
+from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.literals import Encoded, Full, Listed, Literals, Made, Tokens, as_size, class_of, resolve
 from staticgrad.ops.control.bodies import Body, BodyGraph, bodies_of
 from staticgrad.ops.control.branches import CondAttributes
@@ -24,6 +24,7 @@ from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.sources import VariableAttributes
 from staticgrad.ops.variables import Fixed, Initial
 from staticgrad.optable import NO_ATTRIBUTES, OPS, Array, Op
+from staticgrad.scopes import Checkpoint, no_grad
 from staticgrad.text import ELIDED, class_name
 from staticgrad.types import DTYPE_NAMES, Dim, Size, TensorType, bool_, dim, dtype_of, int64, open_size
 

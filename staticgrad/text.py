@@ -38,8 +38,9 @@ from typing import Any
 
 import numpy as np
 
-from staticgrad.graph import Checkpoint, Computation, Graph, Node, Tensor
+from staticgrad.graph import Computation, Graph, Node, Tensor
 from staticgrad.optable import Array
+from staticgrad.scopes import Checkpoint
 from staticgrad.types import DTYPE_NAMES, Dim, Shape, Symbol, TensorType, is_floating, size_text, sizes
 
 LISTED = 16  # arrays of up to so many elements are listed, larger ones are encoded

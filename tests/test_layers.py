@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("dtypes, shapes, nests", ("staticgrad.types", "staticgrad.nest")),
     ("scalar expressions", ("staticgrad.scalar",)),
     ("op table", ("staticgrad.optable",)),
-    ("graph", ("staticgrad.graph", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",
+    ("graph", ("staticgrad.graph", "staticgrad.scopes", "staticgrad.naming", "staticgrad.reruns", "staticgrad.lifting",
         "staticgrad.numpy_calls", "staticgrad.warned")),
     ("operands, sources, control flow", (
         "staticgrad.ops.declare", "staticgrad.ops.batch_rules", "staticgrad.ops.sources", "staticgrad.ops.control")),
@@ -85,7 +85,7 @@ AT_ONCE = {
         f"staticgrad.{name}"
         for name in ("boundary", "collection", "errors", "forks", "frozen", "graph", "hints", "numpy_calls")
     ),
-    *(f"staticgrad.{name}" for name in ("optable", "reach", "types")),
+    *(f"staticgrad.{name}" for name in ("optable", "reach", "scopes", "types")),
 }
 
 

@@ -17,11 +17,12 @@ from staticgrad.compiler.autodiff.saves import Saved, saves
 from staticgrad.compiler.regions.cut import cut
 from staticgrad.compiler.tapes.plan import TapePlan, plan_tape
 from staticgrad.errors import BuffersFreedError, FetchError, GradientError
-from staticgrad.graph import Graph, Tensor, control_dependencies
+from staticgrad.graph import Graph, Tensor
 from staticgrad.interpreter import evaluate
 from staticgrad.ops.effects import gradient_key
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optable import Array
+from staticgrad.scopes import control_dependencies
 from staticgrad.types import TensorType, dim, float64
 
 

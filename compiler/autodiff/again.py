@@ -20,9 +20,10 @@ from collections.abc import Sequence
 
 from staticgrad.compiler.regions.cut import written_before
 from staticgrad.compiler.residuals import Remat, remat
-from staticgrad.graph import Checkpoint, Graph, Node, Tensor, closed_checkpoint
+from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS
+from staticgrad.scopes import Checkpoint, closed_checkpoint
 
 _epochs = itertools.count(1)
 

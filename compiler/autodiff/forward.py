@@ -27,11 +27,12 @@ from staticgrad.compiler.autodiff.reverse import (
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.compiler.batching import vmap
 from staticgrad.errors import GradientError, GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, independent_now, isolated
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.elementwise.copies import rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
+from staticgrad.scopes import independent_now, isolated
 from staticgrad.types import Size, is_floating
 
 # -- what the user calls ------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from staticgrad.compiler.regions.region import Region, rebuild
 from staticgrad.compiler.residuals import AS_READ, Remat, remat, select
 from staticgrad.errors import GradientError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, isolated
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.control.bodies import Body, BodyGraph, effects_of
 from staticgrad.ops.control.branches import COND, CondAttributes
 from staticgrad.ops.control.loops import SCAN, WHILE, LoopAttributes
@@ -42,6 +42,7 @@ from staticgrad.ops.effects import PRINT
 from staticgrad.ops.sources import PLACEHOLDER
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
+from staticgrad.scopes import isolated
 from staticgrad.types import TensorType, is_floating
 
 NEAR_BYTES = 1 << 20  # of stacks that stay in the second cache

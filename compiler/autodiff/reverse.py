@@ -23,25 +23,14 @@ from staticgrad.collection import collection_held
 from staticgrad.compiler.autodiff.again import Recomputer
 from staticgrad.compiler.autodiff.scope import DerivativeScope, scope_of
 from staticgrad.errors import GradientError, GraphError, at_source, called_for, user_source
-from staticgrad.graph import (
-    HOOKED,
-    GradientCall,
-    Graph,
-    Hook,
-    HookCall,
-    Node,
-    Tensor,
-    control_dependencies,
-    in_derivative,
-    independent_now,
-    isolated,
-)
+from staticgrad.graph import HOOKED, GradientCall, Graph, Hook, HookCall, Node, Tensor
 from staticgrad.lifting import graph_of, instead, lift
 from staticgrad.ops.control.loops import LoopAttributes
 from staticgrad.ops.effects import ACCUMULATE_GRAD, PRINT, gradient_key
 from staticgrad.ops.elementwise.copies import IDENTITY, rounded, widened
 from staticgrad.optable import FUNCTIONS, Op, Primal
 from staticgrad.reach import reach
+from staticgrad.scopes import control_dependencies, in_derivative, independent_now, isolated
 from staticgrad.types import Shape, is_floating
 
 Unconnected = Literal["none", "zero", "error"]

@@ -19,10 +19,11 @@ from staticgrad.compiler.autodiff.reverse import pull_back
 from staticgrad.compiler.residuals import Remat, remat
 from staticgrad.errors import GradientError, GraphError, at_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Derivation, Graph, Node, Tensor, isolated
+from staticgrad.graph import Derivation, Graph, Node, Tensor
 from staticgrad.ops.sources import PLACEHOLDER, SourceAttributes
 from staticgrad.optable import Op, Primal
 from staticgrad.reach import reach
+from staticgrad.scopes import isolated
 from staticgrad.types import TensorType, is_floating
 
 

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 from staticgrad.collection import collection_held
 from staticgrad.compiler.regions.region import Region
 from staticgrad.errors import FeedError, FetchError, GraphError, at_source
-from staticgrad.graph import Graph, Node, Tensor, unscoped
+from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.ops.control.bodies import bodies_of, is_ordered
 from staticgrad.ops.effects import ASSIGN, LATEST_VALUE
 from staticgrad.ops.sources import PLACEHOLDER, VARIABLE, SourceAttributes
 from staticgrad.phases import phase
 from staticgrad.reach import reach
+from staticgrad.scopes import unscoped
 from staticgrad.types import Symbol, TensorType, as_declared, bind, bind_size, infer_again, unify
 
 if TYPE_CHECKING:

@@ -49,10 +49,11 @@ from staticgrad.compiler.tapes.reads import Derived, Reads
 from staticgrad.errors import GradientError, MemoryBudgetWarning, SourceLine, at_source, warn
 from staticgrad.forks import reentrant_lock
 from staticgrad.frozen import frozen
-from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor, isolated, unscoped
+from staticgrad.graph import AccumulationHook, Derivation, Graph, HookCall, Node, Tensor
 from staticgrad.ops.effects import ACCUMULATE_GRAD, ASSIGN, BOUNDS_CHECK
 from staticgrad.ops.sources import ACCUMULATED_GRAD, FULL, PLACEHOLDER, VARIABLE, SourceAttributes, accumulated_grad
 from staticgrad.optable import FUNCTIONS
+from staticgrad.scopes import isolated, unscoped
 from staticgrad.types import TensorType, bind
 
 _APART = 8  # so many outputs are derived each by itself when a tape is planned

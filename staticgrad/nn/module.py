@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from staticgrad.boundary import boundary, end_at_user
 from staticgrad.errors import FormatError, refuse_copies
-from staticgrad.graph import COPIER, Tensor, in_module
+from staticgrad.graph import COPIER, Tensor
 from staticgrad.naming import Holder, Unmatched, match
 from staticgrad.nn import calls
 from staticgrad.ops.neural.batch_norm import is_variable
 from staticgrad.ops.variables import Variable, another
 from staticgrad.optable import Array
+from staticgrad.scopes import in_module
 from staticgrad.types import DTypeLike
 
 P = ParamSpec("P")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from staticgrad.errors import GraphError
-from staticgrad.graph import checkpointed
 from staticgrad.optable import public
+from staticgrad.scopes import checkpointed
 
 T = TypeVar("T")
 

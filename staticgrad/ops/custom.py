@@ -16,10 +16,11 @@ from staticgrad import nest
 from staticgrad.boundary import boundary
 from staticgrad.errors import GradientError, GraphError, called_for
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, get_default_graph, in_rule
+from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.batch_rules import again, each
 from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Namespace, Op, Primal, public, register
+from staticgrad.scopes import in_rule
 from staticgrad.types import TensorType
 
 P = ParamSpec("P")

@@ -8,10 +8,11 @@ import numpy as np
 
 from staticgrad import naming
 from staticgrad.errors import GraphError, again_hint, user_source
-from staticgrad.graph import Tensor, get_default_graph, uncontrolled
+from staticgrad.graph import Tensor, get_default_graph
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.sources import VARIABLE, VariableAttributes, as_shape
 from staticgrad.optable import Array, public
+from staticgrad.scopes import uncontrolled
 from staticgrad.types import (
     DTypeLike,
     Shape,

@@ -18,13 +18,14 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, no_grad
+from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.ops.batch_rules import last_axes
 from staticgrad.ops.convolution import Padding, Pair, Sizes, pair, steps_of, window_count
 from staticgrad.ops.declare import shown_as
 from staticgrad.ops.elementwise.copies import rounded_once
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, public, register
+from staticgrad.scopes import no_grad
 from staticgrad.types import (
     Dim,
     Size,

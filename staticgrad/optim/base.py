@@ -23,7 +23,7 @@ from staticgrad import init
 from staticgrad.boundary import boundary
 from staticgrad.collection import importing
 from staticgrad.errors import GraphError, PromotionWarning, called_for, refuse_copies, silent
-from staticgrad.graph import FROZEN, Graph, Node, Tensor, get_default_graph, isolated, no_grad
+from staticgrad.graph import FROZEN, Graph, Node, Tensor, get_default_graph
 from staticgrad.hints import AbstractAnswering, answer
 from staticgrad.lifting import lift
 from staticgrad.naming import Holder, Origin, variables_of
@@ -32,6 +32,7 @@ from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.schedules import Schedule
 from staticgrad.reach import reach
+from staticgrad.scopes import isolated, no_grad
 from staticgrad.types import computed, float64, int64, is_floating
 
 GradAndVar = tuple[Tensor | None, Tensor]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Graph, Node, Tensor, get_default_graph, no_grad
+from staticgrad.graph import Graph, Node, Tensor, get_default_graph
 from staticgrad.ops.variables import Variable
 from staticgrad.optable import FUNCTIONS as o
 from staticgrad.optim.base import Variables, assign, listed
+from staticgrad.scopes import no_grad
 from staticgrad.types import computed, float64, int64, is_floating, is_short_float, number
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from staticgrad import init
 from staticgrad.errors import GraphError
-from staticgrad.graph import Tensor, control_dependencies, no_grad
+from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike, lift
 from staticgrad.nn import functional as F
 from staticgrad.nn.module import Module, parameter, repr_of
 from staticgrad.ops.convolution import Sizes
 from staticgrad.optable import FUNCTIONS
+from staticgrad.scopes import control_dependencies, no_grad
 from staticgrad.types import DTypeLike, computed, float32, int64, integer, integers, number
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from staticgrad import nest
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, get_default_graph, in_body
+from staticgrad.graph import Node, Tensor, get_default_graph
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.batch_rules import by_example
 from staticgrad.ops.control.bodies import (
@@ -31,6 +31,7 @@ from staticgrad.ops.control.bodies import (
     run_alone,
 )
 from staticgrad.optable import Array, Op, public, register
+from staticgrad.scopes import in_body
 from staticgrad.types import TensorType, is_weak
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ import numpy as np
 from staticgrad import nest
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, in_body
+from staticgrad.graph import Tensor
 from staticgrad.lifting import graph_of, lift
 from staticgrad.ops.control.bodies import (
     Bodied,
@@ -36,6 +36,7 @@ from staticgrad.ops.control.bodies import (
 )
 from staticgrad.ops.sources import as_shape
 from staticgrad.optable import FUNCTIONS, Array, Op, public, register
+from staticgrad.scopes import in_body
 from staticgrad.types import Size, TensorType, bind_size, int64, integer, is_floating
 
 C = TypeVar("C")  # the nest of a carry or state, as the body returns it

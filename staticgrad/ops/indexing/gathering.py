@@ -15,12 +15,13 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Graph, Node, Tensor, control_dependencies
+from staticgrad.graph import Graph, Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.batch_rules import again, each, every
 from staticgrad.ops.declare import NUMERIC, declare
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.optable import FUNCTIONS, Array, BatchedNode, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.scopes import control_dependencies
 from staticgrad.types import (
     DTYPES,
     Dim,

@@ -8,13 +8,14 @@ import numpy as np
 
 from staticgrad.errors import BoundsError, GraphError, SourceLine, user_source
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, graph_of, lift
 from staticgrad.ops.declare import declare, operands
 from staticgrad.ops.effects import BOUNDS_CHECK, BoundsAttributes
 from staticgrad.ops.elementwise.copies import ASTYPE
 from staticgrad.ops.sources import CONSTANT, all_values, as_shape
 from staticgrad.optable import FUNCTIONS, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.scopes import control_dependencies
 from staticgrad.types import (
     Dim,
     DTypeLike,

@@ -12,7 +12,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift, lift_all
 from staticgrad.ops.contraction import require_equal
 from staticgrad.ops.declare import floating
@@ -21,6 +21,7 @@ from staticgrad.ops.losses.reduction import PROBABILITY, check_reduction, reduce
 from staticgrad.ops.neural.softmax import log_softmax_reference, shifted_exp
 from staticgrad.ops.reductions import count
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.scopes import control_dependencies
 from staticgrad.types import FLOATS, Shape, TensorType, as_declared, int32, int64, integer, is_floating, number
 
 _CLASSES = Range(0, 3)

@@ -9,7 +9,7 @@ import numpy as np
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Node, Tensor, control_dependencies, no_grad
+from staticgrad.graph import Node, Tensor
 from staticgrad.lifting import TensorLike, lift_all
 from staticgrad.ops.elementwise.copies import widened
 from staticgrad.ops.neural.normalisation import (
@@ -23,6 +23,7 @@ from staticgrad.ops.neural.normalisation import (
 from staticgrad.ops.reductions import count
 from staticgrad.ops.sources import VARIABLE
 from staticgrad.optable import FUNCTIONS, REAL, Array, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.scopes import control_dependencies, no_grad
 from staticgrad.types import FLOATS, TensorType, number, product
 
 

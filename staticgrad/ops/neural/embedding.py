@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from staticgrad.errors import GraphError
 from staticgrad.frozen import frozen
-from staticgrad.graph import Tensor, control_dependencies
+from staticgrad.graph import Tensor
 from staticgrad.lifting import TensorLike
 from staticgrad.ops.declare import floating
 from staticgrad.ops.indexing.labels import as_index, checked
 from staticgrad.optable import REAL, Case, Namespace, Op, Primal, Range, public, register
+from staticgrad.scopes import control_dependencies
 from staticgrad.types import FLOATS, Size, TensorType, int64, integer, normalize_axis
 
 
