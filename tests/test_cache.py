@@ -711,8 +711,9 @@ UNUSED = tuple(
     f"staticgrad.{name}"
     for name in ("interpreter", "runtime.threads", "runtime.reference", "ops.control.loops", "compiler.regions.merge")
 )
-NEEDLESS = (  # by this program: compilers of other kernels, and of other options
+NEEDLESS = (  # by this program: compilers of other kernels, and of other options; llvmlite beside its library
     "concurrent.futures",
+    "llvmlite.binding",
     *(
         f"staticgrad.compiler.{name}"
         for name in ("emit.convolution", "emit.routines", "steps.recompute", "memory.search")

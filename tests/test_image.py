@@ -16,10 +16,11 @@ import pytest
 
 from staticgrad import config
 from staticgrad.compiler.emit import image, link, native, parts, plain
-from staticgrad.compiler.emit.codegen import LoadedObjects, objects
+from staticgrad.compiler.emit.codegen import exports, objects
 from staticgrad.compiler.emit.image import CodeImage, ImageError, LoadedImage, Relocation
 from staticgrad.compiler.emit.llvm import IRModule, integer
 from staticgrad.compiler.emit.native import RelocatableObjects, load_code, machine_code
+from staticgrad.compiler.emit.object_loader import LoadedObjects
 from staticgrad.compiler.emit.target import GENERIC
 
 needs_images = pytest.mark.skipif(not image.loads_here(), reason="images are for x86-64 and ELF")
@@ -99,8 +100,8 @@ other:
 
 
 def object_of(text: str) -> tuple[bytes, tuple[str, ...]]:
-    (content,), exports = objects([text], GENERIC)
-    return content, exports
+    (content,) = objects([text], GENERIC)
+    return content, exports([text])
 
 
 def several_texts(length: int) -> tuple[str, ...]:

@@ -932,11 +932,12 @@ def test_a_child_forked_beside_a_compilation_can_compile() -> None:
     assert said.split() == ["0"]
 
 
-def test_a_child_forked_while_a_thread_drops_a_module_of_llvm_can_compile() -> None:
+def test_a_child_forked_while_a_thread_drops_an_object_of_llvmlite_can_compile() -> None:
     """Finalizers take llvmlite's lock; a fork waits for them."""
     said = used_in_child(
         """
         import llvmlite.binding as llvm
+        from staticgrad.compiler.emit import object_loader
         begun = threading.Event()
         def main_thread_waits():
             frame = sys._current_frames()[threading.main_thread().ident]

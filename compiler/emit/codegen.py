@@ -1,7 +1,9 @@
-"""Code generation: LLVM IR text comes in, relocatable objects or their assembly go out; LLVM's loader for objects.
+"""Code generation: LLVM IR text comes in, relocatable objects or their assembly go out.
 
-The text is parsed, verified and compiled. No IR passes run unless ``optimize`` asks for them: the emitters write the
-form that the code generator wants. This is the one module that needs LLVM; a program that was kept is loaded without.
+The text is parsed, verified and compiled. No IR passes run: the emitters write the form that the code generator wants.
+LLVM is the library that llvmlite brings; its C functions are called directly, since llvmlite's modules take longer to
+import than the library to load. Together with ``emit.object_loader`` this is all that needs LLVM; a program that was
+kept is loaded without.
 """
 
 from __future__ import annotations
@@ -9,95 +11,150 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import itertools
 import os
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
-
-import llvmlite.binding as llvm
 
 from staticgrad import config
 from staticgrad.compiler.emit.target import Target
 from staticgrad.phases import goes_on, phase
 
 CODEGEN_LEVEL = 2
+ASSEMBLY, OBJECT = range(2)  # what a target machine emits
 
-# LLVM through llvmlite is used by one thread at a time; library names are unique in the process.
-_lock = threading.RLock()
-_numbers = itertools.count()
+_message = POINTER(c_char_p)
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {  # of llvmlite's library: result, arguments
+    "InitializeNativeTarget": (None, ()),
+    "InitializeNativeAsmPrinter": (None, ()),
+    "GetProcessTriple": (None, (_message,)),
+    "GetTargetFromTriple": (c_void_p, (c_char_p, _message)),
+    # target, triple, CPU, features, level, relocation model, code model, prints, is just in time, name of the ABI
+    "CreateTargetMachine": (c_void_p, (c_void_p, *[c_char_p] * 3, c_int, *[c_char_p] * 2, c_int, c_int, c_char_p)),
+    "DisposeTargetMachine": (None, (c_void_p,)),
+    "ContextCreate": (c_void_p, ()),
+    "ContextDispose": (None, (c_void_p,)),
+    "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _message)),
+    "DisposeModule": (None, (c_void_p,)),
+    "SetTarget": (None, (c_void_p, c_char_p)),
+    "VerifyModule": (ctypes.c_bool, (c_void_p, _message)),
+    "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _message)),
+    "GetBufferStart": (c_void_p, (c_void_p,)),
+    "GetBufferSize": (c_size_t, (c_void_p,)),
+    "DisposeMemoryBuffer": (None, (c_void_p,)),
+    "DisposeString": (None, (c_char_p,)),
+}
+
+lock = threading.RLock()  # held by who uses LLVM, also for the threads that help
+
+if hasattr(os, "register_at_fork"):  # a fork waits until no other thread is inside LLVM, whose locks its child has
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
-def _before_fork() -> None:
-    """Wait until no other thread is inside LLVM, whose locks a child would find held for ever; llvmlite's own lock is
-    held by finalizers, too."""
-    _lock.acquire()
-    _llvmlites_lock.__enter__()
+class _Library:
+    """LLVM's functions, by the names that llvmlite gives them without their prefix."""
 
+    def __init__(self) -> None:
+        import llvmlite
+        from llvmlite.utils import get_library_name
 
-def _after_fork() -> None:
-    _llvmlites_lock.__exit__(None, None, None)
-    _lock.release()
+        library = ctypes.CDLL(os.path.join(os.path.dirname(llvmlite.__file__), "binding", get_library_name()))
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(library, f"LLVMPY_{name}")
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
-_llvmlites_lock: Any = getattr(llvm.ffi.lib, "_lock", contextlib.nullcontext())
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    @contextlib.contextmanager
+    def message(self) -> Iterator[c_char_p]:
+        """Memory for a text that LLVM gives back."""
+        text = c_char_p()
+        try:
+            yield text
+        finally:
+            self.DisposeString(text)
 
 
 @functools.cache
-def _initialized() -> bool:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return True
+def _llvm() -> _Library:
+    """The library, with this machine's target."""
+    library = _Library()
+    library.InitializeNativeTarget()
+    library.InitializeNativeAsmPrinter()
+    return library
+
+
+class TargetMachine:
+    """The code generator for a target on this machine's triple, with position independent code."""
+
+    def __init__(self, target: Target) -> None:
+        self._llvm = llvm = _llvm()
+        with llvm.message() as triple, llvm.message() as message:
+            llvm.GetProcessTriple(triple)
+            found = llvm.GetTargetFromTriple(triple, message)
+            if not found:
+                raise RuntimeError(_text(message))
+            self.triple = triple.value or b""
+        names = (self.triple, target.isa.cpu.encode(), target.isa.features.encode())
+        self.address = llvm.CreateTargetMachine(found, *names, CODEGEN_LEVEL, b"pic", b"small", 0, 0, b"")
+        if not self.address:
+            raise RuntimeError(f"LLVM has no code generator for {target.name}")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None):
+            self._llvm.DisposeTargetMachine(self.address)
 
 
 @functools.cache
-def target_machine(target: Target) -> llvm.TargetMachine:
-    """The code generator for ``target`` on this machine's triple, with position independent code."""
-    return _new_machine(target)
+def _kept_machine(target: Target) -> TargetMachine:
+    return TargetMachine(target)
 
 
-def _new_machine(target: Target) -> llvm.TargetMachine:
-    _initialized()
-    triple = llvm.Target.from_triple(llvm.get_process_triple())
-    return triple.create_target_machine(
-        cpu=target.isa.cpu, features=target.isa.features, opt=CODEGEN_LEVEL, reloc="pic", codemodel="small"
-    )
+def _text(message: c_char_p) -> str:
+    return (message.value or b"").decode(errors="replace")
 
 
-def objects(
-    texts: Sequence[str], target: Target, *, optimize: bool = False
-) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
-    """Relocatable objects of modules, and the functions that they export. Several modules are compiled side by side by
-    as many threads as this process has cores.
+def objects(texts: Sequence[str], target: Target) -> tuple[bytes, ...]:
+    """Relocatable objects of modules. Several modules are compiled side by side by as many threads as this process has
+    cores.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
     """
-    with _lock:
-        machines = [target_machine(target)] if len(texts) == 1 else [_new_machine(target) for _ in texts]
-        modules = [_parsed(text, machine, optimize=optimize) for text, machine in zip(texts, machines, strict=True)]
-        exports = tuple(f.name for module in modules for f in module.functions if _is_export(f))
-        return _emitted(machines, modules), exports
+    with lock:
+        if len(texts) == 1:
+            return (_compiled(texts[0], _kept_machine(target), OBJECT),)
+        return _side_by_side(texts, target)
 
 
-def _is_export(function: llvm.ValueRef) -> bool:
-    """True if a function is defined, for others than this program's modules."""
-    is_external = function.linkage is llvm.Linkage.external and function.visibility is llvm.Visibility.default
-    return is_external and not function.is_declaration
+def assembly(texts: Sequence[str], target: Target) -> str:
+    """The machine code of modules as text, one after the other."""
+    with lock:
+        return "\n".join(_compiled(text, _kept_machine(target), ASSEMBLY).decode() for text in texts)
+
+
+def exports(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names of the functions that modules define for others than each other."""
+    return tuple(
+        name for text in texts for name in re.findall(r"^define (?!internal|hidden)[^@]*@([\w.]+)", text, re.MULTILINE)
+    )
 
 
 @phase("machine code")
-def _emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.ModuleRef]) -> tuple[bytes, ...]:
-    if len(modules) == 1:
-        return (bytes(machines[0].emit_object(modules[0])),)
+def _side_by_side(texts: Sequence[str], target: Target) -> tuple[bytes, ...]:
     from concurrent.futures import ThreadPoolExecutor
 
-    threads = ThreadPoolExecutor(min(config.available_cores(), len(modules)))
+    def compiled(text: str) -> bytes:
+        return _compiled(text, TargetMachine(target), OBJECT)
+
+    threads = ThreadPoolExecutor(min(config.available_cores(), len(texts)))
     try:
         made = []
-        for code in threads.map(_emitted_unlocked, machines, modules):
+        for code in threads.map(compiled, texts):
             made.append(code)
             goes_on()
         return tuple(made)
@@ -105,69 +162,45 @@ def _emitted(machines: Sequence[llvm.TargetMachine], modules: Sequence[llvm.Modu
         threads.shutdown(cancel_futures=True)  # what an exception ends here does not begin the rest
 
 
-def _emitted_unlocked(machine: llvm.TargetMachine, module: llvm.ModuleRef) -> bytes:
-    """The object of a module; as each has a context of its own, LLVM compiles several of them at once ("Threads and the
-    LLVMContext", LLVM Programmer's Manual), but llvmlite holds a lock during each call; so LLVM is called directly."""
-    library = llvm.ffi.lib
-    with llvm.ffi.OutputString() as message:
-        buffer = _emitter()(machine, module, True, message)
-        if not buffer:
-            raise RuntimeError(str(message))
+def _compiled(text: str, machine: TargetMachine, kind: int) -> bytes:
+    """The object or the assembly of a module. It is made in a context of its own: LLVM's global one keeps every type
+    and constant for ever, and as no two share one, several are compiled at once ("Threads and the LLVMContext", LLVM
+    Programmer's Manual)."""
+    llvm = _llvm()
+    context = llvm.ContextCreate()
     try:
-        return ctypes.string_at(library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer))
+        module = _parsed(text, context, machine)
+        try:
+            return _emitted(module, machine, kind)
+        finally:
+            llvm.DisposeModule(module)
     finally:
-        library.LLVMPY_DisposeMemoryBuffer(buffer)
-
-
-@functools.cache
-def _emitter() -> Callable[..., Any]:
-    locked = llvm.ffi.lib.LLVMPY_TargetMachineEmitToMemory
-    emit = ctypes.CDLL(llvm.ffi.lib._name).LLVMPY_TargetMachineEmitToMemory
-    emit.argtypes, emit.restype = locked.argtypes, locked.restype
-    return emit
-
-
-def assembly(texts: Sequence[str], target: Target, *, optimize: bool = False) -> str:
-    """The machine code of modules as text, one after the other."""
-    with _lock:
-        machine = target_machine(target)
-        return "\n".join(str(machine.emit_assembly(_parsed(text, machine, optimize=optimize))) for text in texts)
+        llvm.ContextDispose(context)
 
 
 @phase("parse LLVM")
-def _parsed(text: str, machine: llvm.TargetMachine, *, optimize: bool = False) -> llvm.ModuleRef:
-    """The module of a text, in a context of its own: LLVM's global one keeps every type and constant for ever."""
-    module = llvm.parse_assembly(text, llvm.create_context())
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    if optimize:
-        options = llvm.create_pipeline_tuning_options(speed_level=2)
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
-    return module
+def _parsed(text: str, context: int, machine: TargetMachine) -> int:
+    """The address of the module of a text, verified."""
+    llvm = _llvm()
+    with llvm.message() as message:
+        module: int | None = llvm.ParseAssembly(context, text.encode(), message)
+        if not module:
+            raise RuntimeError(f"LLVM IR parsing error\n{_text(message)}")
+        llvm.SetTarget(module, machine.triple)
+        if not llvm.VerifyModule(module, message):
+            return module
+        llvm.DisposeModule(module)
+        raise RuntimeError(_text(message))
 
 
-@functools.cache
-def _jit() -> llvm.LLJIT:
-    """The process's one loader; it outlives every library, since closing it would free their code."""
-    _initialized()
-    return llvm.create_lljit_compiler()
-
-
-class LoadedObjects:
-    """Relocatable objects in memory: ``address`` of each of ``exports``. The code lives as long as this does."""
-
-    def __init__(self, contents: Sequence[bytes], exports: Sequence[str]) -> None:
-        with _lock:
-            builder = llvm.JITLibraryBuilder().add_current_process()
-            for content in contents:
-                builder.add_object_img(content)
-            for name in exports:
-                builder.export_symbol(name)
-            self._tracker = builder.link(_jit(), f"staticgrad.{next(_numbers)}")
-            self._addresses = {name: int(self._tracker[name]) for name in exports}
-
-    def address(self, name: str) -> int:
-        """The address of an exported function; ``KeyError`` for any other name."""
-        return self._addresses[name]
+@phase("machine code")
+def _emitted(module: int, machine: TargetMachine, kind: int) -> bytes:
+    llvm = _llvm()
+    with llvm.message() as message:
+        buffer = llvm.TargetMachineEmitToMemory(machine.address, module, kind, message)
+        if not buffer:
+            raise RuntimeError(_text(message))
+    try:
+        return ctypes.string_at(llvm.GetBufferStart(buffer), llvm.GetBufferSize(buffer))
+    finally:
+        llvm.DisposeMemoryBuffer(buffer)

@@ -39,8 +39,8 @@ class Loaded(Protocol):
     def address(self, name: str) -> int: ...
 
 
-def machine_code(text: Text, target: Target, *, optimize: bool = False) -> Code:
-    """Compile LLVM text. ``optimize`` runs LLVM's O2 pipeline over the IR first.
+def machine_code(text: Text, target: Target) -> Code:
+    """Compile LLVM text.
 
     Raises:
         RuntimeError: malformed text; with LLVM's message.
@@ -48,11 +48,12 @@ def machine_code(text: Text, target: Target, *, optimize: bool = False) -> Code:
     from staticgrad.compiler.emit import codegen
     from staticgrad.compiler.emit.link import link
 
-    contents, exports = codegen.objects(_modules(text), target, optimize=optimize)
+    texts = _modules(text)
+    contents = codegen.objects(texts, target)
     if image.loads_here():
         with contextlib.suppress(ImageError):  # something new in an object: LLVM's loader knows it
             return link(*contents)
-    return RelocatableObjects(contents, exports)
+    return RelocatableObjects(contents, codegen.exports(texts))
 
 
 def _modules(text: Text) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ def load_code(code: Code) -> Loaded:
     """
     if isinstance(code, CodeImage):
         return LoadedImage(code)
-    from staticgrad.compiler.emit.codegen import LoadedObjects
+    from staticgrad.compiler.emit.object_loader import LoadedObjects
 
     return LoadedObjects(code.contents, code.exports)
 
@@ -100,18 +101,16 @@ class NativeModule:
         RuntimeError: malformed text; with LLVM's message.
     """
 
-    def __init__(
-        self, text: Text | Callable[[], Text], target: Target, *, optimize: bool = False, key: str | None = None
-    ) -> None:
+    def __init__(self, text: Text | Callable[[], Text], target: Target, *, key: str | None = None) -> None:
         self.target = target
-        self._text, self._optimize = text, optimize
+        self._text = text
         names = (key,) if key is not None else self._modules()
-        named = ("module", *names, repr(target.isa), str(optimize))
+        named = ("module", *names, repr(target.isa))
         place = cache.key_of(*named, needs_sources=key is not None)
         known = self._kept(place)
         self.cached = known is not None
         if known is None:
-            code = machine_code(self._modules(), target, optimize=optimize)
+            code = machine_code(self._modules(), target)
             known = load_code(code)
             cache.save(place, code_to_plain(code))
         self._loaded = known
@@ -139,4 +138,4 @@ class NativeModule:
         """The machine code as text, made again from the module."""
         from staticgrad.compiler.emit.codegen import assembly
 
-        return assembly(self._modules(), self.target, optimize=self._optimize)
+        return assembly(self._modules(), self.target)
